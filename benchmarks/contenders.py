@@ -14,7 +14,7 @@ from priorities import torchrls_sampler
 from tables import Rows, torchrls
 
 from datasets_cli import ExperienceReplay, PrioritizedSampler
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 ID = "bench/rows"  # as ``install`` names what it writes
 BATCH, SLICE = 256, 32

@@ -44,7 +44,7 @@ from tables import EPISODE_STEPS, Rows, install, mujoco_like
 from timing import KINDS, Time, compare
 
 from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 from datasets_cli.store.ted.writer import TedWriter
 
 CASES = ("uniform", "without replacement", "slices", "prioritised")

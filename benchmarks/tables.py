@@ -19,7 +19,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.store.manifest import Manifest, write_manifest
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 Rows = dict[Key, np.ndarray]
 EPISODE_STEPS = 1000

@@ -46,7 +46,7 @@ _LAZY_IMPORTS = {
     "FailedDataset": "install.results",
     "DatasetFolder": "manager.path",
     "VerifiedDataset": "manager.verify",
-    "DeepReport": "store.audit.report",
+    "DeepReport": "store.deep_check.report",
     "DeletedDataset": "manager.delete",
     "ConvertedDataset": "manager.convert",
     "RepairedDataset": "manager.repair",

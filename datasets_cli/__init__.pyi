@@ -193,7 +193,7 @@ from datasets_cli.specs.unbounded import (
 )
 from datasets_cli.specs.unbounded import UnboundedDiscrete as UnboundedDiscrete
 from datasets_cli.specs.unbounded import UnboundedDiscreteTensorSpec as UnboundedDiscreteTensorSpec
-from datasets_cli.store.audit.report import DeepReport as DeepReport
+from datasets_cli.store.deep_check.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer
 from datasets_cli.torchrl.buffers import (

@@ -19,11 +19,11 @@ FLOORS = [
     ["checked_json", "damage", "progress", "formats.limits", "gymnasium_extra", "system_errors"],
     ["config"],
     ["sources", "parallel", "progress_bars", "progress_lines"],
-    ["store.schema", "formats.structure"],
+    ["schema", "formats.structure"],
     ["formats", "store.text", "store.ted", "recipe"],
     ["store.compact", "store.rows"],
     ["store"],
-    ["store.audit"],
+    ["store.deep_check"],
     ["catalogue", "replay.arguments", "replay.torchrl_words"],
     ["specs"],
     [
@@ -188,7 +188,7 @@ def test_file_formats_know_nothing_of_recipes() -> None:
         assert rooms <= {
             "checked_json",
             "errors",
-            "store.schema",
+            "schema",
             "formats",
             "formats.limits",
             "formats.structure",

@@ -13,7 +13,7 @@ from datasets_cli.environments.leaves import Leaf, spaces, tree_of
 from datasets_cli.environments.rows import Written
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.store.schema.columns import show_key
+from datasets_cli.schema.columns import show_key
 
 CheckActions = bool | Literal["strict"]
 TOLERANCE = 1e-6

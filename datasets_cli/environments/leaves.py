@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 spaces = gymnasium.spaces
 _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)

@@ -12,7 +12,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from datasets_cli.environments.rows import FLAGS, Rows, Written
 from datasets_cli.errors import UsageError
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
 _WORDS = ("tensordict", "td")

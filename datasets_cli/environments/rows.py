@@ -13,8 +13,8 @@ from tensordict import TensorDict
 from datasets_cli.environments.lanes import Flags, Step
 from datasets_cli.environments.leaves import Leaf
 from datasets_cli.errors import UsageError
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import put
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import put
 
 Column = torch.Tensor | NDArray[Any]
 """A tensor, or an array of texts."""

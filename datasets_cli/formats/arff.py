@@ -37,7 +37,7 @@ from datasets_cli.formats.arff_line import (
 )
 from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, Value
 from datasets_cli.formats.limits import check_limit, limit
-from datasets_cli.store.schema.columns import rows_per_block
+from datasets_cli.schema.columns import rows_per_block
 
 UTF_8, LATIN_1 = "utf-8", "latin-1"
 KINDS = {"numeric": NUMERIC, "real": NUMERIC, "integer": NUMERIC, "string": TEXT, "date": TEXT}

@@ -20,7 +20,7 @@ from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
 from datasets_cli.formats.structure.hdf5_chunks import read_array, rows_per_read
 from datasets_cli.formats.structure.hdf5_links import HDF5Check
 from datasets_cli.formats.structure.hdf5_text import has_texts_elsewhere, read_texts
-from datasets_cli.store.schema.columns import rows_per_block
+from datasets_cli.schema.columns import rows_per_block
 
 Name = TypeVar("Name", bound=Hashable)
 

@@ -14,7 +14,7 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.limits import check_limit
-from datasets_cli.store.schema.columns import rows_per_block
+from datasets_cli.schema.columns import rows_per_block
 
 Shape = tuple[int | None, ...]
 """An expected shape; None for what may have any length."""

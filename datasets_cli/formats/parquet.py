@@ -20,7 +20,7 @@ from datasets_cli.errors import SourceError
 from datasets_cli.formats.attribute import NAN, NOMINAL, NUMERIC, TEXT, Attribute
 from datasets_cli.formats.limits import check_limit, limit
 from datasets_cli.formats.structure.parquet_pages import cost_of
-from datasets_cli.store.schema.columns import rows_per_block
+from datasets_cli.schema.columns import rows_per_block
 
 Labels = Sequence[str] | None
 """What a column is declared to have, empty where that is not known; None: it is not nominal."""

@@ -21,14 +21,14 @@ from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
-from datasets_cli.store.schema.columns import TRAJECTORY_END, Key
-from datasets_cli.store.schema.texts import is_text
-from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.schema.columns import TRAJECTORY_END, Key
+from datasets_cli.schema.texts import is_text
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 
 if TYPE_CHECKING:
-    from datasets_cli.store.schema.frame_table import FrameTableBuilder
+    from datasets_cli.schema.frame_table import FrameTableBuilder
 
 
 def convert(
@@ -89,7 +89,7 @@ def _described(resolved: Resolved, source: Source) -> tuple[Description, Deferre
 
 def _new_builder() -> FrameTableBuilder:
     # With write_frames, for frames that are read apart alone: workers and compressors.
-    from datasets_cli.store.schema.frame_table import FrameTableBuilder
+    from datasets_cli.schema.frame_table import FrameTableBuilder
 
     return FrameTableBuilder()
 

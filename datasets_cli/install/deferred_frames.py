@@ -23,9 +23,9 @@ from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.recipe import Block, DeferredFrames
-from datasets_cli.store.schema.columns import Column, Key
-from datasets_cli.store.schema.frame_table import FrameFiles, FrameRun, FrameTable
-from datasets_cli.store.schema.trajectories import record_of
+from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable
+from datasets_cli.schema.trajectories import record_of
 from datasets_cli.store.writer import DatasetWriter
 
 WORTH_PROCESSES = 50_000

@@ -25,9 +25,9 @@ from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import LAYOUTS, Manifest, read_manifest
-from datasets_cli.store.schema.columns import META_FILENAME
-from datasets_cli.store.schema.texts import text_files
-from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.schema.columns import META_FILENAME
+from datasets_cli.schema.texts import text_files
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.writer import DatasetWriter
 
 

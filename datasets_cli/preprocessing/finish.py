@@ -40,10 +40,10 @@ from datasets_cli.sources.disk import (
 from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
-from datasets_cli.store.schema.summary import CHUNK_ROWS, summarise
-from datasets_cli.store.schema.texts import TextColumn, text_files
-from datasets_cli.store.schema.trajectories import lengths_of
+from datasets_cli.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
+from datasets_cli.schema.summary import CHUNK_ROWS, summarise
+from datasets_cli.schema.texts import TextColumn, text_files
+from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.ted.writer import reward_column, write_beside, write_meta_files
 from datasets_cli.store.text.writer import TextWriter
 from datasets_cli.version import TOOL

@@ -20,7 +20,7 @@ from datasets_cli.replay.transforms.scaling import ObservationNorm
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.rows.selection import whole_dataset
-from datasets_cli.store.schema.columns import DONE, REWARD, Key, check_key, show_key
+from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
 
 RETURNS_TO_GO: Key = ("returns_to_go",)
 SPANS: tuple[Key, ...] = (

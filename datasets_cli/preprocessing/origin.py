@@ -20,7 +20,7 @@ from datasets_cli.store.cache_root import has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.columns import rows_per_block
+from datasets_cli.schema.columns import rows_per_block
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
 from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.schema.texts import is_text
-from datasets_cli.store.schema.trajectories import first_rows
+from datasets_cli.schema.texts import is_text
+from datasets_cli.schema.trajectories import first_rows
 
 
 class Run:

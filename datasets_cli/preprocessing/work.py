@@ -40,7 +40,7 @@ from datasets_cli.sources.disk import (
 )
 from datasets_cli.store.cache_root import check_id, runs_to
 from datasets_cli.store.manifest_entries import Digest
-from datasets_cli.store.schema.columns import Column, one_file_each
+from datasets_cli.schema.columns import Column, one_file_each
 from datasets_cli.store.sealed_json import parse
 
 REQUEST = "request.json"

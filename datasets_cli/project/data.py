@@ -25,7 +25,7 @@ from datasets_cli.replay.mixtures.member import Member
 from datasets_cli.replay.mixtures.mixture import Mixture
 from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 
 class DataFile:

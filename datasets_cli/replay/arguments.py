@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from torch.utils.dlpack import from_dlpack
 
 from datasets_cli.errors import UsageError
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 Rows = Any
 """Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""

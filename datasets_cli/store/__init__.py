@@ -1,1 +1,1 @@
-"""The TED store: schema, files, manifest, opening."""
+"""The TED store: files, manifest, opening."""

@@ -20,10 +20,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from datasets_cli.store.schema.texts import AnyColumn
+from datasets_cli.schema.texts import AnyColumn
 
 SUCCESSOR_RULE_VERSION = 1
-"""Raised whenever the rule of ``store.schema.transitions`` gives other values."""
+"""Raised whenever the rule of ``schema.transitions`` gives other values."""
 
 Origin = Mapping[str, Any]
 """What the values of a dataset come from, as JSON values."""

@@ -23,11 +23,11 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.rows.protocol import Rows
 from datasets_cli.store.rows.selected_rows import SelectedRowMap, SelectedRows, SelectedTexts
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.bits import to_array, torch_dtype
-from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
-from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.store.schema.tree import Tree, entry, leaves_in
+from datasets_cli.schema.bits import to_array, torch_dtype
+from datasets_cli.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.ted.leaves import LeafRows
 from datasets_cli.store.text.reader import TextRows
 

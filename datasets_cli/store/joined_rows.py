@@ -8,8 +8,8 @@ import numpy as np
 
 from datasets_cli.store.compact.gathered_records import GatheredRecords
 from datasets_cli.store.rows.protocol import GatheredRows
-from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
-from datasets_cli.store.schema.tree import TreePlan, entry, leaves_in
+from datasets_cli.schema.gathered_leaves import GatheredLeaves
+from datasets_cli.schema.tree import TreePlan, entry, leaves_in
 
 
 class JoinedRows:

@@ -28,8 +28,8 @@ from datasets_cli.store.manifest_entries import (
     Statistics,
     Successors,
 )
-from datasets_cli.store.schema.columns import LARGEST, Column, Count, Key, show_key
-from datasets_cli.store.schema.texts import AnyColumn, TextColumn
+from datasets_cli.schema.columns import LARGEST, Column, Count, Key, show_key
+from datasets_cli.schema.texts import AnyColumn, TextColumn
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 
 FORMAT_VERSION = 2

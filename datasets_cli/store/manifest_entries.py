@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from datasets_cli.checked_json import Check, has
-from datasets_cli.store.schema.columns import Count
+from datasets_cli.schema.columns import Count
 
 STATES = ("installed", "unchecked", "unverified")
 """How far the raw files of a dataset without damage are known to be the publisher's."""

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.hdf5 import read_rows
-from datasets_cli.store.schema import columns
+from datasets_cli.schema import columns
 
 DTYPES = ["<f4", ">f4", "<f8", "<f2", "u1", "<i8", ">i2", "bool", "<c8"]
 FILTERS: dict[str, dict[str, Any]] = {

@@ -139,7 +139,7 @@ def test_plain_values_are_labels_where_they_are_declared(name: str, tmp_path: Pa
 def test_small_blocks_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     columns = pa.table({"c": ["a", "b", None] * 5, "x": np.arange(15.0)})
     whole = read_table(tmp_path / "t.pq", columns, [[], None])
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 4)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 4)
     assert repr(read_table(tmp_path / "t.pq", columns, [[], None])) == repr(whole)
     assert same(whole[0][2], [0, 1, NAN] * 5)
 

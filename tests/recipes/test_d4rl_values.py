@@ -31,8 +31,8 @@ from datasets_cli.sources.raw_file import verify
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.schema import columns, summary
-from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.schema import columns, summary
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from tests.support import values
 from tests.support.d4rl_files import LAYOUTS, floats, save, steps
 from tests.support.values import assert_d4rl, assert_same, expect, read_leaves, read_source

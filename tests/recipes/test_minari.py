@@ -24,7 +24,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Source
 from datasets_cli.store.cache_root import check_id
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.store.schema.columns import escape_key
+from datasets_cli.schema.columns import escape_key
 from tests.support import minari_files as files
 from tests.support.minari_values import Rows, by_h5py, by_minari, expected
 
@@ -79,7 +79,7 @@ def test_every_value_of_the_real_door_is_minari_s_own(door, install):
 
 
 def test_small_blocks_give_the_same_values(door, install, monkeypatch):
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 97)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 97)
     assert_same(everything(install(door, DOOR)), expected(by_h5py(door)))
 
 
@@ -127,7 +127,7 @@ def test_frames_that_only_0_5_3_encoded_are_decoded_too(install):
 
 
 def test_long_episodes_of_frames_are_cut_into_blocks(install, monkeypatch):
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_BYTES", 1 << 16)
     folder = files.build(files.frames(64, 64, 3), files.box(1), (9, 1, 20))
     assert_same(everything(install(folder)), expected(by_minari(files.NAME)))
     assert max(lengths(folder)) == 2

@@ -114,7 +114,7 @@ def test_the_other_layout_has_the_same_values(build: Any, form: str, install: In
 def test_small_blocks_give_the_same_values(
     rows: int, form: str, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", rows)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", rows)
     assert_is_minari_s(install(files.infos_of_every_kind()))
 
 

@@ -185,7 +185,7 @@ def test_small_blocks_give_the_same_rows(install: Install, monkeypatch: pytest.M
 
     folder = expected()
     right = dict(install(folder).manifest.files)
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 2)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 2)
     datasets_cli.delete(ID)
     assert dict(install(folder).manifest.files) == right
 

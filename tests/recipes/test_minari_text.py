@@ -74,7 +74,7 @@ def test_small_blocks_give_the_same_bytes(
 ) -> None:
     folder = files.changing_texts()
     right = dict(install(folder).manifest.files)
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", rows)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", rows)
     dataset = install_again(install, folder)
     assert dict(dataset.manifest.files) == right
 

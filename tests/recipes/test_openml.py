@@ -128,7 +128,7 @@ def test_every_value_of_a_whole_file_is_scikit_learn_s(published, site, install)
 def test_small_blocks_give_the_same_values(site, install, monkeypatch):
     site.captured(61)
     whole = install("61").columns(())
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 7)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 7)
     monkeypatch.setenv("RLDS_HOME", str(site.config.root / "other"))
     again = install("61").columns(())
     assert all(torch.equal(again[key], values) for key, values in whole.items())

@@ -117,7 +117,7 @@ def test_one_missing_label_of_several_makes_all_of_them_floats(site):
 
 
 def test_a_missing_label_in_the_last_block_is_found_before_the_first_is_written(site, monkeypatch):
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 2)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 2)
     rows = "1,a\n" * 8 + "2,?\n"
     site.publish(5, *table(rows, {"x": "real", "y": "{a,b}"}, "y"))
     action = install(site).columns(("action",))["action",]

@@ -127,7 +127,7 @@ def test_the_comparison_finds_a_wrong_frame(install: Install) -> None:
 def test_an_episode_may_be_longer_than_a_block(
     workers: int, install: Install, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.store.schema.columns.BLOCK_ROWS", 7)
+    monkeypatch.setattr("datasets_cli.schema.columns.BLOCK_ROWS", 7)
     some = episodes()[-4:]
     assert_same(everything(install(in_shards(some), workers=workers)), expected(some))
 

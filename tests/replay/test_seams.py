@@ -38,8 +38,8 @@ from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.replay.writers.protocol import Writer
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from tests.support.covering import covering
 
 LENGTH = 5  # rows of each trajectory

@@ -30,8 +30,8 @@ from datasets_cli.store.compact.records import Record, lay_out
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
-from datasets_cli.store.schema.columns import Column, Key
-from datasets_cli.store.schema.tree import entry
+from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.tree import entry
 from datasets_cli.store.ted.writer import TedWriter
 from tests.support.derived import preprocess
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from datasets_cli.store.schema.bits import MOVABLE
+from datasets_cli.schema.bits import MOVABLE
 from datasets_cli.store.ted.leaves import THREADED_BYTES, RowGather
 
 NUM_ROWS = 50

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from datasets_cli.errors import DamagedDataset, SourceError
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.mapping import TrajectoryTable
-from datasets_cli.store.schema.steps import Rows
-from datasets_cli.store.schema.trajectories import offsets_from_ends
-from datasets_cli.store.schema.transitions import Transitions, iterate_rows
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.mapping import TrajectoryTable
+from datasets_cli.schema.steps import Rows
+from datasets_cli.schema.trajectories import offsets_from_ends
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import TedWriter
 
 ID = "family/name"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.store.schema.summary import RunningMoments, RunningStatistics
-from datasets_cli.store.schema.trajectories import (
+from datasets_cli.schema.summary import RunningMoments, RunningStatistics
+from datasets_cli.schema.trajectories import (
     ends_of,
     first_rows,
     lengths_of,

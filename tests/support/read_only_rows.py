@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree, entry
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree, entry
 from tests.support.decision_transformer import Trajectory
 
 

@@ -11,8 +11,8 @@ import torch
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
 
 
 class TrajectoryRows(Storage):

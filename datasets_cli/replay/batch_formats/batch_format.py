@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Protocol
 
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import Column, Key, show_key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.columns import Column, Key, show_key
+from datasets_cli.schema.tree import Tree
 
 
 class BatchFormat(Protocol):

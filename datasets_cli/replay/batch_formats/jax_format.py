@@ -12,10 +12,10 @@ from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat, columns_of, show_columns
 from datasets_cli.replay.batch_formats.nested import nest
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.bits import TYPE_NAMES, to_tensor
-from datasets_cli.store.schema.columns import EPISODE, MEMBER, Key, show_key
-from datasets_cli.store.schema.element_types import NUMPY_TYPES, element_type
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import TYPE_NAMES, to_tensor
+from datasets_cli.schema.columns import EPISODE, MEMBER, Key, show_key
+from datasets_cli.schema.element_types import NUMPY_TYPES, element_type
+from datasets_cli.schema.tree import Tree
 
 NARROWED = {
     "int64": "int32",

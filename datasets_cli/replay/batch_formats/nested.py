@@ -16,7 +16,7 @@ from tensordict import (
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 MakeLeaf = Callable[[Key, Any], Any]
 """Makes a leaf of what is under a key: a tensor, or an array of numpy."""

@@ -12,10 +12,10 @@ from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.batch_formats.batch_format import BatchFormat, columns_of, show_columns
 from datasets_cli.replay.batch_formats.nested import nest
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.bits import TYPE_NAMES
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.element_types import NUMPY_TYPES
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import TYPE_NAMES
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.tree import Tree
 
 
 class NumpyFormat(BatchFormat):

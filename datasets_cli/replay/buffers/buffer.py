@@ -46,7 +46,7 @@ from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import TensorDictRoundRobinWriter
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 
 @takes(**BUFFER)

@@ -13,7 +13,7 @@ from datasets_cli.replay.buffers.options import BufferOptions, TensorDictBufferO
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.torchrl_words import BUFFER, takes
-from datasets_cli.store.schema.tree import Tree, entry
+from datasets_cli.schema.tree import Tree, entry
 
 
 @takes(**BUFFER)

@@ -19,8 +19,8 @@ from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.store.schema.bits import stack_tensors
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import stack_tensors
+from datasets_cli.schema.tree import Tree
 
 
 def make_batch(

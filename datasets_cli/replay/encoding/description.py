@@ -46,7 +46,7 @@ from datasets_cli.replay.encoding.json_values import (
 from datasets_cli.replay.encoding.row_columns import bytes_of
 from datasets_cli.replay.encoding.rows_form import RowsForm, RowType
 from datasets_cli.replay.encoding.write_folder import as_tensordict
-from datasets_cli.store.schema.bits import TYPE_NAMES, torch_dtype, type_name
+from datasets_cli.schema.bits import TYPE_NAMES, torch_dtype, type_name
 
 Description = Any
 """What rows are, as JSON."""

@@ -20,8 +20,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.encoding.batches import make_batch
 from datasets_cli.replay.encoding.values import Column, ValueColumn
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import Tree, TreePlan, entry
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import Tree, TreePlan, entry
 
 
 def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, Column]:

@@ -40,7 +40,7 @@ from datasets_cli.replay.encoding.write_folder import (
     entry_name,
     file_name,
 )
-from datasets_cli.store.schema.columns import META_FILENAME, RESERVED_NAMES
+from datasets_cli.schema.columns import META_FILENAME, RESERVED_NAMES
 
 PICKLES = ("other.pickle", "pickle.pkl")
 CLASS_FOLDER = "_tensordict"

@@ -14,8 +14,8 @@ from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.encoding.form import TensorDictForm
 from datasets_cli.replay.encoding.rows_form import RowsForm
 from datasets_cli.replay.encoding.values import Column, ValueColumn
-from datasets_cli.store.schema.bits import bits_dtype
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.bits import bits_dtype
+from datasets_cli.schema.columns import Key, show_key
 
 
 class RowColumns:

@@ -26,9 +26,9 @@ from datasets_cli.replay.encoding.form import (
     leaves_of,
 )
 from datasets_cli.replay.encoding.values import Column, ValueColumn
-from datasets_cli.store.schema.bits import MOVABLE, bits_of
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import MOVABLE, bits_of
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
 
 RowType = tuple[Any, torch.Size]
 """What a row of a column is: its element type, where it is a tensor, and its shape."""

@@ -24,7 +24,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.encoding.json_files import MOST_BYTES
 from datasets_cli.replay.encoding.json_values import no_value, to_json
 from datasets_cli.replay.encoding.tensor_files import check_leaf, leaf_json, write_leaf
-from datasets_cli.store.schema.columns import META_FILENAME, Key, encode_name, escape_key, show_key
+from datasets_cli.schema.columns import META_FILENAME, Key, encode_name, escape_key, show_key
 
 TENSORDICT = "<class 'tensordict._td.TensorDict'>"
 LAZY_STACK = "<class 'tensordict._lazy.LazyStackedTensorDict'>"

@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_tensor_collection
 
 from datasets_cli.replay.arguments import Rows, key_of
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 MOST_SHOWN = 20  # entries that a message lists
 

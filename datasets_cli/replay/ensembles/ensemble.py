@@ -47,7 +47,7 @@ from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers.immutable import refuse_to_write
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.tree import Tree
 
 
 @takes(**ENSEMBLE)

@@ -22,8 +22,8 @@ from datasets_cli.replay.encoding.batches import make_batch
 from datasets_cli.replay.encoding.form import outline
 from datasets_cli.replay.ensembles.agreement import differing, plain_leaves
 from datasets_cli.replay.rows.sample_info import expand_to_rows
-from datasets_cli.store.schema.columns import show_key
-from datasets_cli.store.schema.tree import grow_tree
+from datasets_cli.schema.columns import show_key
+from datasets_cli.schema.tree import grow_tree
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from datasets_cli.replay.ensembles.priorities import update_batch_priorities, up
 from datasets_cli.replay.ensembles.shares import Anneal, OfflineShare
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.tree import Tree
 
 
 class OfflineToOnline:

@@ -16,8 +16,8 @@ from datasets_cli.replay.ensembles.mixed_weights import WEIGHT, balance_weights
 from datasets_cli.replay.rows.row_numbers import flat_rows
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import is_writable
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import entry
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import entry
 
 OFFLINE, ONLINE = 0, 1
 NAMES = ("offline", "online")

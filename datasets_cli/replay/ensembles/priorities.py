@@ -12,7 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Numbers, as_tensor, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.rows.row_numbers import unravel_rows
-from datasets_cli.store.schema.tree import Tree, entry, grow_tree
+from datasets_cli.schema.tree import Tree, entry, grow_tree
 
 
 def update_batch_priorities(buffers: Sequence[ReplayBuffer], batch: TensorDictBase | Tree) -> None:

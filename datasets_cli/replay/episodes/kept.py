@@ -14,7 +14,7 @@ from datasets_cli.replay.episodes.reductions import reduce_blocks, reduced_dtype
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.content import canonical_json
 from datasets_cli.store.dataset import Dataset, check_memory
-from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.schema.columns import Column, Key
 from datasets_cli.store.table_arrays import map_array, save_array
 
 logger = logging.getLogger(__name__)

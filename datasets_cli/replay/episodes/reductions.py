@@ -15,7 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from datasets_cli.store.schema.trajectories import lengths_of, runs_within
+from datasets_cli.schema.trajectories import lengths_of, runs_within
 
 Reduction = Literal["max", "min", "sum", "mean", "first", "last", "any", "all"]
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)

@@ -14,7 +14,7 @@ from datasets_cli.replay.episodes.leaf_blocks import block_dtype, leaf_blocks
 from datasets_cli.replay.episodes.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     REWARD,
     TERMINATED,
     TRUNCATED,
@@ -22,7 +22,7 @@ from datasets_cli.store.schema.columns import (
     Key,
     show_key,
 )
-from datasets_cli.store.schema.trajectories import lengths_of
+from datasets_cli.schema.trajectories import lengths_of
 
 if TYPE_CHECKING:
     import pandas

@@ -9,7 +9,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import DONE, TERMINATED, Key, show_key
+from datasets_cli.schema.columns import DONE, TERMINATED, Key, show_key
 
 RELABELLED = ("relabelled",)
 """Where batches say which rows have a new goal."""

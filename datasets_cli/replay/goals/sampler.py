@@ -24,8 +24,8 @@ from datasets_cli.replay.samplers.slicing import MASK
 from datasets_cli.replay.samplers.windows import slice_begins
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree, put
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree, put
 
 GOAL_ROW = ("goal_row",)
 _GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else

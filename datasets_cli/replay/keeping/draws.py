@@ -31,7 +31,7 @@ from datasets_cli.replay.samplers.epoch import given_epoch
 from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler, has_priorities
 from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
 from datasets_cli.replay.writers.protocol import Writer
-from datasets_cli.store.schema.columns import META_FILENAME
+from datasets_cli.schema.columns import META_FILENAME
 
 WRONG_STATE = (
     *(ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError, RuntimeError),

@@ -11,9 +11,9 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of, keys_of
 from datasets_cli.replay.mixtures.forms import ColumnForm
-from datasets_cli.store.schema.bits import TYPE_NAMES, torch_dtype
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.texts import TEXT
+from datasets_cli.schema.bits import TYPE_NAMES, torch_dtype
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.texts import TEXT
 
 Leaves = dict[Key, Any]
 """The columns of some rows by key, each ``[B, ...]``."""

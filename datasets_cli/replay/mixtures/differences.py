@@ -8,7 +8,7 @@ from typing import Any
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.mixtures.facts import FACTS, Facts
 from datasets_cli.replay.mixtures.forms import ColumnForm
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 MOST_LINES = 30
 

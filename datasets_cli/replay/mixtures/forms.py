@@ -9,10 +9,10 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.bits import TYPE_NAMES
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.texts import TEXT
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import TYPE_NAMES
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.texts import TEXT
+from datasets_cli.schema.tree import Tree
 
 
 class ColumnForm(NamedTuple):

@@ -10,8 +10,8 @@ from tensordict import NonTensorStack
 
 from datasets_cli.replay.encoding.values import stack_texts
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.schema.bits import bits_of
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import bits_of
+from datasets_cli.schema.tree import Tree
 
 
 def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:

@@ -14,10 +14,10 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.rows.protocol import GatheredRows
-from datasets_cli.store.schema.bits import to_array
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
-from datasets_cli.store.schema.tree import Tree, TreePlan, grow_tree
+from datasets_cli.schema.bits import to_array
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.gathered_leaves import GatheredLeaves
+from datasets_cli.schema.tree import Tree, TreePlan, grow_tree
 
 
 class MappedStorage(Storage):

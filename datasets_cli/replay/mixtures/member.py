@@ -19,7 +19,7 @@ from datasets_cli.replay.mixtures.mapped import MappedStorage
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import MEMBER, Key, show_key
+from datasets_cli.schema.columns import MEMBER, Key, show_key
 
 
 @dataclass(frozen=True, eq=False)

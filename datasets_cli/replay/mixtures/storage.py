@@ -24,8 +24,8 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.joined_rows import JoinedRows
 from datasets_cli.store.rows.protocol import GatheredRows
-from datasets_cli.store.schema.columns import MEMBER, Key
-from datasets_cli.store.schema.tree import Tree, put
+from datasets_cli.schema.columns import MEMBER, Key
+from datasets_cli.schema.tree import Tree, put
 
 MEMBER_BYTES = 8
 

@@ -30,7 +30,7 @@ from datasets_cli.replay.queries.tree import (
     Values,
     nested,
 )
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 
 class Expression:

@@ -15,8 +15,8 @@ from datasets_cli.replay.episodes.leaf_blocks import AS_FLOAT32, BLOCK_ROWS
 from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks, reduced_dtype
 from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.store.schema.bits import take
-from datasets_cli.store.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.bits import take
+from datasets_cli.schema.columns import Key, rows_per_block, show_key
 
 
 class Leaves(Protocol):

@@ -27,7 +27,7 @@ from datasets_cli.replay.trajectories.boundaries import (
     find_trajectories,
 )
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
 
 NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("traj_ids",), EPISODE)
 END_KEYS = (DONE, TRUNCATED, TERMINATED)

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.store.schema.columns import show_key
+from datasets_cli.schema.columns import show_key
 
 
 class Trajectory:

@@ -8,7 +8,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 
 class OtherWriters:

@@ -26,7 +26,7 @@ from datasets_cli.replay.sharing.process import tell_after_fork
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.store.schema.mapping import can_page_lock
+from datasets_cli.schema.mapping import can_page_lock
 
 CollateFunction = Callable[[Rows], Rows]
 """Takes what a storage gathers, a list of rows or a batch, and returns the batch."""

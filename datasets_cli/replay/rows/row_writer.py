@@ -20,7 +20,7 @@ from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.replay.writers.round_robin import RoundRobinWriter
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 
 class RowWriter:

@@ -15,8 +15,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.encoding.json_files import STATE, read_state, write_state
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
 
 Info = dict[Key, torch.Tensor]
 """What a sampler says of the rows that it drew: columns ``[B, ...]``."""

@@ -10,7 +10,7 @@ from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSample
 from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.replay.samplers.windows import Span
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 
 class Slices(KindSampler, AheadSampler):

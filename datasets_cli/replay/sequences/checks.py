@@ -12,9 +12,9 @@ import torch
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE
-from datasets_cli.store.schema.bits import MOVABLE
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import entry
+from datasets_cli.schema.bits import MOVABLE
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import entry
 
 
 def check_rows(storage: Storage, names: Iterable[str]) -> None:

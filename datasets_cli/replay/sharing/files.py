@@ -14,8 +14,8 @@ import torch
 
 from datasets_cli.replay.sharing.control import SUBFOLDER
 from datasets_cli.replay.sharing.process import rows_are_gone
-from datasets_cli.store.schema.bits import bits_dtype, torch_dtype, type_name
-from datasets_cli.store.schema.columns import Column, check_key, one_file_each
+from datasets_cli.schema.bits import bits_dtype, torch_dtype, type_name
+from datasets_cli.schema.columns import Column, check_key, one_file_each
 from datasets_cli.store.ted.writer import write_meta_files
 
 

@@ -24,7 +24,7 @@ from datasets_cli.replay.sharing.control import (
 )
 from datasets_cli.replay.sharing.files import Form, SharedForm, make_files, read_form, write_form
 from datasets_cli.replay.sharing.process import ProcessLock, tell_after_fork
-from datasets_cli.store.schema.columns import Column
+from datasets_cli.schema.columns import Column
 
 logger = logging.getLogger(__name__)
 

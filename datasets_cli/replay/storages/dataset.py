@@ -22,10 +22,10 @@ from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_un
 from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.rows.protocol import Rows as LayoutRows
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.mapping import choose_device_options
-from datasets_cli.store.schema.texts import TEXT
-from datasets_cli.store.schema.tree import Tree, entry, grow_tree
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.mapping import choose_device_options
+from datasets_cli.schema.texts import TEXT
+from datasets_cli.schema.tree import Tree, entry, grow_tree
 from datasets_cli.store.text.reader import Values
 
 

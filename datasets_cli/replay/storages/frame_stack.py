@@ -15,9 +15,9 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.schema.bits import bits_of
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import Tree, put
+from datasets_cli.schema.bits import bits_of
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import Tree, put
 from datasets_cli.store.text.reader import Values
 
 Padding = Literal["zeros", "repeat"]

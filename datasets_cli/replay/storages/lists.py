@@ -15,8 +15,8 @@ from datasets_cli.replay.encoding.description import PackedRows, pack
 from datasets_cli.replay.encoding.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LIST, takes
-from datasets_cli.store.schema.bits import stack_tensors
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.bits import stack_tensors
+from datasets_cli.schema.columns import Key, show_key
 
 NO_LIMIT = 2**63 - 1
 

@@ -11,7 +11,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.sharing.control import delete_with, has_rows, temporary_folder
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.torchrl_words import MAPPED, takes
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 
 @takes(**MAPPED)

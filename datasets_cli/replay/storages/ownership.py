@@ -22,8 +22,8 @@ from datasets_cli.replay.sharing.control import (
 )
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
-from datasets_cli.store.schema.bits import type_name
-from datasets_cli.store.schema.columns import Column
+from datasets_cli.schema.bits import type_name
+from datasets_cli.schema.columns import Column
 
 
 class Ownership:

@@ -10,8 +10,8 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.d4rl_rows import NO_ROW, d4rl_rows
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.store.schema.bits import type_name
-from datasets_cli.store.schema.columns import show_key
+from datasets_cli.schema.bits import type_name
+from datasets_cli.schema.columns import show_key
 
 Columns = dict[str, np.ndarray]
 

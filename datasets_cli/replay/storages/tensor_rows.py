@@ -27,10 +27,10 @@ from datasets_cli.replay.sharing.control import Counters, SharedCounters
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.ownership import Ownership
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
-from datasets_cli.store.schema.bits import take
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.mapping import ON_DISK, DeviceOptions
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.bits import take
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
+from datasets_cli.schema.tree import Tree
 
 
 class TensorRows(WritableStorage):

@@ -14,7 +14,7 @@ from datasets_cli.replay.encoding.rows_form import RowsForm, row_types_of
 from datasets_cli.replay.encoding.values import ValueColumn, tensors_of
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.torchrl_words import LAZY, STORAGE, takes
-from datasets_cli.store.schema.bits import bits_of
+from datasets_cli.schema.bits import bits_of
 
 
 @takes(**STORAGE)

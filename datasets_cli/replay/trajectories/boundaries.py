@@ -10,7 +10,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.trajectories.bounds import bounds_of, ends_of_numbers
 from datasets_cli.replay.trajectories.index import TrajectoryIndex, index_from_ends
-from datasets_cli.store.schema.columns import DONE, EPISODE, Key, show_key
+from datasets_cli.schema.columns import DONE, EPISODE, Key, show_key
 
 NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), EPISODE)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import torch
 
-from datasets_cli.store.schema.bits import bits_of
+from datasets_cli.schema.bits import bits_of
 
 
 class Bounds(NamedTuple):

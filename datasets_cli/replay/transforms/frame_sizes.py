@@ -10,7 +10,7 @@ from datasets_cli.replay.arguments import NestedKeys, whole_number
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.resampling import resampled
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 
 class CenterCrop(Transform):

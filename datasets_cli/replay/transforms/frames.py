@@ -27,7 +27,7 @@ from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 Padding = Literal["same", "constant"]
 

@@ -9,7 +9,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKeys
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 OBSERVATIONS: list[tuple[str, ...]] = [("observation",), ("next", "observation")]
 NUM_CHANNELS = (1, 3, 4)  # grey, colour, colour with transparency

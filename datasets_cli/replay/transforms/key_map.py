@@ -9,8 +9,8 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.tree import entry
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import entry
 
 
 class KeyMap:

@@ -8,7 +8,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry, stored_map
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 FLAGS = ("done", "terminated", "truncated")
 REWARDS: list[Key] = [("reward",), ("next", "reward")]

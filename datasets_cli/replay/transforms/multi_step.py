@@ -19,7 +19,7 @@ from datasets_cli.replay.trajectories.bounds import last_of
 from datasets_cli.replay.transforms.key_map import required_entry
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")
 

@@ -17,9 +17,9 @@ from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.key_map import KeyMap, stored_map
 from datasets_cli.replay.transforms.transform import Transform
-from datasets_cli.store.schema.columns import Key, show_key
-from datasets_cli.store.schema.summary import RunningMoments
-from datasets_cli.store.schema.tree import entry
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.summary import RunningMoments
+from datasets_cli.schema.tree import entry
 
 CHUNK_ROWS = 1 << 16
 CHUNK_NUMBERS = 1 << 24

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.transforms.key_map import required_entry
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 DONE: Key = ("next", "done")
 

@@ -13,7 +13,7 @@ from datasets_cli.replay.encoding.form import outline
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.torchrl_words import COMPILABLE, takes
 from datasets_cli.replay.writers.protocol import Writer
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
 """How several numbers a row become its rank."""

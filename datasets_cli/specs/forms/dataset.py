@@ -17,7 +17,7 @@ from datasets_cli.specs.shapes import same_but_ones
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.schema.columns import Column, Key
+from datasets_cli.schema.columns import Column, Key
 
 FLAGS = ("done", "terminated", "truncated")
 

@@ -23,7 +23,7 @@ from typing import Annotated
 
 from datasets_cli.checked_json import whole
 from datasets_cli.json_form import JsonForm
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     EPISODE,
     LARGEST,
     Column,
@@ -32,7 +32,7 @@ from datasets_cli.store.schema.columns import (
     StoredKey,
     show_key,
 )
-from datasets_cli.store.schema.element_types import ITEM_BYTES
+from datasets_cli.schema.element_types import ITEM_BYTES
 
 RECORDS = "rows.memmap"
 ROW_MAP = "row.memmap"

@@ -15,7 +15,7 @@ from datasets_cli.store.compact.frame_writer import join_segments
 from datasets_cli.store.compact.packing import pack
 from datasets_cli.store.compact.records import RECORDS, ROW_MAP, FrameField, columns_of, is_frame
 from datasets_cli.store.compact.shared_frames import PackedFrames, SharedFrames
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     DONE,
     Column,
     Key,
@@ -23,7 +23,7 @@ from datasets_cli.store.schema.columns import (
     one_file_each,
     successor_of,
 )
-from datasets_cli.store.schema.trajectories import ends_of, num_records
+from datasets_cli.schema.trajectories import ends_of, num_records
 from datasets_cli.store.ted.writer import TedWriter, Written, write_beside
 
 

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import torch
 
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
 
 
 class GatheredRows(Protocol):

@@ -9,8 +9,8 @@ import torch
 
 from datasets_cli.store.rows.protocol import GatheredRows, Rows
 from datasets_cli.store.rows.selection import Selection, offsets_of
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
 from datasets_cli.store.text.reader import TextRows, Values
 
 MAPPED_ROWS = 10_000_000

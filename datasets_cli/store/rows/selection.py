@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.store.schema.trajectories import lengths_of
+from datasets_cli.schema.trajectories import lengths_of
 
 
 @dataclass(frozen=True, eq=False)

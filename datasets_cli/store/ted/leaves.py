@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from datasets_cli.store.schema.bits import bits_dtype, to_array, torch_dtype
-from datasets_cli.store.schema.columns import Column, Key, successor_of
-from datasets_cli.store.schema.element_types import numpy_dtype
-from datasets_cli.store.schema.gathered_leaves import GatheredLeaves
-from datasets_cli.store.schema.mapping import DeviceOptions, Files
-from datasets_cli.store.schema.tree import Tree, TreePlan
+from datasets_cli.schema.bits import bits_dtype, to_array, torch_dtype
+from datasets_cli.schema.columns import Column, Key, successor_of
+from datasets_cli.schema.element_types import numpy_dtype
+from datasets_cli.schema.gathered_leaves import GatheredLeaves
+from datasets_cli.schema.mapping import DeviceOptions, Files
+from datasets_cli.schema.tree import Tree, TreePlan
 
 # Copies from this size on, in bytes, are torch's: its threads pay.
 THREADED_BYTES = 128 << 10

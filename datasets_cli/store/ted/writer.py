@@ -19,7 +19,7 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
     META_FILENAME,
@@ -32,13 +32,13 @@ from datasets_cli.store.schema.columns import (
     one_file_each,
     successor_of,
 )
-from datasets_cli.store.schema.element_types import row_data
-from datasets_cli.store.schema.summary import find_offsets, summarise, write_episodes
-from datasets_cli.store.schema.texts import TextColumn
-from datasets_cli.store.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.schema.element_types import row_data
+from datasets_cli.schema.summary import find_offsets, summarise, write_episodes
+from datasets_cli.schema.texts import TextColumn
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 
 if TYPE_CHECKING:
-    from datasets_cli.store.schema.frame_table import FrameRun
+    from datasets_cli.schema.frame_table import FrameRun
 
 BUFFER_BYTES = 1 << 18
 

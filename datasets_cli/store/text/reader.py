@@ -12,9 +12,9 @@ import torch
 
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.mapping import Files
-from datasets_cli.store.schema.texts import (
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.mapping import Files
+from datasets_cli.schema.texts import (
     OFFSETS_FILENAME,
     VALUES_FILENAME,
     TextColumn,

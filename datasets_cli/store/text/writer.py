@@ -22,8 +22,8 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.sources.disk import disk_errors, open_regular
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.texts import (
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.texts import (
     OFFSETS_FILENAME,
     VALUES_FILENAME,
     TextColumn,

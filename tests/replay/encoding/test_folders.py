@@ -24,7 +24,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.encoding.read_folder import read_tensordict
 from datasets_cli.replay.encoding.tensor_files import DTYPES
 from datasets_cli.replay.encoding.write_folder import plan_files, write_files
-from datasets_cli.store.schema.columns import META_FILENAME
+from datasets_cli.schema.columns import META_FILENAME
 
 
 def write(folder: Path, rows: Any) -> None:

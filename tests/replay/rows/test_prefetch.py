@@ -23,7 +23,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.schema.mapping import DeviceOptions, choose_device_options
+from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 

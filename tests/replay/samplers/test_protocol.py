@@ -29,8 +29,8 @@ from datasets_cli import (
 )
 from datasets_cli.replay.buffers.parts import members_of
 from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
-from datasets_cli.store.schema.columns import Key
-from datasets_cli.store.schema.tree import Tree
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
 
 
 class Plain:

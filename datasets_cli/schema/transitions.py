@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.store.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
-from datasets_cli.store.schema.steps import ROOT_FLAGS, Rows, StepCheck
-from datasets_cli.store.schema.texts import is_text
+from datasets_cli.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
+from datasets_cli.schema.steps import ROOT_FLAGS, Rows, StepCheck
+from datasets_cli.schema.texts import is_text
 
 SHIFTED = "following step of the same trajectory"
 """What a manifest calls the rule drawn above."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
     REWARD,
@@ -18,8 +18,8 @@ from datasets_cli.store.schema.columns import (
     Key,
     show_key,
 )
-from datasets_cli.store.schema.element_types import element_type
-from datasets_cli.store.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
+from datasets_cli.schema.element_types import element_type
+from datasets_cli.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
 
 Rows = dict[Key, np.ndarray]
 

@@ -17,8 +17,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from datasets_cli.store.schema.columns import DONE, TERMINATED, Key
-from datasets_cli.store.schema.trajectories import num_records, offsets_from_ends
+from datasets_cli.schema.columns import DONE, TERMINATED, Key
+from datasets_cli.schema.trajectories import num_records, offsets_from_ends
 
 STEP: Key = ("number of the step",)
 """A column that numbers the steps on their way to rows; no dataset has it."""

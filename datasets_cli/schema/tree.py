@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.schema.columns import Key
 
 Tree = dict[str, Any]
 """``{name: leaf or Tree}``: the content of a TensorDict before it is one."""

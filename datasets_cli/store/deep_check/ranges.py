@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from datasets_cli.store.audit.report import ColumnReport
-from datasets_cli.store.schema.columns import Key
+from datasets_cli.store.deep_check.report import ColumnReport
+from datasets_cli.schema.columns import Key
 
 
 def bits_of(leaf: torch.Tensor) -> torch.Tensor:

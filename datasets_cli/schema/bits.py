@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.store.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
+from datasets_cli.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
 
 MOVABLE = frozenset(
     {

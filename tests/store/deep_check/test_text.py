@@ -13,8 +13,8 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.manager.verification import verify, verify_deep
 from datasets_cli.progress import Silent
-from datasets_cli.store.audit import offsets
-from datasets_cli.store.audit.deep_check import deep_check
+from datasets_cli.store.deep_check import offsets
+from datasets_cli.store.deep_check.deep_check import deep_check
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import open_dataset

@@ -8,7 +8,7 @@ from typing import Any
 
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.json_form import JsonForm
-from datasets_cli.store.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 TABLE = "deep_check"
 """Name of the table that keeps a report; see ``store.tables``."""

@@ -4,7 +4,7 @@
     done, terminated, truncated at the root are false: a step that is taken has not ended before
     episode is the number of the trajectory
     next.observation is the following row's observation, and zeros after a terminated step, where
-    the successor rule made it (see ``store.schema.transitions``)
+    the successor rule made it (see ``schema.transitions``)
 
 A function may give a derived dataset any value, so that none of them binds it.
 """
@@ -16,9 +16,9 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from datasets_cli.store.audit.ranges import bits_of
+from datasets_cli.store.deep_check.ranges import bits_of
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
     TERMINATED,
@@ -27,9 +27,9 @@ from datasets_cli.store.schema.columns import (
     show_key,
     successor_of,
 )
-from datasets_cli.store.schema.steps import ROOT_FLAGS
-from datasets_cli.store.schema.trajectories import ends_of, numbers_of
-from datasets_cli.store.schema.transitions import SHIFTED
+from datasets_cli.schema.steps import ROOT_FLAGS
+from datasets_cli.schema.trajectories import ends_of, numbers_of
+from datasets_cli.schema.transitions import SHIFTED
 
 Leaves = dict[Key, torch.Tensor]
 """Some columns of consecutive rows, each ``[n, *shape]``."""

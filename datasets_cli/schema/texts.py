@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import SourceError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.store.schema.columns import (
+from datasets_cli.schema.columns import (
     Column,
     Key,
     Shape,

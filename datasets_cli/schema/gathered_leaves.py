@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.store.schema.bits import to_tensor
-from datasets_cli.store.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.schema.bits import to_tensor
+from datasets_cli.schema.tree import Slot, Tree, TreePlan
 
 
 class GatheredLeaves:

@@ -14,8 +14,8 @@ from typing import Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
-from datasets_cli.store.schema.columns import Column
-from datasets_cli.store.schema.trajectories import (
+from datasets_cli.schema.columns import Column
+from datasets_cli.schema.trajectories import (
     lengths_of,
     numbers_of,
     offsets_from_ends,
