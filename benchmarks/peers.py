@@ -43,8 +43,8 @@ from contenders import (
 from tables import EPISODE_STEPS, Rows, install, mujoco_like
 from timing import KINDS, Time, compare
 
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.schema.columns import Key
+from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.ted.writer import TedWriter
 
 CASES = ("uniform", "without replacement", "slices", "prioritised")

@@ -18,8 +18,8 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     open_storage,
 )
-from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.schema.columns import Key
+from datasets_cli.store.manifest import Manifest, write_manifest
 
 Rows = dict[Key, np.ndarray]
 EPISODE_STEPS = 1000

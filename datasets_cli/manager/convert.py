@@ -17,6 +17,9 @@ from datasets_cli.manager.path import IdCall
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Progress, ProgressOptions, reporting_to
 from datasets_cli.progress_bars import shown
+from datasets_cli.schema.columns import META_FILENAME
+from datasets_cli.schema.texts import text_files
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
@@ -25,9 +28,6 @@ from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import LAYOUTS, Manifest, read_manifest
-from datasets_cli.schema.columns import META_FILENAME
-from datasets_cli.schema.texts import text_files
-from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.store.writer import DatasetWriter
 
 

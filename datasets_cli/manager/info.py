@@ -14,8 +14,8 @@ from datasets_cli.manager.list import DatasetRecord, Known, record_fields
 from datasets_cli.manager.path import IdCall
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Option
-from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
 from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import load_table
 

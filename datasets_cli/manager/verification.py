@@ -15,12 +15,12 @@ from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, RldsError
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.installed import installed_id, read_manifest_of
 from datasets_cli.progress import Progress, reporting_to
-from datasets_cli.store.deep_check.deep_check import deep_check
-from datasets_cli.store.deep_check.report import TABLE, DeepReport
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.deep_check.deep_check import deep_check
+from datasets_cli.store.deep_check.report import TABLE, DeepReport
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import save_table
 

@@ -21,8 +21,8 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
-from datasets_cli.store.deep_check.report import DeepReport
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.deep_check.report import DeepReport
 
 NOT_INSTALLED = "not installed"
 

@@ -26,14 +26,14 @@ from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.orders.permutation import permutation
 from datasets_cli.replay.queries.choices import places_where
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.schema.columns import Column
+from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection, whole_dataset
-from datasets_cli.schema.columns import Column
-from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.tables import remove_tables
 
 FAMILY = "derived"

@@ -30,6 +30,10 @@ from datasets_cli.preprocessing.returned import ResultColumns, read_mark
 from datasets_cli.preprocessing.run import Run
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
+from datasets_cli.schema.summary import CHUNK_ROWS, summarise
+from datasets_cli.schema.texts import TextColumn, text_files
+from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.sources.disk import (
     check_free_space,
     disk_errors,
@@ -40,10 +44,6 @@ from datasets_cli.sources.disk import (
 from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
-from datasets_cli.schema.summary import CHUNK_ROWS, summarise
-from datasets_cli.schema.texts import TextColumn, text_files
-from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.ted.writer import reward_column, write_beside, write_meta_files
 from datasets_cli.store.text.writer import TextWriter
 from datasets_cli.version import TOOL

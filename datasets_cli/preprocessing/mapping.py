@@ -18,9 +18,9 @@ from datasets_cli.replay.transforms.multi_step import MultiStep
 from datasets_cli.replay.transforms.rewards import Reward2GoTransform
 from datasets_cli.replay.transforms.scaling import ObservationNorm
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
+from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.rows.selection import whole_dataset
-from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
 
 RETURNS_TO_GO: Key = ("returns_to_go",)
 SPANS: tuple[Key, ...] = (

@@ -15,12 +15,12 @@ from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.task import Mapped
+from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
 from datasets_cli.store.cache_root import has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.schema.columns import rows_per_block
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.sources.disk import flush, replace_file
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
+from datasets_cli.sources.disk import flush, replace_file
 
 
 class Returned(NamedTuple):

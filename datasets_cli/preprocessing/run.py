@@ -18,9 +18,9 @@ from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
 from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply
 from datasets_cli.preprocessing.work import Work
-from datasets_cli.store.dataset import Dataset
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
+from datasets_cli.store.dataset import Dataset
 
 
 class Run:

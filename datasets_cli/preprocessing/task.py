@@ -31,13 +31,13 @@ from datasets_cli.preprocessing.returned import (
     write_mark,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.element_types import row_data
+from datasets_cli.schema.texts import text_files
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.schema.columns import Key
-from datasets_cli.schema.element_types import row_data
-from datasets_cli.schema.texts import text_files
 from datasets_cli.store.text.writer import TextWriter
 
 

@@ -31,6 +31,7 @@ from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.preprocessing.task import Mapped
+from datasets_cli.schema.columns import Column, one_file_each
 from datasets_cli.sources.disk import (
     allocate,
     check_free_space,
@@ -40,7 +41,6 @@ from datasets_cli.sources.disk import (
 )
 from datasets_cli.store.cache_root import check_id, runs_to
 from datasets_cli.store.manifest_entries import Digest
-from datasets_cli.schema.columns import Column, one_file_each
 from datasets_cli.store.sealed_json import parse
 
 REQUEST = "request.json"

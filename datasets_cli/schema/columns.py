@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from datasets_cli.checked_json import Check, whole
 from datasets_cli.errors import SourceError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.sources.disk import MAX_NAME_BYTES
 from datasets_cli.schema.element_types import ITEM_BYTES, element_type
+from datasets_cli.sources.disk import MAX_NAME_BYTES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,8 +17,8 @@ import torch
 
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import open_descriptor
 from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
+from datasets_cli.sources.disk import open_descriptor
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,11 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UnverifiedDataset, UsageError
+from datasets_cli.schema.bits import to_array, torch_dtype
+from datasets_cli.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.compact.packed_rows import CompactRows
@@ -23,11 +28,6 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.rows.protocol import Rows
 from datasets_cli.store.rows.selected_rows import SelectedRowMap, SelectedRows, SelectedTexts
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.schema.bits import to_array, torch_dtype
-from datasets_cli.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
-from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.ted.leaves import LeafRows
 from datasets_cli.store.text.reader import TextRows
 

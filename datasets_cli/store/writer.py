@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.compact.records import is_frame
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.texts import TextColumn, is_text
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.ted.writer import TedWriter, Written, describe_files
 from datasets_cli.store.text.writer import TextWriter
 
 if TYPE_CHECKING:
-    from datasets_cli.store.compact.writer import CompactWriter
     from datasets_cli.schema.frame_table import FrameFiles
+    from datasets_cli.store.compact.writer import CompactWriter
 
 
 class DatasetWriter:

@@ -19,8 +19,8 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.atari_dqn.segments import Log
-from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.schema.frame_table import FrameTableBuilder
+from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support.ale_games import Episode, play
 from tests.support.atari_files import CAP, Key, every, expected, record
 

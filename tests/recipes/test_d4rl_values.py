@@ -26,13 +26,13 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader
+from datasets_cli.schema import columns, summary
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.raw_file import verify
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.schema import columns, summary
-from datasets_cli.schema.transitions import Transitions, iterate_rows
 from tests.support import values
 from tests.support.d4rl_files import LAYOUTS, floats, save, steps
 from tests.support.values import assert_d4rl, assert_same, expect, read_leaves, read_source

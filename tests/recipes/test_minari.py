@@ -22,9 +22,9 @@ from datasets_cli.errors import AccessError, IntegrityError, SourceError, UsageE
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import Source
+from datasets_cli.schema.columns import escape_key
 from datasets_cli.store.cache_root import check_id
 from datasets_cli.store.dataset import Dataset, open_dataset
-from datasets_cli.schema.columns import escape_key
 from tests.support import minari_files as files
 from tests.support.minari_values import Rows, by_h5py, by_minari, expected
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets_cli.store.manifest import LAYOUTS, read_manifest
 from datasets_cli.schema.trajectory_file import HEADER_BYTES
+from datasets_cli.store.manifest import LAYOUTS, read_manifest
 from datasets_cli.store.writer import DatasetWriter
 from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome

@@ -21,6 +21,8 @@ from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storag
 from datasets_cli.checked_json import decode
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
+from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.tree import entry
 from datasets_cli.sources.disk import sha256_of
 from datasets_cli.store.compact import dictionary
 from datasets_cli.store.compact import records as compact
@@ -30,8 +32,6 @@ from datasets_cli.store.compact.records import Record, lay_out
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
-from datasets_cli.schema.columns import Column, Key
-from datasets_cli.schema.tree import entry
 from datasets_cli.store.ted.writer import TedWriter
 from tests.support.derived import preprocess
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.installed import condition_of
+from datasets_cli.schema.columns import Column
 from datasets_cli.store import manifest as manifest_file
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
-from datasets_cli.schema.columns import Column
 from datasets_cli.store.sealed_json import MAX_DEPTH, parse, seal
 
 NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "100"))

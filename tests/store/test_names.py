@@ -24,10 +24,10 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.schema import columns
 from datasets_cli.schema.columns import Key, column_of, escape_key
+from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.manifest import Manifest, write_manifest
 from datasets_cli.store.ted.writer import TedWriter
 from tests.support.derived import preprocess
 

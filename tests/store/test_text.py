@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset, SourceError
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
-from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.sealed_json import seal
 from datasets_cli.store.text import reader
 from datasets_cli.store.text.writer import TextWriter

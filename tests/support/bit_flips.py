@@ -24,10 +24,10 @@ from tensordict import TensorDictBase, is_non_tensor
 from datasets_cli import FrameStack, ReplayBuffer, SliceSampler
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.schema.mapping import DeviceOptions
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
-from datasets_cli.schema.mapping import DeviceOptions
 
 MOST_SECONDS = 20  # for one flip; then SIGALRM ends the process
 MOST_MEMORY = 8 << 30

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.writer import DatasetWriter
 
 Key = tuple[str, ...]

@@ -15,13 +15,13 @@ import numpy as np
 from datasets_cli.environments.record.chunks import read_chunk
 from datasets_cli.environments.record.episodes import Columns
 from datasets_cli.environments.record.run import Run
+from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
-from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL

@@ -16,10 +16,10 @@ from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.encoding.json_files import checked, open_file
 from datasets_cli.replay.encoding.row_columns import bytes_of
-from datasets_cli.store.dataset import check_memory
 from datasets_cli.schema.bits import TYPE_NAMES
 from datasets_cli.schema.columns import MOST_DIMENSIONS
 from datasets_cli.schema.mapping import READ_ONLY
+from datasets_cli.store.dataset import check_memory
 
 DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE_NAMES.items()}
 """Element types by their name in ``meta.json``; those that this version of torch has."""

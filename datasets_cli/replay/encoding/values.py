@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict
 
-from datasets_cli.store.rows.selected_rows import SelectedTexts
 from datasets_cli.schema.tree import Tree, put
+from datasets_cli.store.rows.selected_rows import SelectedTexts
 from datasets_cli.store.text.reader import TextRows, Values
 
 _NO_SHAPE = torch.Size([])

@@ -11,10 +11,10 @@ import numpy as np
 from datasets_cli.errors import RldsError
 from datasets_cli.replay.episodes.leaf_blocks import block_dtype, leaf_blocks
 from datasets_cli.replay.episodes.reductions import reduce_blocks, reduced_dtype
+from datasets_cli.schema.columns import Column, Key
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.content import canonical_json
 from datasets_cli.store.dataset import Dataset, check_memory
-from datasets_cli.schema.columns import Column, Key
 from datasets_cli.store.table_arrays import map_array, save_array
 
 logger = logging.getLogger(__name__)

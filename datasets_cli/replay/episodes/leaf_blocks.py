@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from datasets_cli.store.dataset import Dataset
 from datasets_cli.schema.columns import Column, rows_per_block
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.tree import entry
+from datasets_cli.store.dataset import Dataset
 
 AS_FLOAT32 = frozenset(
     {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}

@@ -13,7 +13,6 @@ from datasets_cli.replay.episodes.kept import reduced_leaf
 from datasets_cli.replay.episodes.leaf_blocks import block_dtype, leaf_blocks
 from datasets_cli.replay.episodes.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.schema.columns import (
     REWARD,
     TERMINATED,
@@ -23,6 +22,7 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.trajectories import lengths_of
+from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
     import pandas

@@ -13,11 +13,11 @@ from datasets_cli.replay.mixtures.forms import flat
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.schema.tree import Tree, TreePlan, grow_tree
+from datasets_cli.store.rows.protocol import GatheredRows
 
 
 class MappedStorage(Storage):

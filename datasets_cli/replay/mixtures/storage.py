@@ -21,11 +21,11 @@ from datasets_cli.replay.orders.mixed import bounds_reached
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.schema.columns import MEMBER, Key
+from datasets_cli.schema.tree import Tree, put
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.joined_rows import JoinedRows
 from datasets_cli.store.rows.protocol import GatheredRows
-from datasets_cli.schema.columns import MEMBER, Key
-from datasets_cli.schema.tree import Tree, put
 
 MEMBER_BYTES = 8
 

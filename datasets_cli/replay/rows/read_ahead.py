@@ -11,8 +11,8 @@ import torch
 from datasets_cli.replay.rows.draw_generator import DrawGenerator
 from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler, tells_ahead
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.schema.columns import Key
+from datasets_cli.store.rows.protocol import GatheredRows
 
 BLOCK_BYTES = 1 << 20  # beyond it, batches come from the processor's cache no longer
 MOST_BATCHES = 32

@@ -14,10 +14,10 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.store.dataset import Dataset
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree, entry, put
+from datasets_cli.store.dataset import Dataset
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,13 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.steps import sum_to_go
+from datasets_cli.schema.columns import REWARD, rows_per_block, show_key
+from datasets_cli.schema.trajectories import ends_of
+from datasets_cli.schema.tree import entry
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.dataset import Dataset, check_memory
 from datasets_cli.store.rows.selected_rows import SelectedRowMap
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.schema.columns import REWARD, rows_per_block, show_key
-from datasets_cli.schema.trajectories import ends_of
-from datasets_cli.schema.tree import entry
 from datasets_cli.store.table_arrays import map_array, write_array
 
 logger = logging.getLogger(__name__)

@@ -25,10 +25,10 @@ from datasets_cli.replay.sequences.returns import dataset_of_rows, returns_to_go
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.schema.bits import bits_of
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree
+from datasets_cli.store.cache_root import CacheRoot
 
 ACTION: Key = ("action",)
 RETURNS, TIMESTEPS, MASK = "returns_to_go", "timesteps", "attention_mask"

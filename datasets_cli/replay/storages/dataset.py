@@ -17,15 +17,15 @@ from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.mapping import choose_device_options
+from datasets_cli.schema.texts import TEXT
+from datasets_cli.schema.tree import Tree, entry, grow_tree
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.rows.protocol import GatheredRows
 from datasets_cli.store.rows.protocol import Rows as LayoutRows
 from datasets_cli.store.rows.selection import Selection
-from datasets_cli.schema.columns import Key, show_key
-from datasets_cli.schema.mapping import choose_device_options
-from datasets_cli.schema.texts import TEXT
-from datasets_cli.schema.tree import Tree, entry, grow_tree
 from datasets_cli.store.text.reader import Values
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.schema.columns import Column, Key
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.from_space import spec_of_space
@@ -17,7 +18,6 @@ from datasets_cli.specs.shapes import same_but_ones
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.specs.unbounded import Unbounded
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.schema.columns import Column, Key
 
 FLAGS = ("done", "terminated", "truncated")
 

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from datasets_cli.store.compact.records import Record
 from datasets_cli.schema.bits import to_tensor, torch_dtype
 from datasets_cli.schema.columns import Column
 from datasets_cli.schema.element_types import ITEM_BYTES, numpy_dtype
 from datasets_cli.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.schema.tree import Tree, TreePlan
+from datasets_cli.store.compact.records import Record
 
 
 class DtypeView(NamedTuple):

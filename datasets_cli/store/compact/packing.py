@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from datasets_cli.schema.columns import EPISODE, Column, rows_per_block, successor_of
+from datasets_cli.schema.trajectories import ends_of, num_records, numbers_of
 from datasets_cli.store.compact.records import (
     RECORDS,
     ROW_MAP,
@@ -22,8 +24,6 @@ from datasets_cli.store.compact.records import (
     lay_out,
     row_map_dtype,
 )
-from datasets_cli.schema.columns import EPISODE, Column, rows_per_block, successor_of
-from datasets_cli.schema.trajectories import ends_of, num_records, numbers_of
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.compact.frame_writer import FrameSegments, FrameWriter
-from datasets_cli.store.compact.records import FrameField
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.frame_table import FrameRun
 from datasets_cli.schema.trajectories import record_of
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.store.compact.frame_writer import FrameSegments, FrameWriter
+from datasets_cli.store.compact.records import FrameField
 
 
 @dataclass

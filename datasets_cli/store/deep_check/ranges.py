@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from datasets_cli.store.deep_check.report import ColumnReport
 from datasets_cli.schema.columns import Key
+from datasets_cli.store.deep_check.report import ColumnReport
 
 
 def bits_of(leaf: torch.Tensor) -> torch.Tensor:

@@ -7,10 +7,10 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from datasets_cli.store.rows.protocol import GatheredRows, Rows
-from datasets_cli.store.rows.selection import Selection, offsets_of
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
+from datasets_cli.store.rows.protocol import GatheredRows, Rows
+from datasets_cli.store.rows.selection import Selection, offsets_of
 from datasets_cli.store.text.reader import TextRows, Values
 
 MAPPED_ROWS = 10_000_000

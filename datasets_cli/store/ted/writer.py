@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
@@ -36,6 +35,7 @@ from datasets_cli.schema.element_types import row_data
 from datasets_cli.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.schema.texts import TextColumn
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
 
 if TYPE_CHECKING:
     from datasets_cli.schema.frame_table import FrameRun

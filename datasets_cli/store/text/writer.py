@@ -21,7 +21,6 @@ import numpy as np
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.sources.disk import disk_errors, open_regular
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.texts import (
     OFFSETS_FILENAME,
@@ -33,6 +32,7 @@ from datasets_cli.schema.texts import (
     text_column,
     text_files,
 )
+from datasets_cli.sources.disk import disk_errors, open_regular
 
 KEPT_LENGTH = 200
 """Longer values are known by a digest, so that memory grows by their number and not their size."""

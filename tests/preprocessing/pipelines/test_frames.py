@@ -15,8 +15,8 @@ from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.replay.transforms import scaling
-from datasets_cli.store.manifest import Manifest
 from datasets_cli.schema.columns import Column
+from datasets_cli.store.manifest import Manifest
 from tests.support.paths import DEMO_DATA
 
 LOGS = DEMO_DATA / "atari_dqn" / "Pong" / "5" / "replay_logs"

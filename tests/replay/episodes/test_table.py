@@ -21,9 +21,9 @@ from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.episodes import kept, leaf_blocks
 from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.schema.columns import REWARD
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.schema.columns import REWARD
 from tests.support.text_rows import LENGTHS, steps_of, write
 
 STARTS = np.cumsum([0, *LENGTHS])

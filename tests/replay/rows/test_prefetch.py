@@ -22,8 +22,8 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
+from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 

@@ -27,8 +27,8 @@ from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.replay.storages.d4rl_rows import NO_ROW, D4RLRows, counted_limits, d4rl_rows
 from datasets_cli.replay.storages.qlearning import qlearning_columns
-from datasets_cli.store.manifest import Manifest
 from datasets_cli.schema.transitions import Transitions, iterate_rows
+from datasets_cli.store.manifest import Manifest
 from tests.support.d4rl_files import LAYOUTS, save, steps
 from tests.support.paths import DEMO_DATA, TEST_DATA
 
