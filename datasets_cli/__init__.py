@@ -90,7 +90,7 @@ _LAZY_IMPORTS = {
     "UnverifiedDataset": "errors",
     # datasets as replay buffers
     "ExperienceReplay": "experience.replay",
-    "Trajectories": "replay.episodes.table",
+    "Trajectories": "replay.trajectories.table",
     "D4RLExperienceReplay": "torchrl.families.d4rl",
     "MinariExperienceReplay": "torchrl.families.minari",
     "OpenMLExperienceReplay": "torchrl.families.openml",
@@ -114,7 +114,7 @@ _LAZY_IMPORTS = {
     "HERReplayBuffer": "torchrl.her",
     # storages
     "FrameStack": "replay.storages.frame_stack",
-    "Sequences": "replay.sequences.sequences",
+    "Sequences": "replay.storages.sequences",
     "Storage": "replay.storages.protocol",
     "WritableStorage": "replay.storages.protocol",
     "open_storage": "replay.storages.dataset",
@@ -145,7 +145,7 @@ _LAZY_IMPORTS = {
     "TensorDictMaxValueWriter": "replay.writers.max_value",
     # trajectories
     "split_trajectories": "replay.trajectories.split",
-    "find_start_stop_traj": "replay.trajectories.start_stop",
+    "find_start_stop_traj": "replay.trajectories.bounds",
     "traj": "replay.queries.expressions",
     "Trajectory": "replay.queries.trajectory",
     "TrajectoryPredicate": "replay.queries.predicate",

@@ -97,7 +97,6 @@ from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnse
 from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
 from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline as OfflineToOnline
 from datasets_cli.replay.ensembles.shares import LinearAnneal as LinearAnneal
-from datasets_cli.replay.episodes.table import Trajectories as Trajectories
 from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
@@ -119,7 +118,6 @@ from datasets_cli.replay.samplers.random import RandomSampler as RandomSampler
 from datasets_cli.replay.samplers.random import (
     SamplerWithoutReplacement as SamplerWithoutReplacement,
 )
-from datasets_cli.replay.sequences.sequences import Sequences as Sequences
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
@@ -127,10 +125,12 @@ from datasets_cli.replay.storages.lists import ListStorage as ListStorage
 from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.protocol import Storage as Storage
 from datasets_cli.replay.storages.protocol import WritableStorage as WritableStorage
+from datasets_cli.replay.storages.sequences import Sequences as Sequences
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
+from datasets_cli.replay.trajectories.bounds import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
-from datasets_cli.replay.trajectories.start_stop import find_start_stop_traj as find_start_stop_traj
+from datasets_cli.replay.trajectories.table import Trajectories as Trajectories
 from datasets_cli.replay.transforms.compose import Compose as Compose
 from datasets_cli.replay.transforms.crop import RandomCropTensorDict as RandomCropTensorDict
 from datasets_cli.replay.transforms.frame_sizes import CenterCrop as CenterCrop

@@ -33,10 +33,10 @@ FLOORS = [
     ["replay.encoding", "environments"],
     ["replay.storages", "environments.collectors"],
     [
-        *("replay.batch_formats", "replay.episodes", "replay.samplers", "replay.writers"),
+        *("replay.batch_formats", "replay.samplers", "replay.writers"),
     ],
     ["replay.transforms", "replay.queries"],
-    ["replay.rows", "replay.sequences"],
+    ["replay.rows"],
     ["replay.keeping"],
     ["replay.buffers", "preprocessing"],
     ["environments.record"],

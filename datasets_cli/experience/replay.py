@@ -28,9 +28,14 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.episodes.numbers import TrajectoryNumbers, trajectory_numbers
-from datasets_cli.replay.episodes.table import Trajectories
-from datasets_cli.replay.queries.choices import Where, best_places, places_where, split_places
+from datasets_cli.replay.queries.choices import (
+    TrajectoryNumbers,
+    Where,
+    best_places,
+    places_where,
+    split_places,
+    trajectory_numbers,
+)
 from datasets_cli.replay.queries.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
@@ -40,11 +45,12 @@ from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutRep
 from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
 from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
-from datasets_cli.replay.sequences.options import SequenceOptions
-from datasets_cli.replay.sequences.sequences import Sequences
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns
+from datasets_cli.replay.storages.sequence_options import SequenceOptions
+from datasets_cli.replay.storages.sequences import Sequences
+from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.dataset import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot

@@ -28,7 +28,6 @@ from datasets_cli.replay.buffers.parts import (
     check_room,
     given,
 )
-from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.keeping.dump import Hook
 from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.queries.query import Predicate, query
@@ -42,6 +41,7 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, takes
+from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.replay.writers.protocol import Writer

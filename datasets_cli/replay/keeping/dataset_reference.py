@@ -6,10 +6,10 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.sequences.sequences import Sequences
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.sequences import Sequences
 
 
 def dataset_of(storage: Storage) -> StateDict | None:

@@ -17,7 +17,6 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.replay.episodes.reductions import Reduction
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate, predicate_of
 from datasets_cli.replay.queries.tree import (
     Constant,
@@ -30,6 +29,7 @@ from datasets_cli.replay.queries.tree import (
     Values,
     nested,
 )
+from datasets_cli.replay.trajectories.reductions import Reduction
 from datasets_cli.schema.columns import Key
 
 

@@ -11,10 +11,15 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.episodes.leaf_blocks import AS_FLOAT32, BLOCK_ROWS
-from datasets_cli.replay.episodes.reductions import Reduction, reduce_blocks, reduced_dtype
-from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.trajectories.reductions import (
+    AS_FLOAT32,
+    BLOCK_ROWS,
+    Reduction,
+    reduce_blocks,
+    reduced_dtype,
+)
+from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 

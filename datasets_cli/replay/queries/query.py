@@ -14,7 +14,6 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
-from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves, TableLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
@@ -27,6 +26,7 @@ from datasets_cli.replay.trajectories.boundaries import (
     find_trajectories,
 )
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
 
 NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("traj_ids",), EPISODE)

@@ -14,8 +14,6 @@ from typing import cast
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.episodes.reductions import REDUCTIONS, Reduction
-from datasets_cli.replay.episodes.table import Trajectories
 from datasets_cli.replay.queries.leaves import TableLeaves
 from datasets_cli.replay.queries.tree import (
     ARITHMETIC,
@@ -27,6 +25,8 @@ from datasets_cli.replay.queries.tree import (
     Reduced,
     TableColumn,
 )
+from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
+from datasets_cli.replay.trajectories.table import Trajectories
 
 MAX_LENGTH = 10_000
 """Characters of a condition."""

@@ -14,9 +14,14 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
-from datasets_cli.replay.episodes.reductions import UFUNCS, Reduction, reduce_blocks, reduce_entries
 from datasets_cli.replay.queries.leaves import Leaves, find_leaf, leaves_of
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.trajectories.reductions import (
+    UFUNCS,
+    Reduction,
+    reduce_blocks,
+    reduce_entries,
+)
 from datasets_cli.schema.columns import Key, show_key
 
 Keys = frozenset[NestedKey]

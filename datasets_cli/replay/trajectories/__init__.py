@@ -1,1 +1,1 @@
-"""Trajectories: where they begin and end among rows."""
+"""Trajectories: where they begin and end among rows, and the table of a dataset's."""

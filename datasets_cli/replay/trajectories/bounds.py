@@ -1,4 +1,4 @@
-"""Where trajectories begin, where they end and how long they are, from one flag a step.
+"""Where trajectories begin and end, how long they are, and sums up to there: of a flag a step.
 
 step      0 1 2 3 4 5 6
 end       . . x . . x .
@@ -16,7 +16,10 @@ from typing import NamedTuple
 
 import torch
 
+from datasets_cli.errors import UsageError
 from datasets_cli.schema.bits import bits_of
+
+Cursor = int | torch.Tensor | range | None
 
 
 class Bounds(NamedTuple):
@@ -103,6 +106,92 @@ def steps_of(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     number = torch.repeat_interleave(lengths)
     begin = lengths.cumsum(0) - lengths  # steps of all trajectories before
     return number, torch.arange(len(number)) - begin[number]
+
+
+def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Return for each step the discounted sum of its value and those after it, up to an end."""
+    # Each pass doubles how far the sums reach, so that a million steps take twenty passes at most;
+    # nothing, not even a NaN, gets past an end.
+    # values: `[*B, T, ...]`; whole numbers are summed as int64.
+    # ends: bool `[*B, T]`.
+    time = ends.ndim - 1
+    total = (values if values.is_floating_point() else values.long()).movedim(time, 0).clone()
+    # Of the sums' own type from the start: 0.99 of float32 is another number than of float64.
+    link = torch.full_like(ends, gamma, dtype=total.dtype).masked_fill_(ends, 0).movedim(time, 0)
+    link = link.reshape(*link.shape, *[1] * (values.ndim - ends.ndim))
+    reach = 1
+    while reach < len(total) and bool(link.any()):
+        linked, further = link[:-reach], total[reach:]
+        total[:-reach] += torch.where(linked == 0, 0, linked * further)
+        link = torch.cat((linked * link[reach:], torch.zeros_like(link[-reach:])))
+        reach *= 2
+    return total.movedim(0, time)
+
+
+def sum_so_far(values: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
+    """Return for each step the sum of its value and those before it, back to a beginning."""
+    time = begins.ndim - 1
+    return sum_to_go(values.flip(time), begins.flip(time), 1.0).flip(time)
+
+
+def find_start_stop_traj(
+    *,
+    trajectory: torch.Tensor | None = None,
+    end: torch.Tensor | None = None,
+    at_capacity: bool,
+    cursor: Cursor = None,
+    device: torch.device | str | None = None,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return where the trajectories of a storage begin and end, and how long they are.
+
+        row    0 1 2 3 4 5 6 7 8 9        full, written last at row 4, so that 5 is the oldest
+        end    . . x . . . . x . .
+        from 8 to 2 (5 rows, around the end), from 3 to 4 (cut by the cursor), from 5 to 7
+
+    Args:
+        trajectory: ids ``[T, *B]``, time first; a trajectory ends where the id changes.
+        end: bool ``[T, *B]``, True on the last row of each; exclusive with ``trajectory``.
+        at_capacity: whether the storage is a full ring, in which row 0 follows the last row. A
+            dataset never is.
+        cursor: in a full ring, the row written last: what followed it is gone, so it is an end.
+        device: where to search; the results are on the device of the input.
+
+    Returns:
+        first rows and last rows int64 ``[K, 1 + len(B)]``, time in column 0 and the place in the
+        batch in the others, and lengths int64 ``[K]``. A last row belongs to its trajectory.
+
+    Raises:
+        UsageError: none or both of the two are given, or they have no rows.
+    """
+    signal = end if trajectory is None else trajectory
+    if signal is None or (end is not None and trajectory is not None):
+        raise UsageError("Give either trajectory, the ids, or end, the flags of last rows.")
+    if signal.ndim == 0 or signal.shape[0] == 0:
+        raise UsageError(f"Trajectories need rows [T, *B], not a tensor {list(signal.shape)}.")
+    ends = _last_rows(signal.to(device or signal.device), end is None, at_capacity, cursor)
+    # Each place in the batch is a ring of its own; without at_capacity the last row is an end, so
+    # that nothing continues at row 0.
+    rings = ends.reshape(len(ends), -1).t()
+    ring, first, last, lengths = ring_bounds_of(rings)
+    place = torch.stack((ring, *torch.unravel_index(ring, ends.shape[1:])), 1)[:, 1:]
+    starts = torch.cat((first.unsqueeze(1), place), 1).to(signal.device)
+    stops = torch.cat((last.unsqueeze(1), place), 1).to(signal.device)
+    return starts, stops, lengths.to(signal.device)
+
+
+def _last_rows(
+    signal: torch.Tensor, is_ids: bool, at_capacity: bool, cursor: Cursor
+) -> torch.Tensor:
+    """Return bool ``[T, *B]``: which rows are the last of their trajectory; each column has one."""
+    end = ends_of_numbers(signal, time=0) if is_ids else signal.clone()
+    if not at_capacity:
+        end[-1] = True
+        return end
+    if cursor is not None:  # of several rows that were written at once, the last one counts
+        where = torch.as_tensor(list(cursor) if isinstance(cursor, range) else cursor)
+        end[where.reshape(-1)[-1:] % len(end)] = True
+    end[-1] |= ~end.any(0)  # one trajectory without an end fills the ring: cut it somewhere
+    return end
 
 
 def _opens(sequence: torch.Tensor) -> torch.Tensor:

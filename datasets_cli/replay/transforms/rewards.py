@@ -8,9 +8,9 @@ from tensordict import TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
 from datasets_cli.replay.torchrl_words import Word, takes
-from datasets_cli.replay.trajectories.bounds import begins_of
+from datasets_cli.replay.trajectories.bounds import begins_of, sum_so_far, sum_to_go
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
-from datasets_cli.replay.transforms.steps import DONE, flags, sum_so_far, sum_to_go
+from datasets_cli.replay.transforms.steps import DONE, flags
 from datasets_cli.replay.transforms.transform import Transform
 
 REWARD: NestedKeys = [("next", "reward")]

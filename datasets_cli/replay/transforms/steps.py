@@ -26,29 +26,3 @@ def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
             f"by 1; found a batch {list(shape)} and flags {list(found.shape)}."
         )
     return found.reshape(shape).bool()
-
-
-def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return for each step the discounted sum of its value and those after it, up to an end."""
-    # Each pass doubles how far the sums reach, so that a million steps take twenty passes at most;
-    # nothing, not even a NaN, gets past an end.
-    # values: `[*B, T, ...]`; whole numbers are summed as int64.
-    # ends: bool `[*B, T]`.
-    time = ends.ndim - 1
-    total = (values if values.is_floating_point() else values.long()).movedim(time, 0).clone()
-    # Of the sums' own type from the start: 0.99 of float32 is another number than of float64.
-    link = torch.full_like(ends, gamma, dtype=total.dtype).masked_fill_(ends, 0).movedim(time, 0)
-    link = link.reshape(*link.shape, *[1] * (values.ndim - ends.ndim))
-    reach = 1
-    while reach < len(total) and bool(link.any()):
-        linked, further = link[:-reach], total[reach:]
-        total[:-reach] += torch.where(linked == 0, 0, linked * further)
-        link = torch.cat((linked * link[reach:], torch.zeros_like(link[-reach:])))
-        reach *= 2
-    return total.movedim(0, time)
-
-
-def sum_so_far(values: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
-    """Return for each step the sum of its value and those before it, back to a beginning."""
-    time = begins.ndim - 1
-    return sum_to_go(values.flip(time), begins.flip(time), 1.0).flip(time)

@@ -11,30 +11,24 @@ Those of a dataset are kept among its tables.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.replay.episodes.leaf_blocks import BLOCK_ROWS
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.transforms.steps import sum_to_go
+from datasets_cli.replay.trajectories.bounds import sum_to_go
+from datasets_cli.replay.trajectories.kept import Blocks, joined, kept_array, values_of_view
+from datasets_cli.replay.trajectories.reductions import BLOCK_ROWS
 from datasets_cli.schema.columns import REWARD, rows_per_block, show_key
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.schema.tree import entry
-from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, check_memory
-from datasets_cli.store.rows.selected_rows import SelectedRowMap
-from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.table_arrays import map_array, write_array
-
-logger = logging.getLogger(__name__)
 
 OTHER_BLOCK_ROWS = 1024
 """Rows of a block where nobody knows how large they are, and all their entries are read."""
@@ -61,39 +55,27 @@ def returns_to_go(
         )
     dataset = dataset_of_rows(storage)
     if dataset is None:
-        returns = _Returns(_rewards_of_storage(storage), offsets, gamma, OTHER_BLOCK_ROWS)
-        return returns.work_out("returns to go")
-    if dataset.selection is None or root is None:
-        return _of_dataset(dataset, gamma, root)
-    return _of_view(dataset, dataset.selection, gamma, root)
-
-
-def _of_view(dataset: Dataset, selection: Selection, gamma: float, root: CacheRoot) -> np.ndarray:
-    """Return copies of those of the dataset's rows, but of trajectories that the view has cut."""
-    whole = dataset.whole
-    offsets = whole.offsets.numpy()
-    is_cut = ~selection.are_whole(offsets)
-    if is_cut.all():
+        rewards = _rewards_of_storage(storage)
+        dtype, shape = _form(rewards, len(storage))
+        check_memory(math.prod(shape) * dtype.itemsize, "returns to go")
+        return joined(_blocks(rewards, offsets, gamma, OTHER_BLOCK_ROWS, dtype), dtype, shape)
+    if root is None:
         return _of_dataset(dataset, gamma, None)
-    returns = _of_dataset(whole, gamma, root)
-    check_memory(len(dataset) * returns[0].nbytes, dataset.manifest.id)
-    rows = SelectedRowMap(selection, offsets).rows(torch.arange(len(dataset)))
-    found = returns.take(rows.numpy(), 0)
-    if is_cut.any():
-        cut = dataset.select(selection.at(np.flatnonzero(is_cut), ""))
-        found[np.repeat(is_cut, selection.lengths)] = _of_dataset(cut, gamma, None)
-    return found
+    return values_of_view(dataset, lambda part: _of_dataset(part, gamma, root), by_row=True)
 
 
 def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.ndarray:
-    """Return those of a whole dataset; without a root, of a view too."""
+    """Return those of a dataset, which are kept under a root, or of a view."""
     # By the size of whole rows: the compact layout copies records to give one leaf of them.
     row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
     block_rows = min(BLOCK_ROWS, rows_per_block(row_bytes))
-    offsets = dataset.offsets.numpy()
-    returns = _Returns(_rewards_of_dataset(dataset), offsets, gamma, block_rows)
-    found = None if root is None else returns.keep(dataset, root)
-    return returns.work_out(dataset.manifest.id) if found is None else found
+    rewards = _rewards_of_dataset(dataset)
+    form = dtype, _ = _form(rewards, len(dataset))
+
+    def work_out() -> Blocks:
+        return _blocks(rewards, dataset.offsets.numpy(), gamma, block_rows, dtype)
+
+    return kept_array(dataset, root, f"returns-to-go-{gamma!r}", form, work_out)
 
 
 def dataset_of_rows(storage: Storage) -> Dataset | None:
@@ -115,49 +97,18 @@ def _rewards_of_storage(storage: Storage) -> RewardRows:
     return read
 
 
-@dataclass(frozen=True)
-class _Returns:
-    """What the returns to go of rows are, before they are worked out."""
+def _form(rewards: RewardRows, num_rows: int) -> tuple[np.dtype, tuple[int, ...]]:
+    first = rewards(0, 1)
+    # One number a row is [N, 1], whatever the shape of the rewards.
+    return returns_dtype(first), (num_rows, *(first.shape[1:] or (1,)))
 
-    rewards: RewardRows
-    offsets: np.ndarray
-    gamma: float
-    block_rows: int
 
-    def work_out(self, what: str) -> np.ndarray:
-        """Return them in memory; ``what`` they are is for the message that there is none."""
-        dtype, shape = self._form()
-        check_memory(math.prod(shape) * dtype.itemsize, what)
-        found = np.empty(shape, dtype)
-        for first, rows in self._blocks(dtype):
-            found[first : first + len(rows)] = rows.reshape(-1, *shape[1:])
-        return found
-
-    def keep(self, dataset: Dataset, root: CacheRoot) -> np.ndarray | None:
-        """Return them from their file, which is written first if need be; None if it cannot be."""
-        name = f"returns-to-go-{self.gamma!r}"
-        dtype, shape = self._form()
-        content = dataset.manifest.content
-        found = map_array(root, content, name, dtype, shape)
-        # Nothing is kept of a dataset that was deleted while it was open.
-        if found is None and has_manifest(dataset.folder):
-            try:
-                write_array(root, content, name, dtype, shape, self._blocks(dtype))
-                found = map_array(root, content, name, dtype, shape)
-            except (OSError, RldsError) as error:  # they can be had in memory, too
-                logger.debug("%s of %s is not kept: %s", name, content, error)
-        return found
-
-    def _form(self) -> tuple[np.dtype, tuple[int, ...]]:
-        first = self.rewards(0, 1)
-        # One number a row is [N, 1], whatever the shape of the rewards.
-        return returns_dtype(first), (int(self.offsets[-1]), *(first.shape[1:] or (1,)))
-
-    def _blocks(self, dtype: np.dtype) -> Iterator[tuple[int, np.ndarray]]:
-        blocks = returns_in_blocks(self.rewards, self.offsets, self.gamma, self.block_rows)
-        for first, rows in blocks:
-            with np.errstate(over="ignore"):  # infinity is a result
-                yield first, rows.astype(dtype)
+def _blocks(
+    rewards: RewardRows, offsets: np.ndarray, gamma: float, block_rows: int, dtype: np.dtype
+) -> Blocks:
+    for first, returns in returns_in_blocks(rewards, offsets, gamma, block_rows):
+        with np.errstate(over="ignore"):  # infinity is a result
+            yield first, returns.astype(dtype)
 
 
 def returns_in_blocks(

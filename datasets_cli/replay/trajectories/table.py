@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.replay.episodes.kept import reduced_leaf
-from datasets_cli.replay.episodes.leaf_blocks import block_dtype, leaf_blocks
-from datasets_cli.replay.episodes.reductions import REDUCTIONS, Reduction
-from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.trajectories.reductions import (
+    REDUCTIONS,
+    Reduction,
+    block_dtype,
+    leaf_blocks,
+    reduced_leaf,
+)
 from datasets_cli.schema.columns import (
     REWARD,
     TERMINATED,
@@ -23,6 +26,7 @@ from datasets_cli.schema.columns import (
 )
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import Dataset
 
 if TYPE_CHECKING:
     import pandas
@@ -37,6 +41,14 @@ REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
     "success": ((("next", "info", "success"), ("info", "success")), "any"),
 }
 """Columns that are reductions: the leaves that they may be of, the first that there is, and how."""
+
+
+class HasDataset(Protocol):
+    """A storage of a dataset's rows, which pickles by the folder of the dataset."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The dataset, or a view of it."""
 
 
 class Trajectories:
@@ -58,7 +70,7 @@ class Trajectories:
         root: the cache root.
     """
 
-    def __init__(self, storage: DatasetStorage, root: CacheRoot) -> None:
+    def __init__(self, storage: HasDataset, root: CacheRoot) -> None:
         self._storage, self._root = storage, root
         self._leaves = {column.key: column for column in storage.dataset.manifest.columns}
         self._columns: dict[str, np.ndarray] = {}
@@ -166,7 +178,7 @@ class Trajectories:
         return next((key for key in keys if key in self._leaves), None)
 
     def _column(self, name: str) -> np.ndarray:
-        offsets, selection = self._storage.offsets.numpy(), self._storage.dataset.selection
+        offsets, selection = self._storage.dataset.offsets.numpy(), self._storage.dataset.selection
         if name == "number":
             return np.arange(len(self)) if selection is None else selection.numbers.copy()
         if name == "start":

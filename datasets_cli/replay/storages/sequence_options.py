@@ -1,10 +1,11 @@
-"""What sequences can be made of: rows, discounts and padding, checked before anything is made."""
+"""How sequences are made of rows, and what is checked of both before anything is made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -15,6 +16,27 @@ from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE
 from datasets_cli.schema.bits import MOVABLE
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import entry
+
+PaddedSide = Literal["left", "right"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceOptions:
+    """How sequences are made of rows.
+
+    Args:
+        gamma: the discount a step of the returns to go, from 0 to 1.
+        padding: the side that is padded where a trajectory ends, ``"left"`` or ``"right"``.
+        action_padding: what is below ``"action"`` in padding; elsewhere it is zeros.
+    """
+
+    gamma: float = 1.0
+    padding: PaddedSide = "left"
+    action_padding: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.padding not in get_args(PaddedSide):
+            raise UsageError(f"padding is 'left' or 'right', not {self.padding!r}.")
 
 
 def check_rows(storage: Storage, names: Iterable[str]) -> None:
@@ -59,14 +81,14 @@ def consecutive_offsets(storage: Storage) -> np.ndarray:
 
 def checked_discount(gamma: float) -> float:
     """Return the discount a step as a float."""
-    if not _is_number(gamma) or not 0 <= gamma <= 1:
+    if not isinstance(gamma, Real) or not 0 <= gamma <= 1:
         raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
     return float(gamma)
 
 
 def check_padding(storage: Storage, key: Key, value: float) -> None:
     """Check that every leaf at or below a key can hold a number; 0 is one of every type."""
-    if not _is_number(value):
+    if not isinstance(value, Real):
         raise UsageError(f"{show_key(key)}_padding is a number, not {value!r}.")
     if value:
         _check_fits(value, entry(storage.gather(torch.tensor([0])), key), key)
@@ -87,7 +109,3 @@ def _check_fits(value: float, leaf: Any, key: Key) -> None:
             f"{show_key(key)} cannot be padded with {value}, which is no {dtype}. Take a number "
             "that is one; attention_mask says what is padding."
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real)

@@ -14,15 +14,16 @@ from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.encoding.values import stack_texts
-from datasets_cli.replay.sequences.checks import (
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.returns_to_go import dataset_of_rows, returns_to_go
+from datasets_cli.replay.storages.sequence_options import (
+    PaddedSide,
+    SequenceOptions,
     check_padding,
     check_rows,
     checked_discount,
     consecutive_offsets,
 )
-from datasets_cli.replay.sequences.options import Padding, SequenceOptions
-from datasets_cli.replay.sequences.returns import dataset_of_rows, returns_to_go
-from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.bits import bits_of
@@ -183,7 +184,7 @@ class _SequenceRows:
 
 
 def _sequence_rows(
-    first: np.ndarray, offsets: np.ndarray, length: int, side: Padding
+    first: np.ndarray, offsets: np.ndarray, length: int, side: PaddedSide
 ) -> _SequenceRows:
     """Return the rows of sequences, each to its length or to the trajectory's end.
 

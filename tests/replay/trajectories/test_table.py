@@ -19,8 +19,8 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.episodes import kept, leaf_blocks
-from datasets_cli.replay.episodes.table import Trajectories
+from datasets_cli.replay.trajectories import reductions
+from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import REWARD
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
@@ -99,7 +99,7 @@ def test_columns_are_read_only_arrays_by_name(table: Trajectories) -> None:
 def test_every_reduction_of_every_leaf_is_that_of_its_rows(
     block_rows: int, table: Trajectories, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaf_blocks, "BLOCK_ROWS", block_rows)
+    monkeypatch.setattr(reductions, "BLOCK_ROWS", block_rows)
     for key in (("observation", "x"), ("observation", "frame"), ("action",), ("next", "reward")):
         rows = open_storage(folder).column(key).numpy()
         parts = [rows[start : start + n] for start, n in zip(STARTS, LENGTHS, strict=False)]
@@ -226,7 +226,7 @@ def test_what_was_worked_out_is_read_again_in_either_layout(
     before = {
         name: values.copy() for name, values in dict(Trajectories(storages["ted"], root)).items()
     }
-    monkeypatch.setattr(kept, "leaf_blocks", no_reading)
+    monkeypatch.setattr(reductions, "leaf_blocks", no_reading)
     after = dict(Trajectories(storages["compact"], root))
     assert {name: values.tobytes() for name, values in after.items()} == {
         name: values.tobytes() for name, values in before.items()
@@ -294,7 +294,7 @@ def test_memory_does_not_grow_with_the_rows(
         steps = steps_of(["go"], (1000 * times,) * 4)
         table = Trajectories(open_storage(write(tmp_path / str(times), "ted", steps)), root)
         with monkeypatch.context() as context:
-            context.setattr(leaf_blocks, "BLOCK_ROWS", 500)
+            context.setattr(reductions, "BLOCK_ROWS", 500)
             tracemalloc.start()
             found = table["return"]
             peaks.append(tracemalloc.get_traced_memory()[1])
@@ -309,6 +309,6 @@ def test_blocks_of_a_leaf_are_small_where_rows_are_large(tmp_path: Path, root: C
     steps = steps_of(["go"], (100,) * 3, wide=wide)
     dataset = open_storage(write(tmp_path, "compact", steps)).dataset
     (reward,) = (column for column in dataset.manifest.columns if column.key == REWARD)
-    sizes = [len(block) for block in leaf_blocks.leaf_blocks(dataset, reward)]
+    sizes = [len(block) for block in reductions.leaf_blocks(dataset, reward)]
     assert sum(sizes) == 300
     assert max(sizes) <= (8 << 20) // (2 * 8 * 4096)

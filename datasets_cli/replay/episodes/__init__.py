@@ -1,1 +1,0 @@
-"""Whole trajectories of a dataset: a table of them, and one after the other as batches."""
