@@ -18,6 +18,7 @@ _LAZY_IMPORTS = {
     # verbs, as the command line has them
     "list_datasets": "manager.list",
     "dataset_info": "manager.info",
+    "cite": "manager.cite",
     "match_datasets": "manager.list",
     "download": "manager.download",
     "plan_download": "manager.download",
@@ -40,6 +41,7 @@ _LAZY_IMPORTS = {
     # what they return
     "DatasetRecord": "manager.list",
     "DatasetInfo": "manager.info",
+    "Citation": "manager.cite",
     "Plan": "install.options",
     "Downloads": "install.results",
     "InstalledDataset": "install.results",

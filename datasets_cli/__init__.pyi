@@ -44,6 +44,8 @@ from datasets_cli.install.options import Plan as Plan
 from datasets_cli.install.results import Downloads as Downloads
 from datasets_cli.install.results import FailedDataset as FailedDataset
 from datasets_cli.install.results import InstalledDataset as InstalledDataset
+from datasets_cli.manager.cite import Citation as Citation
+from datasets_cli.manager.cite import cite as cite
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset
 from datasets_cli.manager.convert import convert as convert
 from datasets_cli.manager.delete import DeletedDataset as DeletedDataset

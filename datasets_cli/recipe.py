@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import re
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,7 @@ __all__ = [
     "list_objects",
     "may_lack_list",
     "object_url",
+    "read_bibtex",
     "read_tsv",
     "rows_per_block",
 ]
@@ -202,7 +204,7 @@ class Recipe(JsonForm):
         version: raised whenever the same source files would convert to other values.
         title: one line for people.
         licence: of the data, as the publisher states it.
-        citation: how to cite the data.
+        citation: how to cite the data, in one line.
         homepage: where the publisher describes it.
         datasets: the catalogue; given None it returns the entries that ship with the package, at
             best as ``Entries``, so that not all of them are built where one is asked for.
@@ -210,6 +212,8 @@ class Recipe(JsonForm):
         blocks: the content of those files.
         describe: metadata and notes; called before ``blocks``.
         deferred_frames: a column of frames that is read apart, or None.
+        references: the BibTeX entries of the papers that users of one dataset cite, as
+            ``read_bibtex`` returns them; by default there are none.
         options: what ``-o name=value`` may name; the core refuses every other name, and gives the
             values to ``variant`` and ``fallback``.
         unlisted: whether ``--source`` may name a dataset that is not in the catalogue.
@@ -242,6 +246,7 @@ class Recipe(JsonForm):
     blocks: Callable[[Source], Iterator[Block]]
     describe: Callable[[Source], Description] = lambda source: Description()
     deferred_frames: Callable[[Source], DeferredFrames | None] = _no_deferred_frames
+    references: Callable[[str], Mapping[str, str]] = lambda name: {}
     options: tuple[Option, ...] = ()
     unlisted: bool = False
     dynamic: bool = False
@@ -278,3 +283,13 @@ def read_tsv(path: Path) -> list[dict[str, str]]:
     """Return the rows of a tab-separated table with a header line."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
+
+
+def read_bibtex(path: Path) -> dict[str, str]:
+    """Return the entries of a BibTeX file by their keys; each begins with ``@`` in column 0.
+
+    Args:
+        path: of the file, such as ``references.bib`` beside the recipe.
+    """
+    entries = re.split(r"^(?=@)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {entry.partition("{")[2].partition(",")[0]: entry.strip() for entry in entries}

@@ -7,6 +7,7 @@ import doctest
 import importlib
 import pkgutil
 import re
+import runpy
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_every_command_has_a_section_that_names_its_options(name: str) -> None:
     text = (PROJECT / "docs" / "commands.md").read_text(encoding="utf-8")
     section = text.partition(f"\n## rlds {name}\n")[2].partition("\n## ")[0]
     assert section
-    assert f"`rlds {name}" in (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert f"`rlds {name}" in text.partition("\n## ")[0], "the table of commands"
     options = [option for param in COMMANDS[name].params for option in param.opts]
     for option in options:
         if option.startswith("--") and option != "--help":
@@ -68,19 +69,36 @@ def test_the_readmes_python_runs_on_the_demo(
     for published, demo in demos.items():
         assert f"`{demo}` (for `{published}`)" in text
         assert main(["download", demo, "-q"]) == 0
-    sample, preprocess = (
+    [sample] = [
         block.replace("d4rl/hopper-medium-v2", "demo/door-human").replace(
             "atari_dqn/Pong/5", "demo/pong"
         )
         for block in blocks("README.md", "python")
-    )
+    ]
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(sample, names)
     assert names["slices"].sample().reshape(-1, 32).batch_size == (8, 32)
     stacks = names["frames"].sample()["next", "observation"]
     assert (stacks.shape, str(stacks.dtype)) == ((32, 4, 84, 84), "torch.float32")
     assert 0 <= float(stacks.min()) < float(stacks.max()) <= 1
-    exec(preprocess.replace("num_workers=4", "num_workers=0"), names)
+
+
+def test_the_readme_is_read_in_three_minutes_and_shows_what_a_terminal_does(tmp_path: Path) -> None:
+    text = (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert text.count("\n") <= 120
+    picture = runpy.run_path(str(PROJECT / "scripts" / "picture"))
+    drawn = picture["drawn"](picture["screen"]())
+    assert drawn == picture["PICTURE"].read_text(encoding="utf-8"), "run scripts/picture"
+
+
+def test_the_python_of_the_page_on_preprocessing_runs(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [block] = blocks("docs/preprocess.md", "python")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    code = block.replace("d4rl/hopper-medium-v2", door).replace("num_workers=4", "num_workers=0")
+    exec(code, names)
     assert ("next", "cost") in names["storage"].dataset.keys
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import datasets_cli
 import datasets_cli.replay
+from datasets_cli.version import __version__
 from tests.support.paths import PROJECT
 
 PYPROJECT: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -106,3 +107,8 @@ def test_the_demo_data_is_small_and_names_its_origin() -> None:
     origin = (data / "ORIGIN.md").read_text(encoding="utf-8")
     for path in data.glob("*/*"):
         assert path.parent.name in origin
+
+
+def test_the_citation_names_the_version() -> None:
+    text = (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {__version__}\n" in text

@@ -28,6 +28,11 @@ class Rlds(Group):
                 "Show what is known about a dataset, installed or not",
                 "rlds info hopper-medium-v2",
             ),
+            "cite": _entry(
+                "cite:cite",
+                "Print BibTeX of datasets and of the papers behind them",
+                "rlds cite hopper-medium-v2 >> references.bib",
+            ),
             "download": _entry(
                 "download:download",
                 "Download, verify and install datasets",

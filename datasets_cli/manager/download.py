@@ -139,6 +139,8 @@ def _download_all(
         for id, result in results:
             found[id] = result
             if on_result:
+                if isinstance(told, Bars):
+                    told.clear()  # what is printed of the result begins its own line
                 on_result(result)
     in_order = [found[id] for id in ids]
     downloads = Downloads(

@@ -8,7 +8,7 @@ another form; such a dataset is ``Pong/5~unplugged``. Some checkpoints alone are
 from datasets_cli.recipe import Recipe, deferred
 
 from .catalogue import datasets, find, resources, resources_at
-from .names import OPTIONS, fallback, variant
+from .names import OPTIONS, fallback, references, variant
 
 RECIPE = Recipe(
     family="atari_dqn",
@@ -18,6 +18,7 @@ RECIPE = Recipe(
     citation="Agarwal, Schuurmans, Norouzi. An Optimistic Perspective on Offline Reinforcement "
     "Learning. ICML 2020.",
     homepage="https://research.google/resources/datasets/dqn-replay/",
+    references=references,
     datasets=datasets,
     resources=resources,
     resources_at=resources_at,

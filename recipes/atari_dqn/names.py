@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
 
-from datasets_cli.recipe import Option, UsageError
+from datasets_cli.recipe import Option, UsageError, read_bibtex
 
 from .unplugged_catalogue import GAMES as UNPLUGGED_GAMES
 
@@ -76,3 +77,11 @@ def fallback(name: str, options: Mapping[str, str]) -> str | None:
     whole = not parsed.unplugged and parsed.checkpoints is None
     may = whole and options.get("upstream", "auto") == "auto" and parsed.game in UNPLUGGED_GAMES
     return f"{name}~{UNPLUGGED}" if may else None
+
+
+def references(name: str) -> dict[str, str]:
+    """Return the paper of DQN Replay, and RL Unplugged's for what comes from there."""
+    papers = read_bibtex(Path(__file__).with_name("references.bib"))
+    if not parse(name).unplugged:
+        del papers["gulcehre2020rlunplugged"]
+    return papers

@@ -2,7 +2,7 @@
 
 from datasets_cli.recipe import Recipe, deferred
 
-from .catalogue import datasets, resources
+from .catalogue import datasets, references, resources
 
 RECIPE = Recipe(
     family="d4rl",
@@ -12,6 +12,7 @@ RECIPE = Recipe(
     citation="Fu, Kumar, Nachum, Tucker, Levine. D4RL: Datasets for Deep Data-Driven Reinforcement "
     "Learning. arXiv:2004.07219, 2020.",
     homepage="https://github.com/Farama-Foundation/D4RL",
+    references=references,
     datasets=datasets,
     resources=resources,
     blocks=deferred(f"{__name__}.reader:blocks"),

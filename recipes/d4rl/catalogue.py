@@ -16,6 +16,7 @@ from datasets_cli.recipe import (
     Entries,
     Resource,
     Web,
+    read_bibtex,
     read_tsv,
 )
 
@@ -66,3 +67,8 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 @cache
 def _table() -> dict[str, dict[str, str]]:
     return {row["name"]: row for row in read_tsv(Path(__file__).with_suffix(".tsv"))}
+
+
+def references(name: str) -> dict[str, str]:
+    """Return D4RL's paper."""
+    return read_bibtex(Path(__file__).with_name("references.bib"))

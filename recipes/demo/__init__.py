@@ -15,6 +15,7 @@ RECIPE = Recipe(
     citation="Each dataset's details name the published one that it is a sample of.",
     homepage="https://github.com/rlds-cli/rlds-cli",
     folder=FOLDER,
+    references=deferred(f"{__name__}.reader:references"),
     datasets=datasets,
     resources=resources,
     blocks=deferred(f"{__name__}.reader:blocks"),

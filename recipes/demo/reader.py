@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from datasets_cli.recipe import Block, DeferredFrames, Description, Entries, Recipe, Source
 
@@ -32,13 +32,25 @@ def deferred_frames(source: Source) -> DeferredFrames | None:
     return recipe.deferred_frames(published)
 
 
+def references(name: str) -> Mapping[str, str]:
+    """Return the papers of the published dataset."""
+    recipe, published = _recipe_and_name(name)
+    return recipe.references(published)
+
+
 def _published(source: Source) -> tuple[Recipe, Source]:
     """Return the family's recipe, and the files as those of the dataset that they sample."""
-    # Found by name: what one recipe imports of another would be imported by `rlds list`.
-    family, _, name = SAMPLES[source.name].id.partition("/")
-    recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE
+    recipe, name = _recipe_and_name(source.name)
     entries = recipe.datasets(None)
     assert isinstance(entries, Entries), "every family that ships has a table"
     entry = entries.get(name) or recipe.find(name, None)
     files = {row["filename"]: source.files[row["path"]] for row in files_of(source.name)}
     return recipe, Source(name, files, entry)
+
+
+def _recipe_and_name(name: str) -> tuple[Recipe, str]:
+    """Return the recipe and the name of the published dataset that one is a sample of."""
+    # Found by name: what one recipe imports of another would be imported by `rlds list`.
+    family, _, published = SAMPLES[name].id.partition("/")
+    recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE
+    return recipe, published

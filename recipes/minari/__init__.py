@@ -2,7 +2,7 @@
 
 from datasets_cli.recipe import Recipe, deferred
 
-from .catalogue import datasets, resources, resources_at
+from .catalogue import datasets, references, resources, resources_at
 
 RECIPE = Recipe(
     family="minari",
@@ -13,6 +13,7 @@ RECIPE = Recipe(
     citation="Younis, Perez-Vicente, Balis, Dudley, Davey, Terry. Minari. Zenodo, "
     "doi:10.5281/zenodo.13767625, 2024.",
     homepage="https://minari.farama.org",
+    references=references,
     datasets=datasets,
     resources=resources,
     blocks=deferred(f"{__name__}.reader:blocks"),

@@ -25,6 +25,7 @@ from datasets_cli.recipe import (
     UsageError,
     Web,
     may_lack_list,
+    read_bibtex,
     read_tsv,
 )
 
@@ -197,4 +198,12 @@ def _resource(bases: list[str], filename: str, magic: bytes, entry: dict[str, An
         size=large.get("size", entry.get("size")),
         checksums={"sha256": large["oid"]} if "oid" in large else {},
         magic=magic,
+    )
+
+
+def references(name: str) -> dict[str, str]:
+    """Return Minari's software entry, and D4RL's paper for the remakes of D4RL's datasets."""
+    entries = read_bibtex(Path(__file__).with_name("references.bib"))
+    return (
+        entries if name.startswith("D4RL/") else {"younis2024minari": entries["younis2024minari"]}
     )

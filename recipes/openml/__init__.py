@@ -2,7 +2,7 @@
 
 from datasets_cli.recipe import Recipe, deferred
 
-from .catalogue import datasets, find, resources, resources_at
+from .catalogue import datasets, find, references, resources, resources_at
 
 RECIPE = Recipe(
     family="openml",
@@ -12,6 +12,7 @@ RECIPE = Recipe(
     citation="Vanschoren, van Rijn, Bischl, Torgo. OpenML: networked science in machine learning. "
     "SIGKDD Explorations 15(2), 2014. Each dataset has its own as well.",
     homepage="https://www.openml.org",
+    references=references,
     datasets=datasets,
     resources=resources,
     resources_at=resources_at,

@@ -25,6 +25,7 @@ from datasets_cli.recipe import (
     UnknownDataset,
     UsageError,
     Web,
+    read_bibtex,
     read_tsv,
 )
 
@@ -150,3 +151,8 @@ def _check_parquet_reader(name: str) -> None:
             f"openml/{name} is published as Parquet alone, and pyarrow, which reads it, is not "
             "installed. Run: pip install 'rlds-cli[parquet]'"
         )
+
+
+def references(name: str) -> dict[str, str]:
+    """Return OpenML's paper."""
+    return read_bibtex(Path(__file__).with_name("references.bib"))

@@ -150,6 +150,12 @@ def test_a_download_of_several_files_leaves_no_line_for_a_file(
     assert not any("main_data" in line or "%" in line for line in screen.left), screen.left
 
 
+def test_what_became_of_a_download_begins_its_own_line(config: Config) -> None:
+    screen = in_terminal(["download", "demo/pong"], columns=84, RLDS_HOME=str(config.root))
+    assert any("steps written" in line for line in screen.lines), "a bar was drawn"
+    assert any(line.startswith("demo/pong: 999 transitions") for line in screen.lines)
+
+
 def test_one_question_names_ids_sizes_total_and_free_disk(config: Config) -> None:
     screen = in_terminal(
         ["download", "hopper-medium-v?"],

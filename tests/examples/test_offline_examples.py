@@ -10,15 +10,15 @@ from examples import behaviour_cloning, decision_transformer, td3_bc
 from tests.support.paths import PROJECT
 
 FILES = sorted((PROJECT / "examples").glob("*.py"))
-README = (PROJECT / "README.md").read_text(encoding="utf-8")
+PAGE = (PROJECT / "docs" / "examples.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_an_example_is_short_says_how_it_is_run_and_is_in_the_readme(path):
+def test_an_example_is_short_says_how_it_is_run_and_is_on_its_page(path):
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 120
     assert f"\npython examples/{path.name}" in (ast.get_docstring(ast.parse(text)) or "")
-    assert f"(examples/{path.name})" in README
+    assert f"(../examples/{path.name})" in PAGE
 
 
 def test_behaviour_cloning_is_better_than_the_mean_action_on_demonstrations_held_out(door_minari):
