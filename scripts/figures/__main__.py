@@ -1,6 +1,7 @@
 """Print the figures that the plan of the house is held to; compare them with another checkout's.
 
     python scripts/figures source     lines, docstrings, folders, long functions, repeated keywords
+    python scripts/figures rooms      arrows between rooms, names of several classes
     python scripts/figures calls      calls into this package, and files of it, that one verb takes
     python scripts/figures digests    of what the demo's datasets are on the disk, and of all draws
     python scripts/figures start      a session's start: from ``python`` to the first batch
@@ -17,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-FIGURES = ("source", "calls", "digests", "start")
+FIGURES = ("source", "rooms", "calls", "digests", "start")
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or ["source"]

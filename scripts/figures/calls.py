@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 import datasets_cli
 from datasets_cli.progress import Silent
 
@@ -54,7 +56,20 @@ def figures() -> dict[str, Any]:
                 DATASET, lambda batch: batch, "same", num_frames=300, **quiet
             ),
         }
-        return {name: _figures(traced(run)) for name, run in runs.items()}
+        return {name: _figures(traced(run)) for name, run in runs.items()} | _of_a_buffer(root)
+
+
+def _of_a_buffer(root: str) -> dict[str, Any]:
+    """Return the figures of a batch that is drawn and gathered by itself, and of a view."""
+    drawn = datasets_cli.ExperienceReplay(
+        DATASET, root=root, batch_size=8, generator=torch.Generator()
+    )
+    drawn.sample()
+    drawn.filter("return > 0")
+    return {
+        "sample": _figures(traced(drawn.sample)),
+        "filter": _figures(traced(lambda: drawn.filter("return > 1"))),
+    }
 
 
 def _figures(counts: Counter[tuple[str, str]]) -> dict[str, Any]:
