@@ -93,6 +93,15 @@ from datasets_cli.recipe import Option as Option
 from datasets_cli.recipe import Recipe as Recipe
 from datasets_cli.replay.buffers.buffer import ReplayBuffer as ReplayBuffer
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer as TensorDictReplayBuffer
+from datasets_cli.replay.draws.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
+from datasets_cli.replay.draws.distributed import DistributedSampler as DistributedSampler
+from datasets_cli.replay.draws.prioritized import PrioritizedSampler as PrioritizedSampler
+from datasets_cli.replay.draws.protocol import PrioritySampler as PrioritySampler
+from datasets_cli.replay.draws.protocol import Sampler as Sampler
+from datasets_cli.replay.draws.random import RandomSampler as RandomSampler
+from datasets_cli.replay.draws.random import (
+    SamplerWithoutReplacement as SamplerWithoutReplacement,
+)
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
 from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
 from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
@@ -111,15 +120,6 @@ from datasets_cli.replay.queries.predicate import TrajectoryPredicate as Traject
 from datasets_cli.replay.queries.query import filter_trajectories as filter_trajectories
 from datasets_cli.replay.queries.query import iter_trajectories as iter_trajectories
 from datasets_cli.replay.queries.trajectory import Trajectory as Trajectory
-from datasets_cli.replay.samplers.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
-from datasets_cli.replay.samplers.distributed import DistributedSampler as DistributedSampler
-from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
-from datasets_cli.replay.samplers.protocol import PrioritySampler as PrioritySampler
-from datasets_cli.replay.samplers.protocol import Sampler as Sampler
-from datasets_cli.replay.samplers.random import RandomSampler as RandomSampler
-from datasets_cli.replay.samplers.random import (
-    SamplerWithoutReplacement as SamplerWithoutReplacement,
-)
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage

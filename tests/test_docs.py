@@ -326,7 +326,7 @@ def modules() -> list[str]:
 WITH_EXAMPLES = {
     *("cli.state", "cli.terminal", "errors", "quantities", "experience.replay"),
     *("store.cache_root", "replay.ensembles.offline_to_online", "replay.ensembles.shares"),
-    *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
+    *("replay.draws.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
     *("replay.transforms.frame_sizes", "replay.transforms.tensors", "torchrl.cat_frames"),
 }
 

@@ -27,13 +27,13 @@ FLOORS = [
     ["catalogue", "replay.arguments", "replay.torchrl_words"],
     ["specs"],
     [
-        *("install", "replay.orders", "replay.trajectories", "replay.sharing"),
+        *("install", "replay.trajectories", "replay.sharing"),
         "specs.forms",
     ],
     ["replay.encoding", "environments"],
     ["replay.storages", "environments.collectors"],
     [
-        *("replay.batch_formats", "replay.samplers", "replay.writers"),
+        *("replay.batch_formats", "replay.draws", "replay.writers"),
     ],
     ["replay.transforms", "replay.queries"],
     ["replay.rows"],

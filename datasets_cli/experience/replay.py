@@ -28,6 +28,10 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.draws.random import RandomSampler, SamplerWithoutReplacement
+from datasets_cli.replay.draws.slices import SliceEpochs, Slices
+from datasets_cli.replay.draws.slicing import SliceOptions, slicing_from
 from datasets_cli.replay.queries.choices import (
     TrajectoryNumbers,
     Where,
@@ -40,11 +44,6 @@ from datasets_cli.replay.queries.duplicates import compared_keys, distinct_place
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
-from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.samplers.random import RandomSampler, SamplerWithoutReplacement
-from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
-from datasets_cli.replay.samplers.slices import Slices
-from datasets_cli.replay.samplers.slicing import SliceOptions, slicing_from
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.qlearning import qlearning_columns

@@ -22,7 +22,7 @@ from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.preprocessing.work import request_of
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
-from datasets_cli.replay.orders.permutation import permutation
+from datasets_cli.replay.draws.orders import permutation
 from datasets_cli.replay.queries.choices import places_where
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories

@@ -11,7 +11,7 @@ from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import BufferOptions, TensorDictBufferOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
+from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.storages.lists import NO_LIMIT
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, Word, takes

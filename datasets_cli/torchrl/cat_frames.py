@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
-from datasets_cli.replay.samplers.slices import SlicePerRow
-from datasets_cli.replay.samplers.slicing import SliceOptions
+from datasets_cli.replay.draws.slices import SlicePerRow
+from datasets_cli.replay.draws.slicing import SliceOptions
 from datasets_cli.replay.transforms.frames import Padding, StackedSlices, StackedSteps
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
 

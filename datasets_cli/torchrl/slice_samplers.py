@@ -7,9 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSlices
-from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
-from datasets_cli.replay.samplers.slices import Slices
+from datasets_cli.replay.draws.prioritized_slices import PrioritizedSlices
+from datasets_cli.replay.draws.slices import SliceEpochs, Slices
 from datasets_cli.torchrl.slicing_arguments import SliceArguments, slicing_of
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from datasets_cli.replay.arguments import NestedKey, key_of, optional_key
-from datasets_cli.replay.samplers.slicing import SliceOptions, Slicing
-from datasets_cli.replay.samplers.windows import Span
+from datasets_cli.replay.draws.slicing import SliceOptions, Slicing
+from datasets_cli.replay.draws.windows import Span
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
 from datasets_cli.replay.trajectories.bounds import ends_of_numbers
 from datasets_cli.replay.trajectories.index import index_from_ends

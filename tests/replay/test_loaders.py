@@ -26,9 +26,9 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.replay import loaders
+from datasets_cli.replay.draws import distributed
+from datasets_cli.replay.draws import epoch as epochs
 from datasets_cli.replay.loaders import whole_batch
-from datasets_cli.replay.samplers import distributed
-from datasets_cli.replay.samplers import epoch as epochs
 from tests.support.interpreters import Python
 from tests.support.trajectory_rows import TrajectoryRows
 

@@ -33,7 +33,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.parts import members_of
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.draws.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

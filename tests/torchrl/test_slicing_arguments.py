@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import SliceSampler, TensorStorage
-from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.draws.slicing import Slicing
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
 from datasets_cli.torchrl.slicing_arguments import SliceArguments, slicing_of
 

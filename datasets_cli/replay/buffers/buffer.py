@@ -28,6 +28,8 @@ from datasets_cli.replay.buffers.parts import (
     check_room,
     given,
 )
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.draws.random import RandomSampler
 from datasets_cli.replay.keeping.dump import Hook
 from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.queries.query import Predicate, query
@@ -37,8 +39,6 @@ from datasets_cli.replay.rows.replace import clear_rows, writable
 from datasets_cli.replay.rows.row_numbers import is_key, rows_at
 from datasets_cli.replay.rows.row_writer import RowWriter
 from datasets_cli.replay.rows.sample_info import SampleInfo, warn_of_index
-from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.table import Trajectories

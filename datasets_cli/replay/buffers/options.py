@@ -9,8 +9,8 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.parts import as_storage
+from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.reader import CollateFunction
-from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.lists import ListStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import TransformLike

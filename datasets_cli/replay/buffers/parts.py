@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.priority_sampler import Prioritized
-from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler
+from datasets_cli.replay.draws.priority_sampler import Prioritized
+from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.storages.lists import NO_LIMIT
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.writers.protocol import Writer

@@ -11,8 +11,8 @@ import torch
 from datasets_cli.errors import EmptyBuffer, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.reader import CollateFunction
-from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writers.protocol import Writer

@@ -9,9 +9,9 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.draws.priority_sampler import Prioritized
+from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.ensembles.member_batches import MemberBatch
-from datasets_cli.replay.samplers.priority_sampler import Prioritized
-from datasets_cli.replay.samplers.protocol import Sampler
 
 WEIGHT = "priority_weight"
 

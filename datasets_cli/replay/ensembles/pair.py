@@ -10,11 +10,11 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.ensembles.agreement import differing, leaves_of, table
 from datasets_cli.replay.ensembles.member_batches import MemberBatch, concatenated
 from datasets_cli.replay.ensembles.mixed_weights import WEIGHT, balance_weights
 from datasets_cli.replay.rows.row_numbers import flat_rows
-from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import is_writable
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import entry

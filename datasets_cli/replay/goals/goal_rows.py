@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.draws.slicing import trajectories_of
 from datasets_cli.replay.goals.strategies import HindsightStrategy, goal_steps, uniform_below
-from datasets_cli.replay.samplers.slicing import trajectories_of
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectorySource
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

@@ -11,6 +11,10 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.buffers.parts import as_sampler
+from datasets_cli.replay.draws.protocol import Info, KindSampler, Sampler, check_kind
+from datasets_cli.replay.draws.random import RandomSampler
+from datasets_cli.replay.draws.slicing import MASK
+from datasets_cli.replay.draws.windows import slice_begins
 from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
 from datasets_cli.replay.goals.goal_rows import GoalRows
 from datasets_cli.replay.goals.keys import RELABELLED, SUCCESS, GoalKeys
@@ -18,10 +22,6 @@ from datasets_cli.replay.goals.relabel import relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.replay.goals.strategies import HindsightStrategy
 from datasets_cli.replay.rows.row_numbers import unravel_rows
-from datasets_cli.replay.samplers.protocol import Info, KindSampler, Sampler, check_kind
-from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.samplers.slicing import MASK
-from datasets_cli.replay.samplers.windows import slice_begins
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
 from datasets_cli.schema.columns import Key

@@ -15,6 +15,9 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.draws.epoch import given_epoch
+from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler, has_priorities
+from datasets_cli.replay.draws.random import SamplerWithoutReplacement
 from datasets_cli.replay.encoding.json_files import (
     SETTINGS_BYTES,
     STATE,
@@ -27,9 +30,6 @@ from datasets_cli.replay.encoding.read_folder import read_tensordict
 from datasets_cli.replay.encoding.write_folder import plan_files, write_files
 from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
 from datasets_cli.replay.rows.reader import BatchReader
-from datasets_cli.replay.samplers.epoch import given_epoch
-from datasets_cli.replay.samplers.protocol import PrioritySampler, Sampler, has_priorities
-from datasets_cli.replay.samplers.random import SamplerWithoutReplacement
 from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.schema.columns import META_FILENAME
 

@@ -9,17 +9,17 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.draws.distributed import SharedEpochs
+from datasets_cli.replay.draws.epoch import RowEpochs
+from datasets_cli.replay.draws.mixed_order import MixedOrder
+from datasets_cli.replay.draws.orders import Order
+from datasets_cli.replay.draws.protocol import Info, check_kind
+from datasets_cli.replay.draws.slices import Slices
+from datasets_cli.replay.draws.slicing import Slicing
+from datasets_cli.replay.draws.windows import SliceWindows
 from datasets_cli.replay.mixtures.slices import windows_by_member
 from datasets_cli.replay.mixtures.uniform import mixture_of
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.orders.mixed import MixedOrder
-from datasets_cli.replay.orders.order import Order
-from datasets_cli.replay.samplers.distributed import SharedEpochs
-from datasets_cli.replay.samplers.epoch import RowEpochs
-from datasets_cli.replay.samplers.protocol import Info, check_kind
-from datasets_cli.replay.samplers.slices import Slices
-from datasets_cli.replay.samplers.slicing import Slicing
-from datasets_cli.replay.samplers.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 
 EpochEnd = Literal["all", "first", "last"]

@@ -10,6 +10,7 @@ from typing import Any
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.draws.random import RandomSampler
 from datasets_cli.replay.mixtures.buffer_rows import BufferRows
 from datasets_cli.replay.mixtures.column_map import ColumnMap, column_map
 from datasets_cli.replay.mixtures.differences import check_columns, check_facts
@@ -17,7 +18,6 @@ from datasets_cli.replay.mixtures.facts import facts_of
 from datasets_cli.replay.mixtures.forms import ColumnForm, forms_of
 from datasets_cli.replay.mixtures.mapped import MappedStorage
 from datasets_cli.replay.mixtures.storage import MixtureStorage
-from datasets_cli.replay.samplers.random import RandomSampler
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import MEMBER, Key, show_key
 

@@ -8,6 +8,9 @@ from datasets_cli.errors import UsageError
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.draws.random import RandomSampler
+from datasets_cli.replay.draws.slicing import slicing_from
 from datasets_cli.replay.mixtures.epochs import (
     EpochEnd,
     EpochMix,
@@ -20,9 +23,6 @@ from datasets_cli.replay.mixtures.slices import WeightedSlices
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.uniform import WeightedRows
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.samplers.random import RandomSampler
-from datasets_cli.replay.samplers.slicing import slicing_from
 
 
 class Mixture(TensorDictReplayBuffer):

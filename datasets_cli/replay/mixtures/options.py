@@ -8,10 +8,10 @@ from dataclasses import KW_ONLY, dataclass
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
+from datasets_cli.replay.draws.slicing import SliceOptions
 from datasets_cli.replay.mixtures.epochs import EpochEnd
 from datasets_cli.replay.mixtures.member import Member, Source
 from datasets_cli.replay.mixtures.weights import WeightsLike
-from datasets_cli.replay.samplers.slicing import SliceOptions
 
 
 @dataclass(frozen=True)

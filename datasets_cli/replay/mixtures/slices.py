@@ -10,13 +10,13 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.draws.protocol import Info, check_kind
+from datasets_cli.replay.draws.slices import Slices
+from datasets_cli.replay.draws.slicing import Slicing
+from datasets_cli.replay.draws.windows import SliceWindows
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.uniform import draw_members, mixture_of
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.samplers.protocol import Info, check_kind
-from datasets_cli.replay.samplers.slices import Slices
-from datasets_cli.replay.samplers.slicing import Slicing
-from datasets_cli.replay.samplers.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 
 

@@ -14,10 +14,10 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.draws.mixed_order import bounds_reached
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.mixtures.forms import flat
 from datasets_cli.replay.mixtures.joined import join_trajectories, join_trees
-from datasets_cli.replay.orders.mixed import bounds_reached
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

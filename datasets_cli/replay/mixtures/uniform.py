@@ -10,10 +10,10 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.draws.mixed_order import bounds_reached
+from datasets_cli.replay.draws.protocol import AheadSampler, Info, KindSampler, check_kind
 from datasets_cli.replay.mixtures.storage import MixtureStorage
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.orders.mixed import bounds_reached
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler, check_kind
 from datasets_cli.replay.storages.protocol import Storage
 
 

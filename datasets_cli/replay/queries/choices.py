@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.orders.permutation import permutation
+from datasets_cli.replay.draws.orders import permutation
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.leaves import TableLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate

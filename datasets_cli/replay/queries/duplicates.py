@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.replay.orders.permutation import random_words
+from datasets_cli.replay.draws.orders import random_words
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import EPISODE, Key, show_key
 from datasets_cli.schema.tree import entry

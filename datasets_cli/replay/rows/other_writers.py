@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
+from datasets_cli.replay.draws.protocol import Sampler, has_priorities
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.schema.columns import Key

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.draws.protocol import Info
 
 STALE = object()
 """What is made of a draw whose rows have changed since."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from datasets_cli.replay.draws.protocol import AheadSampler, Info, Sampler, tells_ahead
 from datasets_cli.replay.rows.draw_generator import DrawGenerator
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, Sampler, tells_ahead
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
 from datasets_cli.store.rows.protocol import GatheredRows

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
+from datasets_cli.replay.draws.protocol import Info, Sampler
 from datasets_cli.replay.rows.row_numbers import unravel_rows
-from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import Key, show_key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.samplers.protocol import Info, Sampler
+from datasets_cli.replay.draws.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage
 
 

@@ -11,9 +11,9 @@ from datasets_cli.errors import UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import part_of
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.draws.slicing import SliceOptions
 from datasets_cli.replay.rows.row_numbers import rows_at
-from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.samplers.slicing import SliceOptions
 from datasets_cli.replay.storages.tensors import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter

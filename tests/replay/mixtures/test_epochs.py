@@ -109,7 +109,7 @@ def test_an_epoch_of_views_over_3_ranks_and_2_workers_has_every_row_once(
 ) -> None:
     from torch.utils.data._utils.worker import WorkerInfo
 
-    from datasets_cli.replay.samplers import distributed
+    from datasets_cli.replay.draws import distributed
 
     seen: Counter[tuple[int, ...]] = Counter()
     for rank in range(3):

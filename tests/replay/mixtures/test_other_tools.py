@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data._utils.worker import WorkerInfo
 
 from datasets_cli import Mixture
-from datasets_cli.replay.samplers import distributed
+from datasets_cli.replay.draws import distributed
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.support.trajectory_rows import chi_square_score
 

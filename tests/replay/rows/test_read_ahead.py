@@ -25,7 +25,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     open_storage,
 )
-from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import transitions, write

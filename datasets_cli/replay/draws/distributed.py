@@ -7,7 +7,7 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.samplers.epoch import Epochs, RowEpochs
+from datasets_cli.replay.draws.epoch import Epochs, RowEpochs
 
 
 class SharedEpochs(Epochs):

@@ -16,7 +16,7 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     SliceSampler,
 )
-from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.draws.protocol import Sampler
 from tests.support.trajectory_rows import TrajectoryRows
 
 ROWS = TrajectoryRows([300, 7, 45, 120])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import EmptyBuffer
-from datasets_cli.replay.samplers.epoch import OwnEpochs, RowEpochs
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler
+from datasets_cli.replay.draws.epoch import OwnEpochs, RowEpochs
+from datasets_cli.replay.draws.protocol import AheadSampler, Info, KindSampler
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 

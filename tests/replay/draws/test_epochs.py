@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
-from datasets_cli.replay.orders import order
+from datasets_cli.replay.draws import orders as order
 from tests.support.trajectory_rows import TrajectoryRows
 
 HUGE = TrajectoryRows([2**36])

@@ -11,9 +11,8 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
-from datasets_cli.replay.orders.order import ListedOrder, Order, Share, StorageOrder
-from datasets_cli.replay.orders.permutation import permutation
-from datasets_cli.replay.samplers.protocol import (
+from datasets_cli.replay.draws.orders import ListedOrder, Order, Share, StorageOrder, permutation
+from datasets_cli.replay.draws.protocol import (
     AheadSampler,
     Info,
     KindSampler,

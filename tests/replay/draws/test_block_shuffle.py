@@ -21,8 +21,8 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.orders.blocks import BlockOrder, WindowOrder
-from datasets_cli.replay.samplers import distributed
+from datasets_cli.replay.draws import distributed
+from datasets_cli.replay.draws.block_shuffle import BlockOrder, WindowOrder
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
 UNUSED = torch.Generator()

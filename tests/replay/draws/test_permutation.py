@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.orders.permutation import ROUNDS, FeistelOrder, permutation, random_words
+from datasets_cli.replay.draws.orders import ROUNDS, FeistelOrder, permutation, random_words
 from tests.support.trajectory_rows import chi_square_score
 
 MANY = 5000  # a Feistel network

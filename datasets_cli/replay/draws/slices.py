@@ -6,9 +6,10 @@ from collections.abc import Hashable, Sized
 
 import torch
 
-from datasets_cli.replay.samplers.protocol import AheadSampler, Info, KindSampler
-from datasets_cli.replay.samplers.slicing import Slicing
-from datasets_cli.replay.samplers.windows import Span
+from datasets_cli.replay.draws.epoch import OwnEpochs
+from datasets_cli.replay.draws.protocol import AheadSampler, Info, KindSampler
+from datasets_cli.replay.draws.slicing import Slicing
+from datasets_cli.replay.draws.windows import Span
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
 
@@ -126,3 +127,13 @@ class SlicePerRow(Slices):
         """Return row numbers int64 ``[B * slice_len]``; see ``Slices.sample``."""
         assert self.slice_len is not None
         return super().sample(storage, batch_size * self.slice_len, generator)
+
+
+class SliceEpochs(OwnEpochs, Slices):
+    """Draws one random slice of every trajectory, each trajectory once an epoch."""
+
+    kind = "epochs of slices"
+
+    def __init__(self, slicing: Slicing, *, drop_last: bool = False, shuffle: bool = True) -> None:
+        super().__init__(shuffle, drop_last)
+        self.slicing = slicing

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.priority_sampler import Prioritized
-from datasets_cli.replay.samplers.protocol import Info
-from datasets_cli.replay.samplers.slices import Slices
-from datasets_cli.replay.samplers.slicing import Slicing, trajectories_of
-from datasets_cli.replay.samplers.windows import overhang, too_short
+from datasets_cli.replay.draws.priority_sampler import Prioritized
+from datasets_cli.replay.draws.protocol import Info
+from datasets_cli.replay.draws.slices import Slices
+from datasets_cli.replay.draws.slicing import Slicing, trajectories_of
+from datasets_cli.replay.draws.windows import overhang, too_short
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
-from datasets_cli.replay.samplers.sum_tree import SumTree
+from datasets_cli.replay.draws.sum_tree import DeviceSumTree, SumTree
 
 CPU = torch.device("cpu")
 KINDS = {"numpy": SumTree, "torch": lambda capacity: DeviceSumTree(capacity, CPU)}

@@ -10,8 +10,8 @@ import torch
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
-from datasets_cli.replay.samplers.protocol import Info
-from datasets_cli.replay.samplers.windows import SliceWindows, Span, slice_begins
+from datasets_cli.replay.draws.protocol import Info
+from datasets_cli.replay.draws.windows import SliceWindows, Span, slice_begins
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,

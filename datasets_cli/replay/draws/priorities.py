@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
-from datasets_cli.replay.samplers.sum_tree import SumTree
+from datasets_cli.replay.draws.sum_tree import DeviceSumTree, SumTree
 
 Array = TypeVar("Array", np.ndarray, torch.Tensor)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from datasets_cli import PrioritizedSampler, ReplayBuffer, TensorStorage
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers import priorities
-from datasets_cli.replay.samplers.device_sum_tree import DeviceSumTree
+from datasets_cli.replay.draws import priorities
+from datasets_cli.replay.draws.sum_tree import DeviceSumTree
 from tests.support.trajectory_rows import TrajectoryRows
 
 WEIGHT = ("priority_weight",)

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.replay.orders.mixed import FEW_BOUNDS, MixedOrder, bounds_reached
+from datasets_cli.replay.draws.mixed_order import FEW_BOUNDS, MixedOrder, bounds_reached
 from tests.support.trajectory_rows import chi_square_score
 
 

@@ -12,10 +12,9 @@ import torch
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.samplers.prioritized_slices import PrioritizedSlices
-from datasets_cli.replay.samplers.slice_epochs import SliceEpochs
-from datasets_cli.replay.samplers.slices import SlicePerRow, Slices
-from datasets_cli.replay.samplers.slicing import Slicing
+from datasets_cli.replay.draws.prioritized_slices import PrioritizedSlices
+from datasets_cli.replay.draws.slices import SliceEpochs, SlicePerRow, Slices
+from datasets_cli.replay.draws.slicing import Slicing
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from tests.support.trajectory_rows import TrajectoryRows

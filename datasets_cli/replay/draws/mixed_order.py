@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets_cli.replay.orders.order import Order
-from datasets_cli.replay.orders.permutation import permutation, random_words
+from datasets_cli.replay.draws.orders import Order, permutation, random_words
 
 
 class MixedOrder:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from datasets_cli.replay.samplers.priority_sampler import Prioritized
-from datasets_cli.replay.samplers.protocol import Info
+from datasets_cli.replay.draws.priority_sampler import Prioritized
+from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.storages.protocol import Storage
 
 

@@ -13,13 +13,13 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_number
-from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
-from datasets_cli.replay.samplers.priority_files import (
+from datasets_cli.replay.draws.priorities import Priorities, priorities_on
+from datasets_cli.replay.draws.priority_files import (
     are_priorities,
     read_priorities,
     write_priorities,
 )
-from datasets_cli.replay.samplers.protocol import Info, KindSampler, PrioritySampler, check_kind
+from datasets_cli.replay.draws.protocol import Info, KindSampler, PrioritySampler, check_kind
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 
 

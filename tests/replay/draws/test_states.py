@@ -24,13 +24,13 @@ from datasets_cli import (
     TensorStorage,
     UsageError,
 )
+from datasets_cli.replay.draws.slicing import Slicing
 from datasets_cli.replay.mixtures.epochs import EpochMix, MixtureEpochs, MixtureSliceEpochs
 from datasets_cli.replay.mixtures.slices import WeightedSlices
 from datasets_cli.replay.mixtures.uniform import WeightedRows
 from datasets_cli.replay.mixtures.weights import Weights
-from datasets_cli.replay.samplers.slicing import Slicing
 from datasets_cli.torchrl.cat_frames import CatFrames
-from tests.replay.samplers.test_protocol import Derived
+from tests.replay.draws.test_protocol import Derived
 from tests.support.trajectory_rows import TrajectoryRows
 
 ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])

@@ -28,7 +28,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.replay.buffers.parts import members_of
-from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
+from datasets_cli.replay.draws.protocol import PrioritySampler, has_priorities
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
 

@@ -1,0 +1,1 @@
+"""Draws: samplers, which draw the rows of a batch, and the orders of epochs."""

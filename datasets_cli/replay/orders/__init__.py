@@ -1,1 +1,0 @@
-"""Orders: which item comes at which place of an epoch, worked out only for the places asked for."""

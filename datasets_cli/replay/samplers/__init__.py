@@ -1,1 +1,0 @@
-"""Samplers: they draw the rows of a batch."""
