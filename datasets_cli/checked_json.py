@@ -59,19 +59,19 @@ class Check:
 
 def whole(least: int, most: int, shown: str) -> Check:
     """Return the check of a whole number from ``least`` up to ``most``, which is left out."""
-    return Check(f"a whole number from {least} to {shown}", lambda n: least <= n < most)
+    return Check(f"a whole number from {least} to {shown}", range(least, most).__contains__)
 
 
 def has(needed: Mapping[str, Any], **others: Any) -> Check:
     """Return the check of an object that has values by hints; it stays one, with all else in it."""
     hints = {**needed, **others}
-    known = [_Field(name, name, name in needed, _shape(hint)) for name, hint in hints.items()]
+    known = [_Field(name, name, name in needed, *_shape(hint)) for name, hint in hints.items()]
     return Check("an object", lambda value: _attributes(known, value) is not None)
 
 
 def decode(kind: type[T], value: object, where: str = "") -> T:
     """Return what a value of JSON is by a hint; ``where`` it is begins the path in an error."""
-    made: T = _each(_shape(cast(Any, kind)), [value], [where])[0]
+    made: T = _each(_shape(cast(Any, kind)), [(where, value)])[0]
     return made
 
 
@@ -99,22 +99,24 @@ class _Shape(NamedTuple):
     holds: Make | None = None
 
 
-def _each(shape: _Shape, values: Iterable[Any], names: Collection[str] = ()) -> list[Any]:
-    """Return what is made of values; in an error they have numbers where they have no names."""
+def _made(shape: _Shape, value: Any) -> Any:
+    """Return what is made of a value."""
     types, expected, make, holds = shape
-    all_made: list[Any] = []
-    value: Any = None
-    try:
-        for value in values:
-            if type(value) not in types:
-                raise WrongValue("", expected, value)
-            made = value if make is None else make(value)
-            if holds is not None and not holds(made):
-                raise WrongValue("", expected, value)
-            all_made.append(made)
-    except WrongValue as error:
-        done = len(all_made)
-        raise error.below([*names][done] if names else done) from None
+    if type(value) in types:
+        made = value if make is None else make(value)
+        if holds is None or holds(made):
+            return made
+    raise WrongValue("", expected, value)
+
+
+def _each(shape: _Shape, named: Iterable[tuple[str | int, Any]]) -> list[Any]:
+    """Return what is made of values, which an error names."""
+    all_made = []
+    for name, value in named:
+        try:
+            all_made.append(_made(shape, value))
+        except WrongValue as error:
+            raise error.below(name) from None
     return all_made
 
 
@@ -149,7 +151,7 @@ def _union(*hints: Any) -> _Shape:
 
     def make(value: Any) -> Any:
         try:
-            return _each(by_type[type(value)], [value], [""])[0]
+            return _made(by_type[type(value)], value)
         except WrongValue as error:
             if error.where or type(value) is dict:
                 raise
@@ -161,16 +163,38 @@ def _union(*hints: Any) -> _Shape:
 
 def _list(kind: Any, hint: Any) -> _Shape:
     shape = _shape(hint)
-    return _Shape((list,), "a list", lambda value: kind(_each(shape, value)))
+    are_taken = _are_taken(shape)
+
+    def make(values: list[Any]) -> Any:
+        return kind(values if are_taken(values) else _each(shape, enumerate(values)))
+
+    return _Shape((list,), "a list", make)
 
 
 def _mapping(_: Any, hint: Any) -> _Shape:
     shape = _shape(hint)
+    are_taken = _are_taken(shape)
 
     def make(value: dict[str, Any]) -> dict[str, Any]:
-        return dict(zip(value, _each(shape, value.values(), value), strict=True))
+        if are_taken(value.values()):
+            return value
+        return dict(zip(value, _each(shape, value.items()), strict=True))
 
     return _Shape((dict,), "an object", None if hint is Any else make)
+
+
+def _are_taken(shape: _Shape) -> Callable[[Collection[Any]], bool]:
+    """Return the test of whether values are right and taken as they are, in one call for all."""
+    # Keys, shapes and sizes are most of a manifest.
+    are_known, holds = {*shape.types}.issuperset, shape.holds
+
+    def are_taken(values: Collection[Any]) -> bool:
+        try:
+            return are_known(map(type, values)) and (holds is None or all(map(holds, values)))
+        except WrongValue:
+            return False  # which of them it is is found one by one
+
+    return are_taken if shape.make is None else lambda values: False
 
 
 class _Field(NamedTuple):
@@ -179,7 +203,10 @@ class _Field(NamedTuple):
     name: str
     attribute: str
     is_needed: bool
-    shape: _Shape
+    types: tuple[type, ...]
+    expected: str
+    make: Make | None
+    holds: Make | None
 
 
 def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any]:
@@ -187,14 +214,14 @@ def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any
     all_made: dict[str, Any] = {}
     name = ""
     try:
-        for name, attribute, is_needed, (types, expected, make, holds) in known:
+        for name, attribute, is_needed, types, expected, make, holds in known:
             if not name or name in value:
-                found = value[name] if name else value
-                if type(found) not in types:
-                    raise WrongValue("", expected, found)
-                made = found if make is None else make(found)
+                item = value[name] if name else value
+                if type(item) not in types:
+                    raise WrongValue("", expected, item)
+                made = item if make is None else make(item)
                 if holds is not None and not holds(made):
-                    raise WrongValue("", expected, found)
+                    raise WrongValue("", expected, item)
                 all_made[attribute] = made
             elif is_needed:
                 raise WrongValue("", expected)
@@ -205,16 +232,21 @@ def _attributes(known: Iterable[_Field], value: dict[str, Any]) -> dict[str, Any
 
 def _dataclass(kind: Any) -> Make:
     """Return what makes a dataclass of an object of JSON; its hints may name the class itself."""
-    is_closed = getattr(kind, "CLOSED", False)
+    is_closed, is_plain = getattr(kind, "CLOSED", False), not hasattr(kind, "__post_init__")
 
     def make(value: dict[str, Any]) -> Any:
         known = _fields(kind)
-        made = _attributes(known, value)
+        all_made = _attributes(known, value)
         if is_closed:
             names = [field.name for field in known]
             if unknown := [name for name in value if name not in names]:
                 raise WrongValue("", f"some of {', '.join(names)}", ", ".join(unknown))
-        return kind(**made)
+        if not is_plain or len(all_made) < len(known):
+            return kind(**all_made)
+        # A frozen class sets one attribute after the other, in three times the time.
+        made = object.__new__(kind)
+        made.__dict__.update(all_made)
+        return made
 
     return make
 
@@ -224,7 +256,7 @@ def _fields(kind: Any) -> list[_Field]:
     hints = typing.get_type_hints(kind, include_extras=True)
     needed = {each.name: each.default is each.default_factory is MISSING for each in fields(kind)}
     return [
-        _Field("" if is_spread else name, path, needed[path], _shape(hints[path]))
+        _Field("" if is_spread else name, path, needed[path], *_shape(hints[path]))
         for name, path, is_spread in (entry[:3] for entry in entries_of(kind))
         if path in needed
     ]

@@ -169,7 +169,7 @@ def open_regular(path: Path | str) -> BufferedReader:
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
     """Return the bytes of a regular file; ValueError where there are more than so many."""
-    with open_regular(path) as file:
+    with os.fdopen(open_descriptor(path), "rb", buffering=0) as file:
         # A read of n bytes takes memory for n, however short the file is.
         size = min(os.fstat(file.fileno()).st_size, most_bytes)
         data = file.read(size + 1)

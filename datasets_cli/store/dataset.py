@@ -152,7 +152,8 @@ class Dataset:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)
         manifest = self.manifest
         if manifest.layout == "compact":
-            record = self.record.only(keys)
+            has_all = len(keys) == len(manifest.columns)
+            record = self.record if has_all else self.record.only(keys)
             return CompactRows(self._files, record, manifest.num_transitions, self.device_options)
         columns = tuple(column for column in manifest.columns if column.key in keys)
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)

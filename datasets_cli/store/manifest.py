@@ -187,7 +187,7 @@ def _check_columns(manifest: Manifest) -> None:
     columns = (*manifest.columns, *(text.codes for text in manifest.texts))
     for column in columns:
         # Also where a dimension is 0 and there is no file: torch multiplies the other sizes.
-        values = manifest.num_transitions * math.prod(max(1, size) for size in column.shape)
+        values = manifest.num_transitions * math.prod(filter(None, column.shape))
         if values >= LARGEST:
             raise ValueError(
                 f"{show_key(column.key)} has {values} values; expected fewer than 2**48"

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
@@ -106,14 +107,14 @@ class Record(JsonForm):
     made: tuple[Column, ...]
     frames: tuple[FrameField, ...]
 
-    @property
+    @cached_property
     def columns(self) -> list[Column]:
         """Every column that a record gives, successors among them."""
-        fields: tuple[Field | FrameField, ...] = (*self.fields, *self.frames)
-        columns = [column for field in fields for column in columns_of(field)]
+        columns = [column for _, column in self.pair_fields]
+        columns += [column for field in self.frames for column in columns_of(field)]
         return [*columns, *(field.column for field in self.constants), *self.made]
 
-    @property
+    @cached_property
     def pair_fields(self) -> list[tuple[int, Column]]:
         """Where each column begins in the bytes of a pair of records, and the column."""
         # A shared successor is the same field of the pair's second record.
@@ -138,7 +139,8 @@ def columns_of(field: Field | FrameField) -> list[Column]:
     """Return the column of a field and, where it shares its values, the successor column."""
     if field.successor is None:
         return [field.column]
-    return [field.column, replace(field.column, key=field.successor)]
+    column = field.column
+    return [column, Column(field.successor, column.dtype, column.shape)]
 
 
 def is_frame(dtype: str, shape: tuple[int, ...]) -> bool:
@@ -209,11 +211,11 @@ def _check_fields(record: Record) -> None:
         raise ValueError(f"record.record_bytes: expected a multiple of {unit}, found {record.size}")
     end = 0
     for field in record.fields:
-        name, item = show_key(field.column.key), ITEM_BYTES[field.column.dtype]
         # Side by side and each aligned: torch views a record as elements of one type.
-        if field.offset != end or field.offset % item:
+        if field.offset != end or end % ITEM_BYTES[field.column.dtype]:
             raise ValueError(
-                f"record.fields: expected {name} at byte {end}, found it at {field.offset}"
+                f"record.fields: expected {show_key(field.column.key)} at byte {end}, found it at "
+                f"{field.offset}"
             )
         end += field.column.row_bytes
     if end > record.size:
@@ -235,12 +237,13 @@ def _check_constants(record: Record) -> None:
 
 
 def _check_columns(record: Record, columns: Sequence[Column]) -> None:
-    found = sorted(record.columns, key=lambda column: column.key)
-    expected = sorted(columns, key=lambda column: column.key)
-    if found == expected:
+    by_key = {column.key: column for column in record.columns}
+    is_each_once = len(by_key) == len(record.columns) == len(columns)
+    if is_each_once and all(by_key.get(column.key) == column for column in columns):
         return
-    for one in [*expected, *found]:
-        counts = expected.count(one), found.count(one)
+    held = sorted(record.columns, key=lambda column: column.key)
+    for one in [*sorted(columns, key=lambda column: column.key), *held]:
+        counts = columns.count(one), held.count(one)
         if counts[0] != counts[1]:
             raise ValueError(
                 f"record: it holds {counts[1]} of {show_key(one.key)} ({one.dtype} "
