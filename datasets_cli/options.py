@@ -15,18 +15,37 @@
 docstring gets the Args of the dataclass, and a misspelt keyword is an error that names `open_rows`.
 A method, or an `__init__`, is written `(self, options)`; of an `__init__` the class has the Args.
 
+A value that is not of the type that its field declares is a UsageError that names the argument.
+
 A dataclass whose bases are others, each `kw_only=True`, takes what all of them take, and `part_of`
-returns one of them: `part_of(options, PreprocessOptions)`.
+returns one of them: `part_of(options, PreprocessOptions)`. Its keywords stand before those of its
+bases, and what its `FIRST` names stands before both.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
-from collections.abc import Callable
+import reprlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    overload,
+)
+
+from datasets_cli.errors import UsageError
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -35,6 +54,16 @@ Result = TypeVar("Result")
 
 _SECTION = re.compile(r"^(?:Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 _ARGUMENT = re.compile(r" {4}(\w+): ")
+
+KINDS: dict[object, str] = {
+    bool: "True or False",
+    str: "text",
+    os.PathLike: "a path",
+    Mapping: "a mapping",
+    Iterable: "a list",
+    NoneType: "None",
+}
+"""The types that values are checked for, with their words; those of others check themselves."""
 
 
 def takes_fields(kind: Callable[P, Options]) -> _Taking[P, Options]:
@@ -48,16 +77,51 @@ def part_of(options: Any, kind: type[Options]) -> Options:
 
 
 def parameters_of(kind: type) -> list[inspect.Parameter]:
-    """Return what a dataclass takes: keywords that are its own before those of its bases."""
+    """Return what a dataclass takes, in order: by place, ``FIRST``, its own, those of its bases."""
     places = {
         name: place
         for place, each in reversed([*enumerate(kind.__mro__)])
         for name in inspect.get_annotations(each)
     }
+    first: tuple[str, ...] = getattr(kind, "FIRST", ())
+    places |= {name: place - len(first) for place, name in enumerate(first)}
     parameters = inspect.signature(kind).parameters.values()
     by_place = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
     keywords = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
     return [*by_place, *sorted(keywords, key=lambda each: places[each.name])]
+
+
+def check_types(options: Any) -> None:
+    """Check each field of a dataclass whose hint is made of ``KINDS`` and runtime protocols."""
+    for name, kinds in _checked_fields(options.__class__):
+        value = getattr(options, name)
+        if isinstance(value, kinds):
+            continue
+        if bool not in kinds or type(value).__name__ not in ("bool", "bool_"):  # numpy has its own
+            *others, last = [KINDS.get(kind) or f"a {kind.__name__}" for kind in kinds]
+            expected = f"{', '.join(others)} or {last}" if others else last
+            raise UsageError(f"{name} must be {expected}, not {reprlib.repr(value)}.")
+
+
+@functools.cache
+def _checked_fields(kind: type) -> list[tuple[str, tuple[type, ...]]]:
+    """Return the fields that ``check_types`` checks, each with the types that it takes."""
+    spaces = {
+        name: vars(sys.modules[each.__module__])
+        for each in reversed(kind.__mro__)
+        for name in inspect.get_annotations(each)
+    }
+    checked = []
+    for field in fields(kind):
+        try:
+            hint = eval(field.type, spaces[field.name]) if isinstance(field.type, str) else None
+        except NameError:  # imported for type checkers alone
+            continue
+        several = isinstance(hint, UnionType) or get_origin(hint) is Union
+        kinds = tuple(get_origin(each) or each for each in (get_args(hint) if several else (hint,)))
+        if all(each in KINDS or getattr(each, "_is_runtime_protocol", False) for each in kinds):
+            checked.append((field.name, kinds))
+    return checked
 
 
 def argument_docs(kind: type) -> dict[str, str]:
@@ -105,6 +169,7 @@ class _Taking(Generic[P, Options]):
                 options = make(*rest, **named)
             except TypeError:  # of a wrong call, or of a wrong value, or what is first has its name
                 owner, options = bound(positional, named)
+            check_types(options)
             return body(*owner, options)
 
         # `Signature.bind` takes longer than the rest of a call: it words what is wrong.
@@ -114,7 +179,7 @@ class _Taking(Generic[P, Options]):
             except TypeError as error:
                 unknown = [name for name in named if name not in signature.parameters]
                 # Python names such a keyword first, and `bind` what is missing.
-                reason = f"got an unexpected keyword argument {unknown[0]!r}" if unknown else error
+                reason = _unknown(unknown[0], signature) if unknown else error
                 raise TypeError(f"{_called(body, positional)}() {reason}") from None
             return tuple(given.pop(each.name) for each in first), make(**given)
 
@@ -142,6 +207,15 @@ class _Constructor:
     def __set_name__(self, owner: type, name: str) -> None:
         owner.__doc__ = _with_arguments(owner.__doc__, self.arguments)
         setattr(owner, name, self.call)
+
+
+def _unknown(name: str, signature: inspect.Signature) -> str:
+    """Return what is said of a keyword that is not taken."""
+    import difflib
+
+    near = difflib.get_close_matches(name, signature.parameters, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"got an unexpected keyword argument {name!r}{hint}"
 
 
 def _called(body: Callable[..., Any], positional: tuple[Any, ...]) -> str:

@@ -15,8 +15,11 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "json_form", "version", "options", "quantities"],
-    ["checked_json", "damage", "progress", "formats.limits", "gymnasium_extra", "system_errors"],
+    ["errors", "json_form", "version", "quantities"],
+    [
+        *("checked_json", "damage", "progress", "formats.limits", "gymnasium_extra", "options"),
+        "system_errors",
+    ],
     ["config"],
     ["sources", "parallel", "progress_bars", "progress_lines"],
     ["schema", "formats.structure"],

@@ -7,9 +7,13 @@ import pydoc
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 
-from datasets_cli.options import argument_docs, part_of, takes_fields
+from datasets_cli.errors import UsageError
+from datasets_cli.options import argument_docs, parameters_of, part_of, takes_fields
+
+MEANT = r"'sed'; did you mean 'seed'\?"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,13 +160,13 @@ def test_the_docstring_has_what_the_dataclasses_say_of_each_argument() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: draw("a", sed=1), r"^draw\(\) got an unexpected keyword argument 'sed'$"),
-        (lambda: draw(sed=1), r"^draw\(\) got an unexpected keyword argument 'sed'$"),
+        (lambda: draw("a", sed=1), rf"^draw\(\) got an unexpected keyword argument {MEANT}$"),
+        (lambda: draw(xyz=1), r"^draw\(\) got an unexpected keyword argument 'xyz'$"),
         (draw, r"^draw\(\) missing a required argument: 'id'$"),
         (lambda: draw("a", 1, 2), r"^draw\(\) too many positional arguments$"),
         (lambda: draw("a", id="a"), r"^draw\(\) multiple values for argument 'id'$"),
-        (lambda: Named("a", sed=1), r"^Named.__init__\(\) got an unexpected .*'sed'$"),
-        (lambda: Drawer("a").again(sed=1), r"^Drawer.again\(\) got an unexpected .*'sed'$"),
+        (lambda: Named("a", sed=1), rf"^Named.__init__\(\) got an .*{MEANT}$"),
+        (lambda: Drawer("a").again(sed=1), rf"^Drawer.again\(\) got an .*{MEANT}$"),
     ],
 )
 def test_a_wrong_call_names_what_was_called(call: Any, message: str) -> None:
@@ -173,6 +177,40 @@ def test_a_wrong_call_names_what_was_called(call: Any, message: str) -> None:
 def test_the_dataclass_checks_values() -> None:
     with pytest.raises(ValueError, match="seed is below 0"):
         draw("a", seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"replacement": "no"}, r"^replacement must be True or False, not 'no'\.$"),
+        ({"text": None}, r"^text must be True or False, not None\.$"),
+        ({"root": 5}, r"^root must be text or None, not 5\.$"),
+        ({"id": 3}, r"^id must be text, not 3\.$"),
+    ],
+)
+def test_a_value_of_another_type_than_is_declared_is_refused(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        draw(**{"id": "a", **given})
+
+
+def test_a_bool_may_be_that_of_numpy() -> None:
+    numpys: Any = np.bool_(True)
+    assert draw("a", text=numpys).text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sorted(Drawing, Place):
+    """Has an order of its own."""
+
+    FIRST = ("root", "replacement")
+
+    own: int = 0
+
+
+def test_the_keywords_that_are_named_first_stand_first() -> None:
+    assert [each.name for each in parameters_of(Sorted)] == ["root", "replacement", "own", "seed"]
 
 
 def test_a_part_has_the_fields_of_one_base() -> None:

@@ -8,12 +8,12 @@ from functools import partial
 from datasets_cli.catalogue.names import is_glob, known_ids, match
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, id_text
 
 
 def as_list(texts: str | Iterable[str]) -> list[str]:
     """Return one text, or several, as a list."""
-    return [texts] if isinstance(texts, str) else list(texts)
+    return [texts] if isinstance(texts, str) else [*map(id_text, texts)]
 
 
 def select_known(ids: str | Iterable[str], config: Config) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar
 
 from datasets_cli.errors import UsageError
 from datasets_cli.progress import ProgressOptions
@@ -34,6 +35,13 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
             torch's global one seeds at the first draw.
     """
 
+    FIRST: ClassVar = (
+        *("root", "download", "layout", "sampler", "num_slices", "slice_len", "strict_length"),
+        *("replacement", "transform", "prefetch", "pin_memory", "device", "seed", "generator"),
+        *("format", "text", "contiguous"),
+    )
+    """What users give most."""
+
     root: str | os.PathLike[str] | None = None
     download: bool | str = True
     layout: str | None = None
@@ -42,10 +50,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     writer: Writer | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.text, bool):
-            raise UsageError(f"text is True or False, not {self.text!r}: all text, or none.")
-        if not (isinstance(self.download, bool) or self.download == "force"):
+        if self.download not in (False, True, "force"):
             raise UsageError(f"download is True, False or 'force', not {self.download!r}.")
 
 

@@ -101,7 +101,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
             content = rows.dataset.manifest.content
             rows = rows.select(view.selection(content, rows.offsets.numpy()))
         stacked = options.frame_stack
-        stored = rows if stacked is None else FrameStack(rows, stacked)
+        stored = (
+            rows if stacked is None else FrameStack(rows, whole_number("frame_stack", stacked, 1))
+        )
         sampler = options.sampler or choose_sampler(options, options.replacement)
         # The storage pins its rows itself.
         batches = replace(

@@ -104,6 +104,11 @@ def choose_generator(generator: torch.Generator | None, seed: int | None) -> tor
     """Return the generator that was given, a new one with a seed, or torch's global one."""
     if generator is not None and seed is not None:
         raise UsageError("Give a generator or a seed, not both.")
+    if not isinstance(generator, torch.Generator | None):
+        raise UsageError(
+            f"generator must be a torch.Generator, not {reprlib.repr(generator)}. For draws that "
+            "repeat, give a seed."
+        )
     return generator or seeded(seed)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
 from datasets_cli.sources.disk import open_descriptor
 
@@ -58,8 +58,22 @@ def choose_device_options(
 ) -> DeviceOptions:
     """Return the options that these arguments mean on this machine."""
     # See `can_page_lock` for `pin_memory`.
-    chosen = None if device is None else torch.device(device)
+    chosen = None if device is None else usable_device(device)
     return DeviceOptions(chosen, can_page_lock(pin_memory), contiguous)
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Return a device whose memory this process can use."""
+    try:
+        torch.empty(0, device=device)
+        return torch.device(device)
+    except (TypeError, RuntimeError, AssertionError) as error:
+        accelerator = torch.accelerator.current_accelerator()
+        expected = "'cpu'" if accelerator is None else f"'cpu' or '{accelerator}'"
+        raise UsageError(
+            f"device must be one that this process can use, {expected}, not {device!r}; torch "
+            f"says: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def can_page_lock(is_asked: bool) -> bool:

@@ -21,6 +21,7 @@ import hashlib
 import logging
 import os
 import re
+import reprlib
 import socket
 import time
 import uuid
@@ -144,9 +145,18 @@ def lock_of(dest: Path) -> Path:
     return dest.parent / f".{dest.name}.lock"
 
 
+def id_text(id: object) -> str:
+    """Return what a user gives as an id, or as a glob of ids, if it is text."""
+    if not isinstance(id, str):
+        raise UsageError(
+            f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}."
+        )
+    return id
+
+
 def check_id(id: str) -> str:
     """Return ``id`` if it is a relative path of plain names."""
-    parts = id.split("/")
+    parts = id_text(id).split("/")
     if any(character in id for character in "*?["):
         raise UsageError(
             f"{id!r} is a glob, and one id is needed here. Write one of the ids that this shows: "

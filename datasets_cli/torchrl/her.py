@@ -48,7 +48,6 @@ class HEROptions(TensorDictBufferOptions):
     end_key: NestedKey = ("next", "done")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not callable(self.reward_fn):
             raise UsageError(f"reward_fn must be a function of a batch, not {self.reward_fn!r}.")
 

@@ -17,6 +17,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
+from datasets_cli.progress import Silent
 
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
@@ -88,7 +89,11 @@ def test_a_family_takes_every_argument_of_experience_replay(family: type[Experie
 
 
 # What is checked before a dataset is looked for; of all others anything will do here.
-CHECKED: dict[str, Any] = {"collate_fn": print, "text": True, "download": "force"}
+CHECKED: dict[str, Any] = {
+    **{"root": "r", "source": "s", "layout": "compact", "format": "numpy", "download": "force"},
+    **{"text": True, "contiguous": True, "pin_memory": True},
+    **{"strict_length": False, "replacement": False, "progress": Silent(), "options": {"a": "b"}},
+}
 
 
 def test_every_argument_of_a_family_reaches_experience_replay(
@@ -104,8 +109,8 @@ def test_every_argument_of_a_family_reaches_experience_replay(
     for family, missing in NOT_OF_A_FAMILY.items():
         names = inspect.signature(ExperienceReplay).parameters.keys() - missing
         names -= {"dataset_id", "batch_size"}
-        assert names >= {*CHECKED, "device", "seed", "progress"}
-        given: dict[str, Any] = {name: object() for name in names} | CHECKED
+        assert names >= {*CHECKED} - missing | {"device", "seed"}
+        given: dict[str, Any] = {name: CHECKED.get(name, object()) for name in names}
         with pytest.raises(Taken) as caught:
             family("the id", 4, **given)
         (options,) = caught.value.args

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.parts import as_storage
 from datasets_cli.replay.draws.protocol import Sampler
@@ -56,10 +55,6 @@ class BatchOptions(DrawOptions):
     collate_fn: CollateFunction | None = None
     pin_memory: bool = False
     format: str = "torch"
-
-    def __post_init__(self) -> None:
-        if self.collate_fn is not None and not callable(self.collate_fn):
-            raise UsageError(f"collate_fn must be a function of a batch, not {self.collate_fn!r}.")
 
 
 @dataclass(frozen=True, kw_only=True)

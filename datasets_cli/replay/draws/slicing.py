@@ -60,7 +60,10 @@ class Slicing:
         init_key: NestedKey | None = "is_init",
     ) -> None:
         if (num_slices is None) == (slice_len is None):
-            raise TypeError("Give either num_slices or slice_len.")
+            raise UsageError(
+                "Give either num_slices or slice_len: how many slices a batch has, or of how many "
+                f"rows each is; found num_slices={num_slices!r}, slice_len={slice_len!r}."
+            )
         self.num_slices = None if num_slices is None else whole_number("num_slices", num_slices, 1)
         self.slice_len = None if slice_len is None else whole_number("slice_len", slice_len, 1)
         self.trajectories = trajectories

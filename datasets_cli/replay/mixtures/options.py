@@ -52,7 +52,6 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
     accept: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         self._check_members()
         self._check_drawing()
 

@@ -53,6 +53,8 @@ class BatchReader:
         self._depth = None if prefetch is None else whole_number("prefetch", prefetch, 0)
         if self._depth and batch_size is None:
             raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
+        if collate_fn is not None and not callable(collate_fn):
+            raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
         self.sampler = sampler
         self.transform = transform
         self.collate_fn = collate_fn

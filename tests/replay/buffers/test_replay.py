@@ -110,7 +110,7 @@ def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"num_slices": 2, "slice_len": 3}])
 def test_a_slice_sampler_takes_exactly_one_of_its_sizes(arguments: Any) -> None:
-    with pytest.raises(TypeError, match="either num_slices or slice_len"):
+    with pytest.raises(UsageError, match="either num_slices or slice_len"):
         SliceSampler(**arguments)
 
 

@@ -101,7 +101,7 @@ def test_marks_can_be_left_out_and_too_long_slices_are_refused() -> None:
     assert info.keys() == {WEIGHT}
     with pytest.raises(UsageError, match="longest has 4"):
         sampler_of(4, slice_len=5).sample(TrajectoryRows([4]), 5, seeded())
-    with pytest.raises(TypeError, match="num_slices or slice_len"):
+    with pytest.raises(UsageError, match="num_slices or slice_len"):
         sampler_of(4)
 
 

@@ -1,0 +1,93 @@
+"""Wrong arguments of a dataset's buffer and of the verbs: each is named, with what it may be."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import datasets_cli
+from datasets_cli import (
+    D4RLExperienceReplay,
+    ExperienceReplay,
+    Mixture,
+    ReplayBuffer,
+    SliceSampler,
+)
+from datasets_cli.errors import UsageError
+from tests.support.refusals import check_refused
+
+BOOL = "must be True or False, not"
+
+VALUES: list[tuple[dict[str, Any], str]] = [
+    ({"replacement": "no"}, f"^replacement {BOOL} 'no'"),
+    ({"contiguous": "x"}, f"^contiguous {BOOL} 'x'"),
+    ({"strict_length": "x", "slice_len": 4}, f"^strict_length {BOOL} 'x'"),
+    ({"pin_memory": 2}, f"^pin_memory {BOOL} 2"),
+    ({"text": "x"}, f"^text {BOOL} 'x'"),
+    ({"download": "never"}, "^download is True, False or 'force', not 'never'"),
+    ({"generator": 3}, r"^generator must be a torch\.Generator, not 3\. .* seed"),
+    ({"progress": 3}, "^progress must be a Progress or None, not 3"),
+    ({"source": 3}, "^source must be text or None, not 3"),
+    ({"options": 3}, "^options must be a mapping or None, not 3"),
+    ({"root": 5}, "^root must be text, a path or None, not 5"),
+    ({"collate_fn": 3}, "^collate_fn must be a function of a batch, not 3"),
+    ({"frame_stack": "4"}, "^frame_stack must be a whole number from 1 on, not str '4'"),
+    ({"num_slices": 2, "slice_len": 4}, "^Give either .* found num_slices=2, slice_len=4"),
+    ({"device": "gpuu"}, "^device must be one that .*, 'cpu'.*, not 'gpuu'"),
+    ({"device": 3.5}, "^device must be one that .*, 'cpu'.*, not 3.5"),
+]
+
+
+def test_a_wrong_value_is_named_with_what_it_may_be(door: str) -> None:
+    check_refused(
+        UsageError,
+        [(words, partial(ExperienceReplay, door, **given)) for given, words in VALUES],
+    )
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="There is such a device.")
+def test_a_device_that_is_not_there_is_refused(door: str) -> None:
+    with pytest.raises(UsageError, match=r"device must be one that .*, not 'cuda'"):
+        ExperienceReplay(door, device="cuda")
+
+
+IDS: list[tuple[Callable[..., Any], str]] = [
+    (ExperienceReplay, "^dataset_id must be text or a path, not 3"),
+    (partial(datasets_cli.preprocess, fn=torch.nn.Identity(), out="x"), "^id must be text, not 3"),
+    (datasets_cli.download, "^ids must be text or a list, not 3"),
+    (datasets_cli.list_datasets, "^patterns must be text or a list, not 3"),
+    (datasets_cli.dataset_info, "^id must be text, not 3"),
+    (lambda id: datasets_cli.download([id]), "^A dataset's id is text, .*, not 3"),
+]
+
+
+def test_an_id_that_is_no_text_is_refused() -> None:
+    check_refused(UsageError, [(words, partial(verb, 3)) for verb, words in IDS])
+
+
+MISSPELT: list[tuple[Callable[[], Any], str]] = [
+    (lambda: ExperienceReplay("demo/iris", batchsize=3), "batch_size"),
+    (lambda: D4RLExperienceReplay("door-human-v0", batchsize=3), "batch_size"),
+    (lambda: ReplayBuffer(storge=3), "storage"),
+    (lambda: SliceSampler(slicelen=3), "slice_len"),
+    (lambda: Mixture([], wieghts=3), "weights"),
+    (lambda: datasets_cli.download("demo/iris", lay_out="ted"), "layout"),
+]
+
+
+def test_a_misspelt_keyword_is_named_with_the_one_that_was_meant() -> None:
+    check_refused(TypeError, [(f"; did you mean '{meant}'", call) for call, meant in MISSPELT])
+
+
+def test_the_signature_begins_with_what_users_give_most() -> None:
+    names = [*inspect.signature(ExperienceReplay).parameters]
+    assert names[:13] == [
+        *("dataset_id", "batch_size", "root", "download", "layout", "sampler", "num_slices"),
+        *("slice_len", "strict_length", "replacement", "transform", "prefetch", "pin_memory"),
+    ]
+    assert names.index("seed") < min(map(names.index, ("options", "num_workers", "frame_stack")))
