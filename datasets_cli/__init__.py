@@ -140,11 +140,11 @@ _LAZY_IMPORTS = {
     "LinearScheduler": "torchrl.schedulers",
     "StepScheduler": "torchrl.schedulers",
     # writers
-    "Writer": "replay.writers.protocol",
-    "ImmutableDatasetWriter": "replay.writers.immutable",
-    "RoundRobinWriter": "replay.writers.round_robin",
-    "TensorDictRoundRobinWriter": "replay.writers.round_robin",
-    "TensorDictMaxValueWriter": "replay.writers.max_value",
+    "Writer": "replay.rows.writers",
+    "ImmutableDatasetWriter": "replay.rows.writers",
+    "RoundRobinWriter": "replay.rows.writers",
+    "TensorDictRoundRobinWriter": "replay.rows.writers",
+    "TensorDictMaxValueWriter": "replay.rows.max_value",
     # trajectories
     "split_trajectories": "replay.trajectories.split",
     "find_start_stop_traj": "replay.trajectories.bounds",

@@ -99,9 +99,7 @@ from datasets_cli.replay.draws.prioritized import PrioritizedSampler as Prioriti
 from datasets_cli.replay.draws.protocol import PrioritySampler as PrioritySampler
 from datasets_cli.replay.draws.protocol import Sampler as Sampler
 from datasets_cli.replay.draws.random import RandomSampler as RandomSampler
-from datasets_cli.replay.draws.random import (
-    SamplerWithoutReplacement as SamplerWithoutReplacement,
-)
+from datasets_cli.replay.draws.random import SamplerWithoutReplacement as SamplerWithoutReplacement
 from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
 from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
 from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
@@ -120,6 +118,13 @@ from datasets_cli.replay.queries.predicate import TrajectoryPredicate as Traject
 from datasets_cli.replay.queries.query import filter_trajectories as filter_trajectories
 from datasets_cli.replay.queries.query import iter_trajectories as iter_trajectories
 from datasets_cli.replay.queries.trajectory import Trajectory as Trajectory
+from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter as TensorDictMaxValueWriter
+from datasets_cli.replay.rows.writers import ImmutableDatasetWriter as ImmutableDatasetWriter
+from datasets_cli.replay.rows.writers import RoundRobinWriter as RoundRobinWriter
+from datasets_cli.replay.rows.writers import (
+    TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
+)
+from datasets_cli.replay.rows.writers import Writer as Writer
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
@@ -156,15 +161,6 @@ from datasets_cli.replay.transforms.tensors import UnsqueezeTransform as Unsquee
 from datasets_cli.replay.transforms.tracking import InitTracker as InitTracker
 from datasets_cli.replay.transforms.tracking import StepCounter as StepCounter
 from datasets_cli.replay.transforms.transform import Transform as Transform
-from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter as ImmutableDatasetWriter
-from datasets_cli.replay.writers.max_value import (
-    TensorDictMaxValueWriter as TensorDictMaxValueWriter,
-)
-from datasets_cli.replay.writers.protocol import Writer as Writer
-from datasets_cli.replay.writers.round_robin import RoundRobinWriter as RoundRobinWriter
-from datasets_cli.replay.writers.round_robin import (
-    TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
-)
 from datasets_cli.specs.binary import Binary as Binary
 from datasets_cli.specs.binary import BinaryDiscreteTensorSpec as BinaryDiscreteTensorSpec
 from datasets_cli.specs.bounded import Bounded as Bounded

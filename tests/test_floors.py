@@ -35,9 +35,7 @@ FLOORS = [
     ],
     ["replay.encoding", "environments"],
     ["replay.storages", "environments.collectors"],
-    [
-        *("replay.batch_formats", "replay.draws", "replay.writers"),
-    ],
+    ["replay.draws"],
     ["replay.transforms", "replay.queries"],
     ["replay.rows"],
     ["replay.keeping"],

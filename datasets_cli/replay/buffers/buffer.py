@@ -18,8 +18,6 @@ from datasets_cli.replay.arguments import (
     Rows,
     StateDict,
 )
-from datasets_cli.replay.batch_formats.batch_format import BatchFormat
-from datasets_cli.replay.batch_formats.choice import choose_format
 from datasets_cli.replay.buffers.options import BufferOptions
 from datasets_cli.replay.buffers.parts import (
     as_sampler,
@@ -34,18 +32,19 @@ from datasets_cli.replay.keeping.dump import Hook
 from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.queries.query import Predicate, query
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.rows.batch_format import BatchFormat
+from datasets_cli.replay.rows.format_choice import choose_format
 from datasets_cli.replay.rows.reader import BatchReader, CollateFunction
 from datasets_cli.replay.rows.replace import clear_rows, writable
 from datasets_cli.replay.rows.row_numbers import is_key, rows_at
 from datasets_cli.replay.rows.row_writer import RowWriter
 from datasets_cli.replay.rows.sample_info import SampleInfo, warn_of_index
+from datasets_cli.replay.rows.writers import TensorDictRoundRobinWriter, Writer
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.replay.writers.protocol import Writer
-from datasets_cli.replay.writers.round_robin import TensorDictRoundRobinWriter
 from datasets_cli.schema.columns import Key
 
 

@@ -10,10 +10,10 @@ from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.parts import as_storage
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.lists import ListStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers.protocol import Writer
 
 DEFAULT_SIZE = 1000
 

@@ -9,9 +9,9 @@ from typing import Any, cast
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.draws.priority_sampler import Prioritized
 from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.lists import NO_LIMIT
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
-from datasets_cli.replay.writers.protocol import Writer
 
 
 def as_storage(part: Any) -> Storage:

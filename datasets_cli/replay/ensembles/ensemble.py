@@ -18,7 +18,6 @@ from datasets_cli.replay.arguments import (
     seeded,
     unpickled_generator,
 )
-from datasets_cli.replay.batch_formats.choice import choose_format
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.member_batches import (
     MemberBatch,
@@ -42,11 +41,12 @@ from datasets_cli.replay.ensembles.persistence import (
     restore_members,
 )
 from datasets_cli.replay.ensembles.priorities import update_batch_priorities
+from datasets_cli.replay.rows.format_choice import choose_format
 from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.writers import refuse_to_write
 from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.replay.writers.immutable import refuse_to_write
 from datasets_cli.schema.tree import Tree
 
 

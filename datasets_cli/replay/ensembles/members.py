@@ -13,9 +13,9 @@ from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writers.protocol import Writer
 
 Weights = Sequence[float] | torch.Tensor | Literal["size"]
 

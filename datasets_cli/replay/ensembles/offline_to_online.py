@@ -19,13 +19,13 @@ from datasets_cli.replay.arguments import (
     seeded,
     whole_number,
 )
-from datasets_cli.replay.batch_formats.choice import choose_format
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.ensembles.member_batches import draw_member_batch, joined
 from datasets_cli.replay.ensembles.pair import OFFLINE, ONLINE, check_pair, join_pair, unit_of
 from datasets_cli.replay.ensembles.pair_state import dump_pair, load_pair, pair_state, restore_pair
 from datasets_cli.replay.ensembles.priorities import update_batch_priorities, update_row_priorities
 from datasets_cli.replay.ensembles.shares import Anneal, OfflineShare
+from datasets_cli.replay.rows.format_choice import choose_format
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.schema.tree import Tree

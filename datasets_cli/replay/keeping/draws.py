@@ -30,7 +30,7 @@ from datasets_cli.replay.encoding.read_folder import read_tensordict
 from datasets_cli.replay.encoding.write_folder import plan_files, write_files
 from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
 from datasets_cli.replay.rows.reader import BatchReader
-from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.schema.columns import META_FILENAME
 
 WRONG_STATE = (

@@ -35,8 +35,8 @@ from datasets_cli.replay.keeping.dump_folder import (
     WRITER,
 )
 from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import Storage, is_writable
-from datasets_cli.replay.writers.protocol import Writer
 
 Hook = Callable[[Any], Any]
 """Takes rows that are written or were read, and returns others."""

@@ -49,14 +49,14 @@ from datasets_cli.replay.keeping.dump_folder import (
     DumpFolder,
     open_dump,
 )
+from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.row_numbers import without_index
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
-from datasets_cli.replay.writers.protocol import Writer
 
 
 @dataclass(frozen=True)

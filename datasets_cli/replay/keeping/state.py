@@ -16,12 +16,12 @@ from datasets_cli.replay.encoding.form import check_leading, form_of
 from datasets_cli.replay.encoding.write_folder import as_class
 from datasets_cli.replay.keeping.dataset_reference import check_dataset, dataset_of
 from datasets_cli.replay.keeping.draws import WRONG_STATE, try_state
+from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
-from datasets_cli.replay.writers.max_value import TensorDictMaxValueWriter
-from datasets_cli.replay.writers.protocol import Writer
 
 STATE_FORMAT = 3
 

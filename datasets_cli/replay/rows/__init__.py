@@ -1,1 +1,1 @@
-"""The rows of a buffer: drawn for batches, numbered, written and replaced."""
+"""The rows of a buffer: drawn for batches, in a format, numbered, written and replaced."""

@@ -12,11 +12,9 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, key_of
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.row_numbers import row_numbers
+from datasets_cli.replay.rows.writers import RoundRobinWriter, Writer, refuse_to_write
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
-from datasets_cli.replay.writers.immutable import refuse_to_write
-from datasets_cli.replay.writers.protocol import Writer
-from datasets_cli.replay.writers.round_robin import RoundRobinWriter
 from datasets_cli.schema.columns import Key, show_key
 
 BLOCK = 4096  # rows that are copied at once where some of their entries are replaced

@@ -14,9 +14,9 @@ from datasets_cli.options import part_of
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.slicing import SliceOptions
 from datasets_cli.replay.rows.row_numbers import rows_at
+from datasets_cli.replay.rows.writers import ImmutableDatasetWriter
 from datasets_cli.replay.storages.tensors import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories
-from datasets_cli.replay.writers.immutable import ImmutableDatasetWriter
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithoutReplacement
 

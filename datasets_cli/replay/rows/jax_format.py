@@ -9,8 +9,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.batch_formats.batch_format import BatchFormat, columns_of, show_columns
-from datasets_cli.replay.batch_formats.nested import nest
+from datasets_cli.replay.rows.batch_format import BatchFormat, columns_of, nest, show_columns
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES, to_tensor
 from datasets_cli.schema.columns import EPISODE, MEMBER, Key, show_key

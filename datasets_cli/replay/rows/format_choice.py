@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.batch_formats.batch_format import BatchFormat
-from datasets_cli.replay.batch_formats.jax_format import JaxFormat
-from datasets_cli.replay.batch_formats.numpy_format import NumpyFormat
+from datasets_cli.replay.rows.batch_format import BatchFormat
+from datasets_cli.replay.rows.jax_format import JaxFormat
+from datasets_cli.replay.rows.numpy_format import NumpyFormat
 
 NAMES = ("torch", "numpy", "jax")
 

@@ -1,14 +1,46 @@
-"""Writers of row after row."""
+"""Writers: they place rows in a storage, one after the other, or refuse them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import NoReturn, Protocol
+
 import torch
 
+from datasets_cli.errors import ImmutableError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.storages.protocol import WritableStorage
+from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.storages.tensor_rows import TensorRows
-from datasets_cli.replay.torchrl_words import WRITER, takes
-from datasets_cli.replay.writers.protocol import Writer
+from datasets_cli.replay.torchrl_words import COMPILABLE, WRITER, takes
+
+
+class Writer(Protocol):
+    """Chooses the rows of a storage that data are written to.
+
+    A writer of your own derives from this class and writes ``write``; or it derives from nothing
+    and has all members.
+
+    Attributes:
+        write_count: rows written so far, those that were replaced since among them.
+    """
+
+    write_count: int = 0
+
+    @abstractmethod
+    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
+        """Write rows and return their numbers int64 ``[n]``; -1 for a row that was refused."""
+
+    def on_clear(self) -> None:
+        """Learn that the storage has no rows any more."""
+        return
+
+    def state_dict(self) -> StateDict:
+        """Return what it takes to continue."""
+        return {}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continue where ``state`` was taken."""
+        return
 
 
 @takes(**WRITER)
@@ -96,3 +128,30 @@ class TensorDictRoundRobinWriter(RoundRobinWriter):
 
     def __init__(self) -> None:
         super().__init__()  # so that a wrong argument is reported by this name
+
+
+@takes(compilable=COMPILABLE)
+class ImmutableDatasetWriter(Writer):
+    """The writer of a dataset: it refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()  # so that a wrong argument is reported by this name
+
+    def write(self, storage: Storage, data: Rows) -> NoReturn:
+        """Refuse rows."""
+        refuse_to_write()
+
+    def on_clear(self) -> NoReturn:
+        """Refuse to forget rows."""
+        refuse_to_write()
+
+    def __repr__(self) -> str:
+        return "ImmutableDatasetWriter()"
+
+
+def refuse_to_write() -> NoReturn:
+    """Refuse to change the rows of a dataset."""
+    raise ImmutableError(
+        "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
+        "dataset with preprocess()."
+    )

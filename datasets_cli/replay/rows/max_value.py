@@ -10,9 +10,9 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, whole_number
 from datasets_cli.replay.encoding.form import outline
+from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.torchrl_words import COMPILABLE, takes
-from datasets_cli.replay.writers.protocol import Writer
 from datasets_cli.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}

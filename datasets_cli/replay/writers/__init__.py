@@ -1,1 +1,0 @@
-"""Writers: they place rows in a storage."""
