@@ -22,3 +22,16 @@ def human_bytes(size: int | None) -> str:
 def human_count(count: int | None) -> str:
     """Return a number with thousands set apart, or ``?``."""
     return "?" if count is None else f"{count:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in the singular or the plural.
+
+    >>> counted(1, "trajectory"), counted(1_200, "trajectory"), counted(2, "batch")
+    ('1 trajectory', '1,200 trajectories', '2 batches')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"

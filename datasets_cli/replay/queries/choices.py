@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.orders import permutation
 from datasets_cli.replay.queries.expressions import Expression
-from datasets_cli.replay.queries.leaves import TableLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
 from datasets_cli.replay.queries.text import TextCondition
 from datasets_cli.replay.trajectories.table import Trajectories
@@ -29,7 +29,7 @@ def places_where(where: Where, table: Trajectories) -> np.ndarray:
     if isinstance(where, str):
         return np.flatnonzero(TextCondition(where, table).mask())
     if isinstance(where, TrajectoryPredicate):
-        return np.flatnonzero(where.tree.values(TableLeaves(table)))
+        return np.flatnonzero(where.tree.values(table))
     if isinstance(where, Expression):
         raise where.unfinished
     if not callable(where):
@@ -58,44 +58,46 @@ def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int)
         return np.zeros(0, np.int64)  # numpy takes an empty list for floats
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise UsageError(
-            f"Episodes are chosen by a list of whole numbers, or by a mask of {num_trajectories} "
-            f"bools, not by {array.dtype} {list(array.shape)}: {reprlib.repr(numbers)}."
+            f"Trajectories are chosen by a list of whole numbers, or by a mask of "
+            f"{counted(num_trajectories, 'bool')}, not by {array.dtype} {list(array.shape)}: "
+            f"{reprlib.repr(numbers)}."
         )
-    if int(array.min()) < -num_trajectories or int(array.max()) >= num_trajectories:
+    outside = array[(array < -num_trajectories) | (array >= num_trajectories)]
+    if len(outside):
         raise IndexError(
-            f"Episodes are numbered from 0 to {num_trajectories - 1}, and from "
-            f"{-num_trajectories} to -1 from the end; found {array.min()} to {array.max()}."
+            f"There is no trajectory {outside[0]} among {counted(num_trajectories, 'trajectory')}. "
+            f"Expected a number from 0 to {num_trajectories - 1}, or from {-num_trajectories} to "
+            "-1, counted from the end."
         )
     array = array.astype(np.int64)
     return np.where(array < 0, array + num_trajectories, array)
 
 
 def _array(numbers: TrajectoryNumbers) -> np.ndarray:
-    if isinstance(numbers, np.ndarray):
-        return numbers
     if isinstance(numbers, torch.Tensor):
         numbers = numbers.tolist()
-    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
-        raise UsageError(
-            f"Episodes are chosen by a list of whole numbers, not by {numbers!r}; episode(number) "
-            "returns one."
-        )
-    values = [*numbers]
     try:
-        return np.array(values)
-    except ValueError as error:  # lists of several lengths
-        raise UsageError(
-            f"Episodes are chosen by a list of whole numbers, not by {reprlib.repr(values)}."
-        ) from error
+        if isinstance(numbers, Iterable) and not isinstance(numbers, str):
+            # Lists of several lengths are a ValueError.
+            return numbers if isinstance(numbers, np.ndarray) else np.array([*numbers])
+    except ValueError:
+        pass
+    raise UsageError(
+        f"Trajectories are chosen by a list of whole numbers, not by {reprlib.repr(numbers)}; "
+        "episode(number) returns one."
+    )
 
 
 def split_places(fractions: tuple[float, ...], num_places: int, seed: int) -> list[np.ndarray]:
     """Return disjoint parts of K trajectories, drawn at random, each in the trajectories' order."""
-    is_number = all(isinstance(part, int | float) and part >= 0 for part in fractions)
+    is_number = all(
+        isinstance(part, int | float) and not isinstance(part, bool) and part >= 0
+        for part in fractions
+    )
     if not fractions or not is_number or sum(fractions) > 1 + 1e-9:
         raise UsageError(
-            "A split is given by fractions from 0 on that sum up to at most 1, such as "
-            f"split(0.9) or split(0.8, 0.1); found {', '.join(map(repr, fractions)) or 'none'}."
+            "split() takes fractions from 0 on that sum up to at most 1, such as split(0.9) or "
+            f"split(0.8, 0.1); found {', '.join(map(reprlib.repr, fractions)) or 'none'}."
         )
     order = permutation(num_places, whole_number("seed", seed, 0)).at(np.arange(num_places))
     # Rounded sums, so that the parts of 0.1 ten times differ by one trajectory at most.
@@ -129,13 +131,20 @@ def best_places(
 
 
 def _count(count: int | float, num_places: int) -> int:
-    if isinstance(count, float):
-        if not 0 <= count <= 1:
-            raise UsageError(
-                f"take() a number of trajectories, or a part from 0 to 1; not {count}."
-            )
-        return round(count * num_places)
-    wanted = whole_number("count", count, 0)
-    if wanted > num_places:
-        raise UsageError(f"There are {num_places} trajectories, of which {wanted} cannot be taken.")
-    return wanted
+    there = counted(num_places, "trajectory")
+    if not isinstance(count, float):
+        if (num_taken := whole_number("count", count, 0)) > num_places:
+            raise UsageError(f"take({count}) finds only {there}. Take {num_places} at most.")
+        return num_taken
+    if not 0 <= count <= 1:
+        raise UsageError(
+            "take() takes a number of trajectories, such as take(10), or a fraction of them from "
+            f"0.0 to 1.0, such as take(0.1); found {count}."
+        )
+    num_taken = round(count * num_places)
+    if count and num_places and not num_taken:
+        raise UsageError(
+            f"take({count}) of {there} would leave none. Take a fraction of at least "
+            f"{1 / num_places:.2g}, or a number: take(1)."
+        )
+    return num_taken

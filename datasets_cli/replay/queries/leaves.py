@@ -24,31 +24,6 @@ from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 
 
-class Leaves(Protocol):
-    """The numbers of K trajectories."""
-
-    @property
-    def table(self) -> Trajectories | None:
-        """The table of them; None of rows."""
-
-    @property
-    def trajectory(self) -> Trajectory | None:
-        """The only one, where it was read whole."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Rows of each trajectory, int64 ``[K]``."""
-
-    def has(self, key: Key) -> bool:
-        """Return whether rows have a leaf."""
-
-    def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
-        """Return one value of each trajectory, made of a leaf's rows in it, ``[K, ...]``."""
-
-    def blocks(self, key: Key) -> Iterator[np.ndarray]:
-        """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory after trajectory."""
-
-
 class Entries(Protocol):
     """Rows whose entries are read one by one: a storage, or a rollout."""
 
@@ -59,26 +34,11 @@ class Entries(Protocol):
         """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
 
 
-class TableLeaves:
-    """Those of a dataset or a view: what its table has reduced already is not read again."""
-
-    trajectory = None
-
-    def __init__(self, table: Trajectories) -> None:
-        self.table = table
-        self.lengths = table["length"]
-        self.has = table.has
-        self.reduce = table.reduce
-        self.blocks = table.blocks
-
-
 class RowLeaves:
     """Those of rows that are read now, a few megabytes at a time."""
 
     # rows: which ones, trajectory after trajectory, int64 `[N]`.
     # lengths: of the trajectories, int64 `[K]`.
-
-    table = None
 
     def __init__(
         self,
@@ -119,6 +79,15 @@ class RowLeaves:
             raise UsageError(f"{show_key(key)} is {kind}; a condition reads real numbers.")
         as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
         return (leaf.float() if as_float else leaf).cpu().numpy()
+
+
+Leaves = Trajectories | RowLeaves
+"""The numbers of K trajectories: what a table has reduced already is not read again."""
+
+
+def whole_trajectory(leaves: Leaves) -> Trajectory | None:
+    """Return the only trajectory, where it was read whole."""
+    return leaves.trajectory if isinstance(leaves, RowLeaves) else None
 
 
 class Rollout:

@@ -15,7 +15,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.queries.expressions import Expression
-from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves, TableLeaves
+from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.queries.tree import Function, Node, holds, reads_trajectories
@@ -57,10 +57,7 @@ def query(
         each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
         read = (trajectory for one in each for trajectory in _read(storage, one, transform))
         return [trajectory for trajectory in read if holds(tree, trajectory)]
-    if table is None:
-        leaves: Leaves = RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
-    else:
-        leaves = TableLeaves(table)
+    leaves: Leaves = table or RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
     return [*_read(storage, _at(index, torch.from_numpy(np.array(tree.values(leaves)))), transform)]
 
 

@@ -14,17 +14,7 @@ from typing import cast
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries.leaves import TableLeaves
-from datasets_cli.replay.queries.tree import (
-    ARITHMETIC,
-    Constant,
-    Length,
-    Node,
-    Operation,
-    Operator,
-    Reduced,
-    TableColumn,
-)
+from datasets_cli.replay.queries.tree import Operator, Reduced, Values, apply
 from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.trajectories.table import Trajectories
 
@@ -47,7 +37,6 @@ _SIGNS: dict[type[ast.AST], Operator] = {
     ast.Mult: "*",
     ast.Div: "/",
 }
-_NAMES: dict[str, Node] = {"true": Constant(True), "false": Constant(False), "length": Length()}
 
 
 class TextCondition:
@@ -57,7 +46,7 @@ class TextCondition:
     # arithmetic, comparisons, which may be chained, `and`, `or`, `not`, `true`, `false`.
 
     def __init__(self, where: str, table: Trajectories) -> None:
-        self._where, self._table, self._leaves = where, table, TableLeaves(table)
+        self._where, self._table = where, table
 
     def mask(self) -> np.ndarray:
         """Return which trajectories it holds for, bool ``[K]``."""
@@ -68,70 +57,81 @@ class TextCondition:
             )
         source = re.sub(r"\breturn\b", RETURN, " ".join(self._where.split()))  # of several lines
         try:
-            tree = self._flags(ast.parse(source, mode="eval").body)
-            return np.broadcast_to(tree.values(self._leaves), len(self._leaves.lengths))
+            flags = self._flags(ast.parse(source, mode="eval").body)
         except UsageError:
             raise
         except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
             raise self._refused(f"Condition {_shown(self._where)!r} cannot be read") from error
+        return np.broadcast_to(flags, len(self._table))
 
-    def _tree(self, node: ast.expr) -> Node:
-        tree: Node
+    def _values(self, node: ast.expr) -> Values:
+        """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
+        values: Values
         match node:
             case ast.BoolOp():
-                tree = Operation(_SIGNS[type(node.op)], tuple(map(self._flags, node.values)))
+                values = apply(_SIGNS[type(node.op)], [*map(self._flags, node.values)])
             case ast.UnaryOp(op=ast.Not()):
-                tree = Operation("~", (self._flags(node.operand),))
+                values = apply("~", [self._flags(node.operand)])
             case ast.UnaryOp(op=ast.USub()):
                 number = self._numbers(node.operand)
-                opposite = Operation("*", (Constant(-1), number))
-                tree = Constant(-number.value) if isinstance(number, Constant) else opposite
+                values = -number if isinstance(number, int | float) else apply("*", [-1, number])
             case ast.BinOp() if type(node.op) in _SIGNS:
                 operands = self._numbers(node.left), self._numbers(node.right)
-                tree = Operation(_SIGNS[type(node.op)], operands)
+                values = apply(_SIGNS[type(node.op)], [*operands])
             case ast.Compare() if all(type(sign) in _SIGNS for sign in node.ops):
-                tree = self._compared(node)
+                values = self._compared(node)
             case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-                tree = Constant(value)
+                values = value
+            case ast.Name(id="true" | "false" as name):
+                values = name == "true"
             case ast.Name():
-                tree = _NAMES.get(name := self._show(node)) or TableColumn(name)
+                values = self._column(node)
             case ast.Call(func=ast.Name(id=name), args=[leaf], keywords=[]) if name in REDUCTIONS:
-                tree = Reduced(tuple(self._show(leaf).split(".")), cast(Reduction, name))
+                values = self._reduced(node, leaf, cast(Reduction, name))
             case _:
                 raise self._wrong(node, "is not part of the language of conditions")
-        return tree
+        return values
 
-    def _compared(self, node: ast.Compare) -> Node:
-        """Return the tree of comparisons, those of a chain joined by and."""
-        operands = (node.left, *node.comparators)
-        trees = [*map(self._tree, operands)]
-        if len({*map(self._is_flag, operands, trees)}) > 1:
+    def _compared(self, node: ast.Compare) -> Values:
+        """Return what comparisons give, those of a chain joined by and."""
+        operands = [*map(self._values, (node.left, *node.comparators))]
+        if len({*map(_is_flag, operands)}) > 1:
             raise self._wrong(node, "compares a number with true or false")
         signs = (_SIGNS[type(sign)] for sign in node.ops)
-        pairs = zip(signs, itertools.pairwise(trees), strict=True)
-        compared = tuple(Operation(sign, pair) for sign, pair in pairs)
-        return compared[0] if len(compared) == 1 else Operation("&", compared)
+        pairs = zip(signs, itertools.pairwise(operands), strict=True)
+        compared = [apply(sign, [*pair]) for sign, pair in pairs]
+        return compared[0] if len(compared) == 1 else apply("&", compared)
 
-    def _flags(self, node: ast.expr) -> Node:
-        """Return the tree of what is true or false of each trajectory."""
-        if not self._is_flag(node, tree := self._tree(node)):
-            raise self._wrong(node, "is a number, not true or false")
-        return tree
-
-    def _numbers(self, node: ast.expr) -> Node:
-        """Return the tree of what is a number of each trajectory."""
-        if self._is_flag(node, tree := self._tree(node)):
-            raise self._wrong(node, "is true or false, not a number")
-        return tree
-
-    def _is_flag(self, node: ast.expr, tree: Node) -> bool:
-        """Return whether values are true or false; the table keeps those that are read for it."""
-        if isinstance(tree, Operation):
-            return tree.operator not in ARITHMETIC
+    def _column(self, node: ast.Name) -> Values:
         try:
-            return np.asarray(tree.values(self._leaves)).dtype == np.bool_
+            column = self._table[self._show(node)]
+        except KeyError as error:
+            raise self._wrong(node, f"cannot be read. {error.args[0]}") from error
+        if column.ndim > 1:
+            raise self._wrong(
+                node,
+                f"is {list(column.shape[1:])} numbers of a trajectory, of which a condition takes "
+                "one. Give a function of the table",
+            )
+        return column
+
+    def _reduced(self, node: ast.Call, leaf: ast.expr, reduction: Reduction) -> Values:
+        try:
+            return Reduced(tuple(self._show(leaf).split(".")), reduction).values(self._table)
         except UsageError as error:
             raise self._wrong(node, f"cannot be read. {error}") from error
+
+    def _flags(self, node: ast.expr) -> Values:
+        """Return what is true or false of each trajectory."""
+        if not _is_flag(values := self._values(node)):
+            raise self._wrong(node, "is a number, not true or false")
+        return values
+
+    def _numbers(self, node: ast.expr) -> Values:
+        """Return a number of each trajectory."""
+        if _is_flag(values := self._values(node)):
+            raise self._wrong(node, "is true or false, not a number")
+        return values
 
     def _show(self, node: ast.expr) -> str:
         return ast.unparse(node).replace(RETURN, "return")
@@ -149,3 +149,7 @@ class TextCondition:
 
 def _shown(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _is_flag(values: Values) -> bool:
+    return np.asarray(values).dtype == np.bool_

@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
-from datasets_cli.replay.queries.leaves import Leaves, find_leaf, leaves_of
+from datasets_cli.replay.queries.leaves import Leaves, find_leaf, leaves_of, whole_trajectory
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.trajectories.reductions import (
     UFUNCS,
@@ -79,27 +79,6 @@ class Length:
 
 
 @dataclass(frozen=True)
-class TableColumn:
-    """A column of the table of trajectories."""
-
-    name: str
-
-    def values(self, leaves: Leaves) -> np.ndarray:
-        """Return the column, ``[K]``."""
-        assert leaves.table is not None, "only conditions as text have columns, and these a table"
-        try:
-            column = leaves.table[self.name]
-        except KeyError as error:
-            raise UsageError(error.args[0]) from error
-        if column.ndim > 1:
-            raise UsageError(
-                f"{self.name} is {list(column.shape[1:])} numbers of a trajectory, of which a "
-                "condition takes one. Give a function of the table."
-            )
-        return column
-
-
-@dataclass(frozen=True)
 class Reduced:
     """All numbers of an entry in all rows of each trajectory, reduced to one."""
 
@@ -149,7 +128,7 @@ class RowsCompared:
                 f"{show_key(key)} is {list(block.shape[1:])} numbers a row, which cannot be "
                 f"compared with {list(np.shape(self.other))}."
             ) from error
-        return reduce_entries(self.reduction, apply(self.sign, [block, self.other]))
+        return reduce_entries(self.reduction, np.asarray(apply(self.sign, [block, self.other])))
 
 
 @dataclass(frozen=True)
@@ -161,13 +140,14 @@ class Function:
 
     def values(self, leaves: Leaves) -> np.ndarray:
         """Return what the function says of the one trajectory, bool ``[1]``."""
-        if leaves.trajectory is None:
+        trajectory = whole_trajectory(leaves)
+        if trajectory is None:
             raise UsageError(
                 f"{self.function!r} is a function of a trajectory, which a table does not have. "
                 "Give filter() a function of the table, or a condition made of traj; query() takes "
                 "both."
             )
-        answer = self.function(leaves.trajectory)
+        answer = self.function(trajectory)
         size = math.prod(answer.shape) if isinstance(answer, np.ndarray | torch.Tensor) else 1
         if answer is None or size != 1:
             shown = "None" if answer is None else f"{type(answer).__name__} of {size} values"
@@ -188,22 +168,22 @@ class Operation:
     def values(self, leaves: Leaves) -> Values:
         """Return the result for each trajectory, ``[K]``."""
         values: list[Values] = []
+        is_joined = self.operator in ("&", "|") and whole_trajectory(leaves) is not None
         for operand in self.operands:
             values.append(operand.values(leaves))
             # Of one trajectory the others are not asked where the first decides.
-            is_joined = leaves.trajectory is not None and self.operator in ("&", "|")
             if is_joined and bool(values[-1]) is (self.operator == "|"):
                 return values[-1]
-        result: Values = apply(self.operator, values)
-        return result
+        return apply(self.operator, values)
 
 
-def apply(sign: Operator, values: list[Any]) -> Any:
+def apply(sign: Operator, values: list[Values]) -> Values:
     """Return the result of an operator, a Python value where all operands are."""
     function = OPERATORS[sign]
     with np.errstate(all="ignore"):  # NaN is a value, and infinity what is above a type
         result = reduce(function, values) if len(values) > 1 else function(*values)
-    return result.item() if isinstance(result, np.generic) else result
+    applied: Values = result.item() if isinstance(result, np.generic) else result
+    return applied
 
 
 def keys_of(tree: Node) -> Keys | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.reductions import (
     REDUCTIONS,
@@ -98,6 +99,11 @@ class Trajectories:
             self._columns[name] = _read_only(self._column(name))
         return self._columns[name]
 
+    @property
+    def lengths(self) -> np.ndarray:
+        """The rows of each trajectory, int64 ``[K]``."""
+        return self["length"]
+
     def reduce(self, key: NestedKey, reduction: Reduction) -> np.ndarray:
         """Return one value of each trajectory, made of a leaf's rows in it.
 
@@ -163,7 +169,7 @@ class Trajectories:
         table = self.to_pandas().to_string(
             index=False, max_rows=2 * SHOWN, float_format="{:.6g}".format
         )
-        return f"{type(self).__name__} of {self._id}, {len(self):,} rows:\n{table}"
+        return f"{type(self).__name__} of {self._id}, {counted(len(self), 'row')}:\n{table}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._storage, self._root)  # what was worked out is under the root

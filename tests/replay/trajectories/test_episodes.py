@@ -130,8 +130,8 @@ def test_a_column_of_the_table_chooses_episodes(replay: ExperienceReplay) -> Non
 @pytest.mark.parametrize(
     ("numbers", "error", "words"),
     [
-        ([5], IndexError, "from 0 to 4"),
-        ([-6], IndexError, "from 0 to 4"),
+        ([5], IndexError, "no trajectory 5 among 5 trajectories. .* from 0 to 4"),
+        ([0, -6, 9], IndexError, "no trajectory -6 among"),
         ([1.0], UsageError, "float64"),
         ([True, False], UsageError, "a mask of 5"),
         ([[1]], UsageError, "list of whole numbers"),

@@ -79,7 +79,9 @@ def test_a_seed_decides_a_split(root: Path) -> None:
 SPLIT_OF_SEED_0 = [1, 2, 4, 5, 6, 8, 10, 18]
 
 
-@pytest.mark.parametrize("wrong", [(), (-0.1,), (0.6, 0.6), ("0.5",), (float("nan"),)])
+@pytest.mark.parametrize(
+    "wrong", [(), (-0.1,), (0.6, 0.6), ("0.5",), (float("nan"),), (True,), ([0.5],)]
+)
 def test_fractions_that_are_none_are_refused(toy: ExperienceReplay, wrong: Any) -> None:
     with pytest.raises(UsageError, match="fractions from 0 on"):
         toy.split(*wrong)
@@ -109,10 +111,13 @@ def test_the_best_are_taken_best_first(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"count": 6}, "There are 5 trajectories"),
+        ({"count": 6}, "finds only 5 trajectories"),
+        ({"count": 0.05}, r"take\(0.05\) of 5 trajectories would leave none. .* at least 0.2,"),
+        ({"count": "a"}, "count must be a whole number from 0 on, not str 'a'"),
+        ({"count": True}, "not bool True"),
         ({"count": -1}, "whole number from 0 on"),
-        ({"count": 1.5}, "from 0 to 1"),
-        ({"count": float("nan")}, "from 0 to 1"),
+        ({"count": 1.5}, "such as take.10., or a fraction of them from 0.0 to 1.0"),
+        ({"count": float("nan")}, "from 0.0 to 1.0"),
         ({"count": 2, "by": "score"}, "no column 'score'"),
         ({"count": 2, "smallest": True}, "by='return'"),
     ],
@@ -120,6 +125,21 @@ def test_the_best_are_taken_best_first(
 def test_what_cannot_be_taken_is_refused(toy: ExperienceReplay, arguments: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         toy.take(**arguments)
+
+
+@pytest.mark.parametrize("num_trajectories", [1, 2, 7, 150])
+def test_the_least_fraction_that_a_refusal_names_leaves_a_trajectory(
+    root: Path, num_trajectories: int
+) -> None:
+    id = install(root, "ted", (1,) * num_trajectories)
+    replay = ExperienceReplay(id, root=root, download=False)
+    with pytest.raises(UsageError) as refusal:
+        replay.take(0.001)
+    said = str(refusal.value)
+    assert f" {num_trajectories} trajector{'y' if num_trajectories == 1 else 'ies'} would" in said
+    least = float(said.partition("at least ")[2].partition(",")[0])
+    assert numbers_of(replay.take(least)) == [0]
+    assert numbers_of(replay.take(0.0)) == []
 
 
 # drop_duplicates
