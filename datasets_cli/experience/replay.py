@@ -335,7 +335,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
             raise IndexError(f"There are {len(self._rows)} rows; found the end {stop}.")
         return self._view(self._selection.rows(start, stop, f"rows({start}, {stop})"))
 
-    @property
+    @cached_property
     def _selection(self) -> Selection:
         """Which rows of the dataset these are."""
         dataset = self._rows.dataset
@@ -347,17 +347,18 @@ class ExperienceReplay(TensorDictReplayBuffer):
         return self._view(self._selection.at(places, step))
 
     def _view(self, selection: Selection) -> Self:
-        if self.storage is not self._stored:
+        if self.reader.storage is not self._stored:
             raise UsageError(
                 f"A view is of {self.dataset_id}, and set_storage() put other rows in its place. "
                 "Open the dataset again."
             )
         rows = self._rows.select(selection)
         stored = self._stored.over(rows) if isinstance(self._stored, FrameStack) else rows
-        found = self.over(stored)
-        vars(found).pop("trajectories", None)
-        found._rows, found._stored = rows, stored
-        return found
+        view = self._over(stored)
+        for name in ("trajectories", "_selection"):  # of this buffer's rows
+            vars(view).pop(name, None)
+        view._rows, view._stored = rows, stored
+        return view
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write which trajectories a view has into a file, ``best.json``; or do as ``dumps``.

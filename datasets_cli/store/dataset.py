@@ -87,9 +87,9 @@ class Dataset:
         found.selection, found._whole = selection, whole
         found._row_map = SelectedRowMap(selection, whole.offsets.numpy())
         found.offsets = torch.from_numpy(found._row_map.offsets)
-        if isinstance(self.whole.texts, TextRows):
-            found.texts = SelectedTexts(self.whole.texts, found._row_map)
-        rows = SelectedRows(self.whole._rows, found._row_map)
+        if isinstance(whole.texts, TextRows):
+            found.texts = SelectedTexts(whole.texts, found._row_map)
+        rows = SelectedRows(whole._rows, found._row_map)
         found.gather, found.read = rows.gather, rows.read
         return found
 

@@ -157,14 +157,19 @@ class ReplayBuffer:
         Raises:
             UsageError: the sampler has priorities for fewer rows, or the format cannot have them.
         """
-        found = type(self).__new__(type(self))
-        vars(found).update(vars(self))
-        found.reader = self.reader.over(as_storage(storage))
-        check_room(found.reader.sampler, found.reader.storage)
-        found.row_writer = RowWriter(found.reader, None)
-        found.persistence = Persistence(found.reader, found.row_writer)
-        found._use_format(self._format)
-        return found
+        return self._over(as_storage(storage))
+
+    def _over(self, storage: Storage) -> Self:
+        """Return an equal buffer over a storage that has every member."""
+        buffer = type(self).__new__(type(self))
+        vars(buffer).update(vars(self))
+        buffer.reader = self.reader.over(storage)
+        check_room(buffer.reader.sampler, storage)
+        buffer.row_writer = self.row_writer.over(buffer.reader)
+        buffer.persistence = Persistence(buffer.reader, buffer.row_writer)
+        if self._format is not None:
+            buffer.reader.check_format(self._format)
+        return buffer
 
     @property
     def storage(self) -> Storage:

@@ -104,7 +104,7 @@ class TextCondition:
 
     def _column(self, node: ast.Name) -> Values:
         try:
-            column = self._table[self._show(node)]
+            column = self._table[node.id.replace(RETURN, "return")]
         except KeyError as error:
             raise self._wrong(node, f"cannot be read. {error.args[0]}") from error
         if column.ndim > 1:

@@ -58,9 +58,13 @@ class BatchReader:
         self.collate_fn = collate_fn
         self._draws_from = DrawGenerator(generator, seed)
         self.sample_info = sample_info
+        self._pin_memory = can_page_lock(pin_memory)
+        self._start(storage)
+
+    def _start(self, storage: Storage) -> None:
+        """Read the rows of a storage, of which nothing was drawn yet."""
         self.ran_out = False
         self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
-        self._pin_memory = can_page_lock(pin_memory)
         self.others = OtherWriters()
         self.use_storage(storage)
         self._begin()
@@ -111,39 +115,32 @@ class BatchReader:
     def over(self, storage: Storage) -> BatchReader:
         """Return what makes the same batches of other rows, by draws of its own."""
         # Epochs and priorities begin; a given generator and the steps of the transform are shared.
-        sampler = copy.deepcopy(self.sampler)
-        sampler.on_clear()
-        found = BatchReader(
-            storage=storage,
-            sampler=sampler,
-            transform=self.transform[:],
-            batch_size=self.batch_size,
-            collate_fn=self.collate_fn,
-            pin_memory=self._pin_memory,
-            prefetch=self._depth,
-            generator=None,
-            seed=None,
-            sample_info=self.sample_info,
-        )
-        found._draws_from = self._draws_from.again()
-        return found
+        reader = type(self).__new__(type(self))
+        vars(reader).update(vars(self))
+        reader.sampler = copy.deepcopy(self.sampler)
+        reader.sampler.on_clear()
+        reader.transform = self.transform[:]
+        reader._draws_from = self._draws_from.again()
+        reader._start(storage)
+        return reader
+
+    def use_storage(self, storage: Storage) -> None:
+        """Read the rows of a storage from now on."""
+        self.storage = storage
+        self._checked: BatchFormat | None = None  # what these rows can be given as
+        self._ahead: ReadAhead | None = self._new_read_ahead()
+        self.others.note(storage)
+        options = storage.device_options
+        moves = options.device is not None or options.pin_memory
+        self._to_output = options.to_output if moves else None
 
     def after_fork(self) -> None:
         """Begin as the part of a new process: no thread of the other one is here."""
         if self._ahead is not None:
             self._ahead.give_back()
         self._draws_from.after_copy()
-        self._begin()
-
-    def use_storage(self, storage: Storage) -> None:
-        """Read the rows of a storage from now on."""
-        self.storage = storage
-        self._checked: BatchFormat | None = None  # what these rows can be given as
         self._ahead = self._new_read_ahead()
-        self.others.note(storage)
-        options = storage.device_options
-        moves = options.device is not None or options.pin_memory
-        self._to_output = options.to_output if moves else None
+        self._begin()
 
     def sample(
         self,
@@ -216,7 +213,6 @@ class BatchReader:
 
     def _begin(self) -> None:
         """Make what a process has of its own."""
-        self._ahead = self._new_read_ahead()
         self._threads = threading.RLock()
         self._held = 0  # how often the lock of shared rows is held
         self._prefetch: Prefetch | None = None
@@ -343,5 +339,6 @@ class BatchReader:
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
+        self._ahead = self._new_read_ahead()
         self._begin()
         tell_after_fork(self)

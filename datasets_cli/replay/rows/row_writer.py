@@ -33,6 +33,14 @@ class RowWriter:
         self.writer = _default_writer(self._reader.storage) if writer is None else writer
         self._follow()
 
+    def over(self, reader: BatchReader) -> RowWriter:
+        """Return what writes the rows of another reader; all that are a dataset's are refused."""
+        if reader.storage.is_writable or self._reader.storage.is_writable:
+            return RowWriter(reader, None)
+        row_writer = type(self).__new__(type(self))
+        row_writer._reader, row_writer.writer = reader, self.writer
+        return row_writer
+
     def share(self) -> None:
         """Share the rows with other processes, and where the next one goes."""
         storage, state = writable(self._reader), self.writer.state_dict()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -256,6 +258,27 @@ def test_a_state_of_another_view_is_refused(replay: ExperienceReplay) -> None:
     for other in replay.episodes_at([2, 0]), replay:
         with pytest.raises(UsageError, match="is of a view"):
             other.load_state_dict(state)
+
+
+def test_a_view_is_made_in_few_calls_since_it_shares_what_it_does_not_change(
+    toy: ExperienceReplay,
+) -> None:
+    toy.filter("return > 3")  # the returns are known from now on
+    calls: list[str] = []
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and "datasets_cli" in code.co_filename and code.co_name[0] != "<":
+            calls.append(code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        view = toy.filter("return > 3")
+    finally:
+        sys.setprofile(None)
+    assert 10 < len(calls) <= 50, calls
+    assert view.writer is toy.writer
+    assert view.sampler is not toy.sampler
 
 
 # What is refused
