@@ -106,6 +106,11 @@ class Dataset:
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return torch.from_numpy(self._trajectories.read())
 
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of the numbers of a row."""
+        return sum(column.row_bytes for column in self.manifest.columns)
+
     @property
     def num_trajectories(self) -> int:
         """How many trajectories there are."""
@@ -133,7 +138,7 @@ class Dataset:
 
     def blocks(self) -> Iterator[dict[Key, np.ndarray]]:
         """Yield all rows in their order, in bounded runs, as numpy columns; no text."""
-        step = rows_per_block(sum(column.row_bytes for column in self.manifest.columns))
+        step = rows_per_block(self.row_bytes)
         for start in range(0, len(self), step):
             index = torch.arange(start, min(start + step, len(self)))
             yield {key: to_array(leaf) for key, leaf in leaves_in(self.gather(index))}
@@ -165,7 +170,7 @@ class Dataset:
 
     def check_memory(self, num_rows: int) -> None:
         """Check that a copy of n rows fits into half of the free memory."""
-        row_bytes = sum(column.row_bytes for column in self.manifest.columns)
+        row_bytes = self.row_bytes
         for text in self.texts.columns if self.texts else ():
             row_bytes += TEXT_BYTES * math.prod(text.shape)
         check_memory(num_rows * row_bytes, self.manifest.id)

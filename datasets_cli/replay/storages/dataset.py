@@ -46,7 +46,7 @@ class DatasetStorage(Storage):
         self._leaves: dict[Key, LayoutRows] = {}  # what reads one of them alone
         is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
         if is_plain and self._texts is None:
-            self.row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
+            self.row_bytes = dataset.row_bytes
 
     def __len__(self) -> int:
         return self._num_rows

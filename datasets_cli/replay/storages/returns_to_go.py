@@ -67,8 +67,7 @@ def returns_to_go(
 def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.ndarray:
     """Return those of a dataset, which are kept under a root, or of a view."""
     # By the size of whole rows: the compact layout copies records to give one leaf of them.
-    row_bytes = sum(column.row_bytes for column in dataset.manifest.columns)
-    block_rows = min(BLOCK_ROWS, rows_per_block(row_bytes))
+    block_rows = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
     rewards = _rewards_of_dataset(dataset)
     form = dtype, _ = _form(rewards, len(dataset))
 

@@ -137,8 +137,7 @@ def leaf_blocks(
     num_rows = len(dataset) if rows is None else len(rows)
     # By the size of whole rows: the compact layout copies records to give one leaf of them. It is
     # the same in every layout, so that sums are the same to the last bit.
-    row_bytes = sum(each.row_bytes for each in dataset.manifest.columns)
-    step = min(BLOCK_ROWS, rows_per_block(row_bytes))
+    step = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         index = torch.arange(start, stop) if rows is None else torch.from_numpy(rows[start:stop])
