@@ -122,7 +122,7 @@ _LAZY_IMPORTS = {
     "open_storage": "replay.storages.dataset",
     "ListStorage": "replay.storages.lists",
     "LazyTensorStorage": "replay.storages.tensors",
-    "LazyMemmapStorage": "replay.storages.memmap",
+    "LazyMemmapStorage": "replay.storages.tensors",
     "LazyStackStorage": "replay.storages.lists",
     "TensorStorage": "replay.storages.tensors",
     # samplers

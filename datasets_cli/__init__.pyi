@@ -129,10 +129,10 @@ from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
 from datasets_cli.replay.storages.lists import ListStorage as ListStorage
-from datasets_cli.replay.storages.memmap import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.protocol import Storage as Storage
 from datasets_cli.replay.storages.protocol import WritableStorage as WritableStorage
 from datasets_cli.replay.storages.sequences import Sequences as Sequences
+from datasets_cli.replay.storages.tensors import LazyMemmapStorage as LazyMemmapStorage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage as LazyTensorStorage
 from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
 from datasets_cli.replay.trajectories.bounds import find_start_stop_traj as find_start_stop_traj

@@ -12,8 +12,7 @@ from datasets_cli.progress import ProgressOptions
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.draws.slicing import SliceOptions
 from datasets_cli.replay.rows.writers import Writer
-from datasets_cli.replay.storages.options import StorageOptions
-from datasets_cli.replay.storages.sequence_options import SequenceOptions
+from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,6 +21,7 @@ from datasets_cli.experience.options import (
     TrajectoryDatasetOptions,
 )
 from datasets_cli.experience.preprocess import ReplayPreprocessOptions, preprocess_rows
+from datasets_cli.experience.qlearning import qlearning_columns
 from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.options import part_of, takes_fields
@@ -46,8 +47,7 @@ from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
-from datasets_cli.replay.storages.qlearning import qlearning_columns
-from datasets_cli.replay.storages.sequence_options import SequenceOptions
+from datasets_cli.replay.storages.options import SequenceOptions
 from datasets_cli.replay.storages.sequences import Sequences
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.specs.composite import Composite

@@ -21,7 +21,7 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.replay.storages.qlearning import qlearning_columns
+from datasets_cli.experience.qlearning import qlearning_columns
 from datasets_cli.schema.columns import Key, can_store, column_of
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.schema.tree import entry

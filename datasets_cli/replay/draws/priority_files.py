@@ -22,7 +22,7 @@ import torch
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.encoding.json_files import (
+from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
     open_file,
     read_state,

@@ -13,8 +13,8 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict
-from datasets_cli.replay.encoding.json_files import STATE, read_state, write_state
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.state_files import STATE, read_state, write_state
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
 

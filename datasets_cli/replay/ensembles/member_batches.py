@@ -18,10 +18,10 @@ from torch.utils import _pytree
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.encoding.batches import make_batch
-from datasets_cli.replay.encoding.form import outline
 from datasets_cli.replay.ensembles.agreement import differing, plain_leaves
 from datasets_cli.replay.rows.sample_info import expand_to_rows
+from datasets_cli.replay.storages.batches import make_batch
+from datasets_cli.replay.storages.form import outline
 from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.tree import grow_tree
 

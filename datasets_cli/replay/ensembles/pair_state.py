@@ -15,11 +15,11 @@ from typing import Any
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.encoding.json_files import SETTINGS_BYTES, read_state, write_state
 from datasets_cli.replay.ensembles.pair import NAMES
 from datasets_cli.replay.ensembles.persistence import all_or_none
 from datasets_cli.replay.ensembles.shares import OfflineShare
 from datasets_cli.replay.keeping.dump_folder import PAIR_PARTS, new_dump, open_dump
+from datasets_cli.replay.storages.state_files import SETTINGS_BYTES, read_state, write_state
 
 SHARE = "share.json"
 

@@ -11,9 +11,9 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import as_tensor
-from datasets_cli.replay.encoding.batches import make_batch
 from datasets_cli.replay.goals.keys import GoalKeys
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.storages.batches import make_batch
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.tree import Tree, entry, put

@@ -18,7 +18,12 @@ from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.draws.epoch import given_epoch
 from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler, has_priorities
 from datasets_cli.replay.draws.random import SamplerWithoutReplacement
-from datasets_cli.replay.encoding.json_files import (
+from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
+from datasets_cli.replay.keeping.read_folder import read_tensordict
+from datasets_cli.replay.keeping.write_folder import plan_files, write_files
+from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
     STATE,
     check_folder,
@@ -26,11 +31,6 @@ from datasets_cli.replay.encoding.json_files import (
     write_state,
     wrong,
 )
-from datasets_cli.replay.encoding.read_folder import read_tensordict
-from datasets_cli.replay.encoding.write_folder import plan_files, write_files
-from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
-from datasets_cli.replay.rows.reader import BatchReader
-from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.schema.columns import META_FILENAME
 
 WRONG_STATE = (

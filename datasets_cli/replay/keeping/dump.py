@@ -16,16 +16,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_tensor_collection, is_tensorclass
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensor_collection,
+    is_tensorclass,
+)
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.encoding.batches import as_one, map_rows, stack_rows
-from datasets_cli.replay.encoding.description import Description, describe
-from datasets_cli.replay.encoding.form import outline
-from datasets_cli.replay.encoding.json_files import write_state
-from datasets_cli.replay.encoding.write_folder import as_tensordict, plan_files, write_files
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.keeping.draws import write_draws
 from datasets_cli.replay.keeping.dump_folder import (
@@ -34,9 +37,14 @@ from datasets_cli.replay.keeping.dump_folder import (
     SEAL,
     WRITER,
 )
+from datasets_cli.replay.keeping.write_folder import plan_files, write_files
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.storages.batches import as_tensordict, map_rows, stack_rows
+from datasets_cli.replay.storages.description import TENSORS, Description, describe
+from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.storages.state_files import write_state
 
 Hook = Callable[[Any], Any]
 """Takes rows that are written or were read, and returns others."""
@@ -74,7 +82,7 @@ def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None
         return None, None
     rows = storage.contents() if is_writable(storage) else storage.run(0, len(storage))
     if isinstance(rows, list):
-        rows = as_one(rows)
+        rows = _as_one(rows)
     if isinstance(rows, list):
         rows = stack_rows(rows) if all(map(_is_of_tensors, rows)) else rows
     elif storage.ndim > 1:
@@ -96,7 +104,7 @@ def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None
 
 def to_columns(rows: Rows, ndim: int) -> tuple[TensorDict, Description]:
     """Return the tensors of rows under their numbers ``[*rows]``, and what the rows are."""
-    description, columns = describe(rows, only_tensors=True)
+    description, columns = describe(rows, kinds=TENSORS)
     sizes = {tuple(column.shape[:ndim]) for column in columns}
     if len(sizes) != 1 or min(column.ndim for column in columns) < ndim:
         raise UsageError(f"Expected tensors of the same number of rows; found the sizes {sizes}.")
@@ -131,3 +139,44 @@ def _write_counts(
         is_whole = steps * width == len(storage)  # a hook may leave rows out
         state["cursor"] = state["cursor"] // width if is_whole else steps
     write_state(folder / WRITER / WRITER_META, state)
+
+
+def _as_one(items: list[Rows]) -> Rows:
+    """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are."""
+    # Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors
+    # stay one value a row.
+    if not items or not all(isinstance(i, TensorDictBase) or is_tensorclass(i) for i in items):
+        return items
+    rows = [item._tensordict if is_tensorclass(item) else item for item in items]
+    if len(shapes := {tuple(row.batch_size) for row in rows}) > 1:
+        raise UsageError(
+            f"Rows have the batch sizes {', '.join(map(str, sorted(shapes)))}, so that they do not "
+            "make one TensorDict. Give them the same."
+        )
+    joined = _joined(rows)
+    return LazyStackedTensorDict(*rows) if joined is None else joined
+
+
+def _joined(rows: list[Rows]) -> TensorDict | None:
+    """Return TensorDicts of the same form as one; None for others."""
+    if any(type(row) is not TensorDict for row in rows):
+        return None
+    if len({(row.batch_size, tuple(sorted(row.keys()))) for row in rows}) > 1:
+        return None
+    entries: dict[str, Rows] = {}
+    for name in rows[0].keys():  # noqa: SIM118
+        column = [row._get_str(name, None) for row in rows]
+        entry = _joined_entry(column)
+        if entry is None:
+            return None
+        entries[name] = entry
+    return TensorDict(entries, (len(rows), *rows[0].batch_size))
+
+
+def _joined_entry(column: list[Rows]) -> Rows | None:
+    if all(isinstance(item, torch.Tensor) for item in column):
+        forms = {(item.dtype, item.shape, item.device) for item in column}
+        return torch.stack(column) if len(forms) == 1 else None
+    if all(isinstance(item, NonTensorData | NonTensorStack) for item in column):
+        return NonTensorStack(*column)
+    return _joined(column)

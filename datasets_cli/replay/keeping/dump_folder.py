@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated
 
 from datasets_cli.checked_json import Check
-from datasets_cli.replay.encoding.json_files import (
+from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
     check_folder,
     checked,

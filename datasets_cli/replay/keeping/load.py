@@ -17,18 +17,6 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.encoding.batches import stack_rows
-from datasets_cli.replay.encoding.description import Description, restore
-from datasets_cli.replay.encoding.json_files import (
-    SETTINGS_BYTES,
-    check_folder,
-    checked,
-    read_state,
-    whole,
-    wrong,
-)
-from datasets_cli.replay.encoding.read_folder import read_tensordict
-from datasets_cli.replay.encoding.write_folder import as_class
 from datasets_cli.replay.keeping.dataset_reference import check_dataset
 from datasets_cli.replay.keeping.draws import read_generator, read_sampler
 from datasets_cli.replay.keeping.dump import (
@@ -49,12 +37,24 @@ from datasets_cli.replay.keeping.dump_folder import (
     DumpFolder,
     open_dump,
 )
+from datasets_cli.replay.keeping.read_folder import read_tensordict
+from datasets_cli.replay.keeping.write_folder import as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.storages.batches import stack_rows
+from datasets_cli.replay.storages.description import Description, restore
 from datasets_cli.replay.storages.protocol import WritableStorage
+from datasets_cli.replay.storages.state_files import (
+    SETTINGS_BYTES,
+    check_folder,
+    checked,
+    read_state,
+    whole,
+    wrong,
+)
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 

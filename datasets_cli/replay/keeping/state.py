@@ -11,19 +11,19 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.encoding.description import describe, restore
-from datasets_cli.replay.encoding.form import check_leading, form_of
-from datasets_cli.replay.encoding.write_folder import as_class
 from datasets_cli.replay.keeping.dataset_reference import check_dataset, dataset_of
 from datasets_cli.replay.keeping.draws import WRONG_STATE, try_state
+from datasets_cli.replay.keeping.write_folder import as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.storages.description import describe, restore
+from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 
-STATE_FORMAT = 3
+STATE_FORMAT = 4
 
 AGAIN = "Save the state again."
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorStack
 
-from datasets_cli.replay.encoding.values import stack_texts
+from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.bits import bits_of
 from datasets_cli.schema.tree import Tree

@@ -9,8 +9,8 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, whole_number
-from datasets_cli.replay.encoding.form import outline
 from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.torchrl_words import COMPILABLE, takes
 from datasets_cli.schema.columns import Key, show_key

@@ -13,7 +13,6 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Info, Sampler
-from datasets_cli.replay.encoding.batches import map_rows
 from datasets_cli.replay.rows.ahead import STALE, Draw, Prefetch, ReadAhead
 from datasets_cli.replay.rows.batch_format import BatchFormat
 from datasets_cli.replay.rows.drawing import DrawGenerator, SharedDraw
@@ -22,6 +21,7 @@ from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.sharing.process import tell_after_fork
 from datasets_cli.replay.sharing.sharing import Sharing
+from datasets_cli.replay.storages.batches import map_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.schema.mapping import can_page_lock

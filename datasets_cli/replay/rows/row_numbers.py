@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
-from datasets_cli.replay.encoding.batches import map_rows
+from datasets_cli.replay.storages.batches import map_rows
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 

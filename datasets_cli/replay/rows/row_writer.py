@@ -11,11 +11,11 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Numbers, Rows, as_tensor
 from datasets_cli.replay.draws.protocol import has_priorities
-from datasets_cli.replay.encoding.batches import stack_rows
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.rows.writers import ImmutableDatasetWriter, RoundRobinWriter, Writer
+from datasets_cli.replay.storages.batches import stack_rows
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.schema.columns import Key, show_key

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.sharing.control import (
     END_ROW,
     FIRST_ROW,
@@ -22,9 +23,14 @@ from datasets_cli.replay.sharing.control import (
     make_control,
     open_control,
 )
-from datasets_cli.replay.sharing.files import Form, SharedForm, make_files, read_form, write_form
+from datasets_cli.replay.sharing.files import (
+    SharedForm,
+    make_files,
+    map_column,
+    read_form,
+    write_form,
+)
 from datasets_cli.replay.sharing.process import ProcessLock, tell_after_fork
-from datasets_cli.schema.columns import Column
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +60,7 @@ class Sharing:
         self._key = key
         self._numbers = numbers
         self._lock = ProcessLock(folder / SUBFOLDER / "control")
-        self.form: Form | None = None
-        self._width = 1
+        self.form: SharedForm | None = None
         self._is_known = is_known
         tell_after_fork(self)
 
@@ -106,7 +111,7 @@ class Sharing:
         with self:
             return attempt()
 
-    def write(self, rows: Span, columns: list[torch.Tensor], count: Callable[[Span], None]) -> None:
+    def write(self, rows: Span, columns: Sequence[Rows], count: Callable[[Span], None]) -> None:
         """Write rows, which count when they are there."""
         # rows: consecutive ones, or numbered int64 `[n]`.
         # columns: of these, `[n, ...]`.
@@ -124,28 +129,28 @@ class Sharing:
             yield self.counters
             self.counters.end()
 
-    def allocate(self, leaves: list[Column], capacity: int, width: int, form: Form | None) -> None:
+    def allocate(self, form: SharedForm) -> None:
         """Make the files of rows, and tell the others of them, unless one of these was first."""
         with self:
             if self.find_form():
                 return
             open_control(self.folder, self._key)
-            check_memory(self.folder, capacity * sum(leaf.row_bytes for leaf in leaves))
-            files = make_files(self.folder, leaves, capacity)
-            found = SharedForm(files, width, form)
-            write_form(self.folder, self._key, found)
-            self._use(found)
+            row_bytes = sum(leaf.row_bytes for leaf in form.leaves)
+            check_memory(self.folder, form.capacity * row_bytes)
+            make_files(self.folder, form.leaves, form.capacity)
+            write_form(self.folder, self._key, form)
+            self._use(form)
             self._numbers[FORM] = 1
 
     def find_form(self) -> bool:
-        """Tell whether the form of the rows is known; then there are their columns."""
+        """Return whether the form of the rows is known; then there are their columns."""
         if not self.columns and self._numbers[FORM]:
             self._use(read_form(self.folder, self._key))
         return bool(self.columns)
 
-    def _use(self, found: SharedForm) -> None:
-        self.columns = [file.map() for file in found.files]
-        self.form, self._width = found.form, found.width
+    def _use(self, form: SharedForm) -> None:
+        self.form = form
+        self.columns = [map_column(self.folder, leaf, form.capacity) for leaf in form.leaves]
 
     def _begin_turn(self) -> None:
         """Be known to the others, and repair what the last writer left if it was killed."""
@@ -155,7 +160,7 @@ class Sharing:
         if self._numbers[SEQUENCE] % 2:
             self._repair()
 
-    def _put(self, rows: Span, columns: list[torch.Tensor]) -> None:
+    def _put(self, rows: Span, columns: Sequence[Rows]) -> None:
         """Write rows while ``SEQUENCE`` is odd; then the counters that were set count."""
         self._numbers[SEQUENCE] += 1
         try:
@@ -169,14 +174,15 @@ class Sharing:
             raise
         self.counters.end()
 
-    def _copy(self, rows: Span, columns: list[torch.Tensor]) -> None:
+    def _copy(self, rows: Span, columns: Sequence[Rows]) -> None:
         for own, new in zip(self.columns, columns, strict=True):
             own[rows] = new
 
     def _repair(self) -> None:
         """Bring rows and counters into order after a write that did not end."""
         self.find_form()
-        num_rows, capacity = self.counters.num_rows, len(self.columns[0])
+        assert self.form is not None, "rows that were written have a form"
+        num_rows, capacity, width = self.counters.num_rows, self.form.capacity, self.form.width
         first, end = self._numbers[FIRST_ROW], self._numbers[END_ROW]
         self.counters.begin()
         self.counters.revision += 1
@@ -184,13 +190,13 @@ class Sharing:
             # Those that are left move to the front, the oldest first, as where nothing was written
             # over. A repair that is killed drops all: what moved is not known then.
             self._numbers[FIRST_ROW], self._numbers[END_ROW] = 0, num_rows
-            oldest = self.counters.cursor * self._width if num_rows == capacity else 0
+            oldest = self.counters.cursor * width if num_rows == capacity else 0
             order = (torch.arange(num_rows) + oldest) % num_rows
             left = order[(order < first) | (order >= end)]
             for column in self.columns:
                 column[: len(left)] = column[left]
             self.counters.num_rows = len(left)
-            self.counters.cursor = len(left) // self._width
+            self.counters.cursor = len(left) // width
             self.counters.clears += 1
             logger.warning(
                 "%s: a write over the rows %d to %d did not end: they are dropped, and %d rows are "

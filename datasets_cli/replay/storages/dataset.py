@@ -12,7 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.encoding.values import put_texts, stack_texts
+from datasets_cli.replay.storages.batches import put_texts, stack_texts
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys

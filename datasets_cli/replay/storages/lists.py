@@ -10,9 +10,9 @@ from tensordict import is_non_tensor, is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.encoding.batches import batch_size_of, lazy_stack, map_rows, stack_rows
-from datasets_cli.replay.encoding.description import PackedRows, pack
-from datasets_cli.replay.encoding.form import inner_shape
+from datasets_cli.replay.storages.batches import batch_size_of, lazy_stack, map_rows, stack_rows
+from datasets_cli.replay.storages.description import TensorBytes, describe, restore
+from datasets_cli.replay.storages.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.schema.bits import stack_tensors
@@ -62,14 +62,17 @@ class ListStorage(WritableStorage):
     def __getstate__(self) -> StateDict:
         # Rows are often parts of one tensor, of which a pickle would have all of it, each time.
         try:
-            return vars(self) | {"_items": pack(self._items)}
+            description, columns = describe(self._items, only_exact=True)
         except UsageError:  # objects of other kinds are pickled by their own means
             return vars(self) | {"_items": map_rows(_owned, self._items)}
+        packed = [TensorBytes.of(column.clone()) for column in columns]
+        return vars(self) | {"_items": (description, packed)}
 
     def __setstate__(self, state: StateDict) -> None:
         vars(self).update(state)
-        if isinstance(packed := state["_items"], PackedRows):
-            self._items = packed.restored()
+        if isinstance(items := state["_items"], tuple):
+            description, packed = items
+            self._items = restore(description, [column.restored() for column in packed])
 
     def write(self, rows: slice | torch.Tensor, columns: list[list[Rows]]) -> None:
         """Put items into rows."""

@@ -10,19 +10,20 @@ from pathlib import Path
 import torch
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.replay.encoding.description import tell_form
-from datasets_cli.replay.encoding.form import TensorDictForm
-from datasets_cli.replay.encoding.row_columns import RowColumns, empty_columns, empty_values
-from datasets_cli.replay.encoding.rows_form import RowsForm
+from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.sharing.control import (
     Counters,
     SharedCounters,
     delete_with,
     temporary_folder,
 )
+from datasets_cli.replay.sharing.files import SharedForm
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
-from datasets_cli.schema.bits import type_name
+from datasets_cli.replay.storages.description import TENSORS, describe, restore
+from datasets_cli.replay.storages.form import Form, Node, PytreeForm, TensorDictForm
+from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowType, new_columns
+from datasets_cli.schema.bits import torch_dtype, type_name
 from datasets_cli.schema.columns import Column
 
 
@@ -51,7 +52,7 @@ class Ownership:
 
     def share(self, rows: RowColumns | None, device: torch.device) -> None:
         """Share rows with other processes; what is there is copied into shared memory."""
-        if rows is not None and rows.values:
+        if rows is not None and rows.form.has_values:
             raise _values_stay()
         self._must_share = True
         if self.sharing is not None:
@@ -72,10 +73,9 @@ class Ownership:
         known = self._counters
         self.sharing = make_sharing(folder)
         if rows is not None:
-            own = _shared_columns(self.sharing, rows.form)
-            for column, old in zip(own, rows.tensors, strict=True):
-                column[: known.num_rows] = old[: known.num_rows]
-            rows.tensors = own
+            own, there = _shared_columns(self.sharing, rows.form), slice(0, known.num_rows)
+            old, rows.columns = rows.columns, [*own]
+            rows.write(there, [column[there] for column in old])
         with self.sharing.changing() as counters:
             for name, value in vars(known).items():
                 setattr(counters, name, value)
@@ -83,10 +83,9 @@ class Ownership:
     def allocate(self, form: RowsForm, device: torch.device) -> RowColumns:
         """Return columns with room for rows of a form, shared where the others are."""
         if self.sharing is None:
-            return empty_columns(form, device)
-        values = empty_values(form)
-        make = self._stay_alone if values else _shared_columns
-        return RowColumns(form, make(self.sharing, form), values)
+            return new_columns(form, device)
+        make = self._stay_alone if form.has_values else _shared_columns
+        return new_columns(form, device, make(self.sharing, form))
 
     def _stay_alone(self, sharing: Sharing, form: RowsForm) -> list[torch.Tensor]:
         """Return columns in files, which are not shared: other values of the rows are in memory."""
@@ -144,10 +143,41 @@ def _shared_columns(sharing: Sharing, rows: RowsForm) -> list[torch.Tensor]:
         for key, (dtype, size) in zip(keys, rows.tensor_types, strict=True)
     ]
     try:
-        sharing.allocate(leaves, rows.capacity, rows.width, tell_form(rows))
+        sharing.allocate(SharedForm(tuple(leaves), rows.grid, tell_form(rows.form)))
     except SourceError as error:  # what these rows have for names is their user's to change
         raise UsageError(str(error)) from error
     return sharing.columns
+
+
+def tell_form(form: Form) -> StateDict | None:
+    """Return a form as JSON; None where that cannot tell it, as of classes of the user's own."""
+    if isinstance(form, TensorDictForm):
+        nodes = form.nodes.items()
+        told = {"nodes": [[key, node.inner] for key, node in nodes]}
+        return None if any(node.kind for _, node in nodes) else told
+    try:
+        numbers = [torch.empty(0) for _ in form.names]
+        return {"structure": describe(form.unflatten(numbers), kinds=TENSORS)[0]}
+    except UsageError:
+        return None
+
+
+def form_told(shared: SharedForm) -> RowsForm:
+    """Return the form of rows that another process told this one."""
+    told, leaves = shared.form, shared.leaves
+    if told is None:
+        raise UsageError(
+            "Another process wrote the first rows of this storage, and they are of classes that "
+            "this one cannot know of. Write the first rows before the buffer reaches other "
+            "processes."
+        )
+    if "nodes" in told:
+        nodes = {tuple(key): Node(tuple(inner)) for key, inner in told["nodes"]}
+        form: Form = TensorDictForm([leaf.key for leaf in leaves], nodes=nodes)
+    else:
+        form = PytreeForm(restore(told["structure"], [torch.empty(0) for _ in leaves]))
+    types: list[RowType] = [(torch_dtype(leaf.dtype), torch.Size(leaf.shape)) for leaf in leaves]
+    return RowsForm(form, shared.grid, types)
 
 
 def _values_stay() -> UsageError:

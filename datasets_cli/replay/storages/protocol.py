@@ -10,8 +10,8 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.encoding.batches import make_batch, map_rows
 from datasets_cli.replay.sharing.sharing import Sharing
+from datasets_cli.replay.storages.batches import make_batch, map_rows
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import Key

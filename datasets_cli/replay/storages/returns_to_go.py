@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from numbers import Real
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE
 from datasets_cli.replay.trajectories.bounds import sum_to_go
 from datasets_cli.replay.trajectories.kept import Blocks, joined, kept_array, values_of_view
 from datasets_cli.replay.trajectories.reductions import BLOCK_ROWS
@@ -140,3 +142,24 @@ def returns_dtype(rewards: torch.Tensor) -> np.dtype:
             "Convert it with preprocess() first."
         )
     return np.dtype(np.float64 if rewards.dtype in WIDE else np.float32)
+
+
+def consecutive_offsets(storage: Storage) -> np.ndarray:
+    """Return the offsets int64 ``[K + 1]`` of trajectories that are one after the other."""
+    found = storage.trajectories(FROM_STORAGE)
+    offsets = np.append(found.starts.numpy(), len(storage))
+    # Each has its rows one after the other, up to where the next one begins.
+    is_run = found.order is None and found.stride == 1
+    if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), found.lengths.numpy()):
+        raise UsageError(
+            "Sequences need trajectories whose rows are next to each other, one trajectory after "
+            "the other; those of this storage are apart."
+        )
+    return offsets
+
+
+def checked_discount(gamma: float) -> float:
+    """Return the discount a step as a float."""
+    if not isinstance(gamma, Real) or not 0 <= gamma <= 1:
+        raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
+    return float(gamma)

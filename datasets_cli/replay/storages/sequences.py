@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.encoding.values import stack_texts
+from datasets_cli.replay.storages.batches import stack_texts
+from datasets_cli.replay.storages.options import PaddedSide, SequenceOptions
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.storages.returns_to_go import dataset_of_rows, returns_to_go
-from datasets_cli.replay.storages.sequence_options import (
-    PaddedSide,
-    SequenceOptions,
-    check_padding,
-    check_rows,
+from datasets_cli.replay.storages.returns_to_go import (
     checked_discount,
     consecutive_offsets,
+    dataset_of_rows,
+    returns_to_go,
 )
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.schema.bits import bits_of
+from datasets_cli.schema.bits import MOVABLE, bits_of
 from datasets_cli.schema.columns import Key, show_key
-from datasets_cli.schema.tree import Tree
+from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.cache_root import CacheRoot
 
 ACTION: Key = ("action",)
@@ -226,3 +226,54 @@ def _texts(texts: NonTensorStack, padding: torch.Tensor, length: int) -> NonTens
 
 def _empty(shape: tuple[int, ...]) -> Any:
     return [_empty(shape[1:]) for _ in range(shape[0])] if shape else ""
+
+
+def check_rows(storage: Storage, names: Iterable[str]) -> None:
+    """Check that a storage has rows that sequences can be made of."""
+    kind = type(storage).__name__
+    if storage.is_writable:
+        raise UsageError(
+            f"Sequences are made of rows that do not change, such as a dataset's, and a {kind} can "
+            "be written. Write whole trajectories there with "
+            'append_transform(Reward2Go(out_keys=["to_go"])), and sample slices.'
+        )
+    if not storage.is_tensordict or storage.row_batch_size:
+        size = list(storage.row_batch_size)
+        found = f"TensorDicts {size}" if storage.is_tensordict else "no TensorDicts"
+        raise UsageError(
+            "Sequences are made of rows that are TensorDicts without a batch size; those of a "
+            f"{kind} are {found}."
+        )
+    if not len(storage):
+        raise EmptyBuffer(f"Sequences are made of rows, and this {kind} does not have any.")
+    for name in names:
+        if storage.has((name,)):
+            raise UsageError(
+                f"The rows have {name} already, in whose place sequences would have their own. "
+                "Rename it with preprocess() first."
+            )
+
+
+def check_padding(storage: Storage, key: Key, value: float) -> None:
+    """Check that every leaf at or below a key can hold a number; 0 is one of every type."""
+    if not isinstance(value, Real):
+        raise UsageError(f"{show_key(key)}_padding is a number, not {value!r}.")
+    if value:
+        _check_fits(value, entry(storage.gather(torch.tensor([0])), key), key)
+
+
+def _check_fits(value: float, leaf: Any, key: Key) -> None:
+    if isinstance(leaf, dict):
+        for name, part in leaf.items():
+            _check_fits(value, part, (*key, name))
+        return
+    if not isinstance(leaf, torch.Tensor):
+        raise UsageError(f"The rows have no numbers at {show_key(key)} to pad with {value}.")
+    dtype = leaf.dtype
+    is_whole = not dtype.is_floating_point and not dtype.is_complex
+    # Unsigned and narrow integers wrap around, which changes the number.
+    if dtype not in MOVABLE or (is_whole and torch.tensor(value).to(dtype).item() != value):
+        raise UsageError(
+            f"{show_key(key)} cannot be padded with {value}, which is no {dtype}. Take a number "
+            "that is one; attention_mask says what is padding."
+        )

@@ -11,22 +11,17 @@ from collections.abc import Sequence
 from typing import Self
 
 import torch
+from tensordict import is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.encoding.batches import map_rows
-from datasets_cli.replay.encoding.description import form_told
-from datasets_cli.replay.encoding.form import check_leading, form_of
-from datasets_cli.replay.encoding.row_columns import (
-    RowColumns,
-    RowsSnapshot,
-)
-from datasets_cli.replay.encoding.rows_form import RowsForm, rows_form, with_time
-from datasets_cli.replay.encoding.values import Column, tensors_of
 from datasets_cli.replay.sharing.control import Counters, SharedCounters
 from datasets_cli.replay.sharing.sharing import Sharing
-from datasets_cli.replay.storages.ownership import Ownership
+from datasets_cli.replay.storages.batches import Column, map_rows
+from datasets_cli.replay.storages.form import check_leading, form_of
+from datasets_cli.replay.storages.ownership import Ownership, form_told
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowsSnapshot
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
@@ -116,7 +111,7 @@ class TensorRows(WritableStorage):
         self.find_form()
         first = self._first_form
         if first is not None and not len(self) and first.is_of(data):  # without the keys added
-            self._use_rows(self._known().shortened(first))
+            self._use_rows(self._known().of_form(first, self.device))
             self._first_form = None
         form = form_of(data, self.ndim) if self._rows is None else self._rows.form.form
         columns = form.flatten(data)
@@ -124,8 +119,8 @@ class TensorRows(WritableStorage):
         if self._rows is None:
             if self._follows_rows:
                 self._use_device(columns[0].device)
-            known = rows_form(form, data, columns, self.ndim, self.max_size)
-            self._use_rows(self._owner.allocate(known, self.device))
+            rows_form = RowsForm.of_first(form, columns, self.ndim, self.max_size)
+            self._use_rows(self._owner.allocate(rows_form, self.device))
         else:
             self._rows.form.check(columns)
         return self._known().form.as_kept(columns, self.device)
@@ -137,7 +132,7 @@ class TensorRows(WritableStorage):
     def _use_rows(self, rows: RowColumns) -> None:
         self._rows = rows
         self.is_tensordict = rows.form.is_tensordict
-        self.row_batch_size = rows.form.row_batch_size
+        self.row_batch_size = rows.form.form.row_batch_size
 
     def add_keys(self, data: Rows) -> None:
         """Make room for the keys that rows in place of all rows have beside those that are there.
@@ -160,7 +155,7 @@ class TensorRows(WritableStorage):
         if len(before[0]) != len(self):
             return
         self._check_keys_may_be_added(extended.leaves)
-        self._use_rows(rows.extended(extended, self.device))
+        self._use_rows(rows.of_form(extended, self.device))
         self._first_form = self._first_form or rows.form
 
     def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
@@ -174,7 +169,7 @@ class TensorRows(WritableStorage):
     def write(self, rows: slice | torch.Tensor, columns: list[Column]) -> None:
         """Put columns ``[n, ...]`` into rows."""
         if self.sharing is not None:
-            self.sharing.write(rows, tensors_of(columns), self._count)
+            self.sharing.write(rows, columns, self._count)
             return
         self._known().write(rows, columns)
         self._count(rows)
@@ -189,23 +184,20 @@ class TensorRows(WritableStorage):
             self._rows.clear_values()
 
     def find_form(self) -> None:
-        """Learn the form of the rows where another process wrote the first ones.
-
-        Raises:
-            UsageError: it is a form that cannot be told.
-        """
+        """Learn the form of the rows where another process wrote the first ones."""
         rows = self._rows
-        if self.sharing is None or (rows is not None and rows.tensors):
+        if self.sharing is None or (rows is not None and rows.columns):
             return
         if self.sharing.find_form():
+            assert self.sharing.form is not None, "it was found"
             form = form_told(self.sharing.form) if rows is None else rows.form
-            self._use_rows(RowColumns(form, self.sharing.columns, []))
+            self._use_rows(RowColumns(form, self.sharing.columns))
 
     def __getstate__(self) -> StateDict:
         if self.sharing is None:
             return self._snapshot()
         # Shared rows travel as the folder that they are in.
-        return vars(self) | {"_rows": self._rows and RowColumns(self._rows.form, [], [])}
+        return vars(self) | {"_rows": self._rows and RowColumns(self._rows.form, [])}
 
     def _snapshot(self) -> StateDict:
         """Return a state with copies of the rows there are, which is not shared."""
@@ -232,7 +224,7 @@ class TensorRows(WritableStorage):
         rows = self._rows
         if rows is None:
             raise EmptyBuffer(NO_ROWS)
-        if rows.values:
+        if rows.form.has_values:
             self._owner.check_values()
         return rows.gather(index if index.device == self.device else index.to(self.device))
 
@@ -251,12 +243,16 @@ class TensorRows(WritableStorage):
         return self.as_batch(rows, shape) if self.is_tensordict else rows
 
     def one_row(self, data: Rows) -> Rows:
-        """Return one row, or one step of all environments, as ``flatten`` takes several.
+        """Return one row, or one step of all environments, as ``flatten`` takes several."""
+        return map_rows(self._with_time, data)
 
-        Raises:
-            UsageError: it is not made of tensors.
-        """
-        return map_rows(lambda leaf: with_time(leaf, self.ndim), data)
+    def _with_time(self, leaf: Rows) -> Rows:
+        if not isinstance(leaf, torch.Tensor) and not is_tensor_collection(leaf):
+            raise UsageError(
+                f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
+                "tensors; ListStorage takes anything."
+            )
+        return leaf.unsqueeze(self.ndim - 1)
 
     def _known(self) -> RowColumns:
         """Return the columns."""

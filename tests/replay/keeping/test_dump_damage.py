@@ -431,9 +431,11 @@ def test_settings_that_are_wrong_are_refused(
     assert len(buffer) == 5
 
 
+FIRST, SECOND = ({"__rlds__": ["tensor", number]} for number in range(2))
 STRUCTURES = [
-    *(0, 7, {"list": [0]}, {"list": [0, 0]}, {"dict": [["a", 0]]}, {"dict": [[[], 0], ["b", 1]]}),
-    *({"tuple": 3}, {"set": [0, 1]}, [0, 1], "x", {"dict": [["a", 0], ["b", 1]], "list": []}),
+    *(FIRST, 7, [FIRST], [FIRST, FIRST], {"a": FIRST}, [FIRST, {"__rlds__": ["tensor", 2]}]),
+    *({"__rlds__": ["tuple", 3]}, {"__rlds__": ["set", [FIRST, SECOND]]}, [0, 1], "x"),
+    {"__rlds__": ["dict", [[[], FIRST], ["b", SECOND]]]},
 ]
 
 

@@ -22,7 +22,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from tests.replay.encoding.test_folders import plain
+from tests.replay.keeping.test_folders import plain
 from tests.replay.storages.test_storages import steps
 
 

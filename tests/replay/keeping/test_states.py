@@ -209,6 +209,10 @@ def test_structures_of_tensors_are_in_the_state(tmp_path: Path, name: str) -> No
 Two = namedtuple("Two", "a b")
 
 
+def tagged(kind: str, content: Any) -> dict[str, Any]:
+    return {"__rlds__": [kind, content]}
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -216,7 +220,7 @@ Two = namedtuple("Two", "a b")
         ({"a": [np.longdouble(1)]}, r"rows\[1\]\['a'\]\[0\] is numpy.longdouble"),
         (np.zeros(3), r"rows\[1\] is numpy.ndarray"),
         (Two(1, 2), r"rows\[1\] is .*Two"),
-        ({(1, 2): 3}, r"rows\[1\] is builtins.dict"),
+        ({frozenset({1}): 3}, r"rows\[1\] is builtins.frozenset"),
         (TensorDict({"f": NonTensorData(print)}, []), r"rows\[1\]\['f'\] is builtins.builtin"),
     ],
 )
@@ -244,11 +248,12 @@ def test_a_tensorclass_is_a_tensordict_in_the_state(tmp_path: Path, storage: Any
 @pytest.mark.parametrize(
     "rows",
     [
-        *({}, {"columns": []}, {"description": 0}, {"description": 0, "columns": []}, "x", 5),
-        {"description": {"no": []}, "columns": []},
-        {"description": {"TensorDict": [[1], []]}, "columns": [torch.ones(1)]},
-        {"description": {"list": [0, 0]}, "columns": [torch.ones(1)]},
-        {"description": {"TensorDict": 3}, "columns": []},
+        *({}, {"columns": []}, {"description": 0}, "x", 5),
+        {"description": tagged("tensor", 0), "columns": []},
+        {"description": tagged("no", []), "columns": []},
+        {"description": tagged("TensorDict", [[1], []]), "columns": [torch.ones(1)]},
+        {"description": [tagged("tensor", 0)] * 2, "columns": [torch.ones(1)]},
+        {"description": tagged("TensorDict", 3), "columns": []},
     ],
 )
 def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
@@ -256,8 +261,8 @@ def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
     buffer.extend(steps(3))
     with pytest.raises(UsageError, match="not as state_dict"):
         buffer.load_state_dict(buffer.state_dict() | {"rows": rows})
-    for other in (1, 4, None):
-        with pytest.raises(UsageError, match=f"has format {other}, and this program reads 3. Save"):
+    for other in (1, 5, None):
+        with pytest.raises(UsageError, match=f"has format {other}, and this program reads 4. Save"):
             buffer.load_state_dict(buffer.state_dict() | {"format": other})
     assert len(buffer) == 3
 
@@ -282,7 +287,7 @@ def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any, message: 
 
 
 def rows_of(count: int) -> dict[str, Any]:
-    description = {"TensorDict": [[count], [["number", 0]]]}
+    description = tagged("TensorDict", [[count], [["number", tagged("tensor", 0)]]])
     return {"description": description, "columns": [torch.arange(count)]}
 
 
@@ -306,7 +311,7 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "no size": ("random", {"max_size": None}),
     "no stack": (
         "random",
-        {"rows": {"description": {"LazyStackedTensorDict": [0, []]}, "columns": []}},
+        {"rows": {"description": tagged("LazyStackedTensorDict", [0, []]), "columns": []}},
     ),
     "no tensors": ("random", {"rows": rows_of(1) | {"columns": ["x"]}}),
     "a number": ("random", {"rows": 5}),

@@ -24,9 +24,9 @@ from datasets_cli import (
     split_trajectories,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.encoding.values import stack_texts
+from datasets_cli.experience.qlearning import qlearning_columns
+from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.replay.storages.qlearning import qlearning_columns
 from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
 
 MISSION = ("observation", "mission")

@@ -14,8 +14,8 @@ import torch
 
 from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.encoding.json_files import checked, open_file
-from datasets_cli.replay.encoding.row_columns import bytes_of
+from datasets_cli.replay.storages.description import bytes_of
+from datasets_cli.replay.storages.state_files import checked, open_file
 from datasets_cli.schema.bits import TYPE_NAMES
 from datasets_cli.schema.columns import MOST_DIMENSIONS
 from datasets_cli.schema.mapping import READ_ONLY

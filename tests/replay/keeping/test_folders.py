@@ -21,9 +21,9 @@ from tensordict import (
 )
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.encoding.read_folder import read_tensordict
-from datasets_cli.replay.encoding.tensor_files import DTYPES
-from datasets_cli.replay.encoding.write_folder import plan_files, write_files
+from datasets_cli.replay.keeping.read_folder import read_tensordict
+from datasets_cli.replay.keeping.tensor_files import DTYPES
+from datasets_cli.replay.keeping.write_folder import plan_files, write_files
 from datasets_cli.schema.columns import META_FILENAME
 
 

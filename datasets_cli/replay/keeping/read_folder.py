@@ -21,7 +21,17 @@ from tensordict import (
 )
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.encoding.json_files import (
+from datasets_cli.replay.keeping.tensor_files import Shape, read_leaf
+from datasets_cli.replay.keeping.write_folder import (
+    LAZY_STACK,
+    TENSORDICT,
+    VALUE,
+    VALUES,
+    entry_name,
+    file_name,
+)
+from datasets_cli.replay.storages.description import from_json
+from datasets_cli.replay.storages.state_files import (
     MOST_BYTES,
     MOST_DEPTH,
     check_folder,
@@ -29,16 +39,6 @@ from datasets_cli.replay.encoding.json_files import (
     read_state,
     whole,
     wrong,
-)
-from datasets_cli.replay.encoding.json_values import from_json
-from datasets_cli.replay.encoding.tensor_files import Shape, read_leaf
-from datasets_cli.replay.encoding.write_folder import (
-    LAZY_STACK,
-    TENSORDICT,
-    VALUE,
-    VALUES,
-    entry_name,
-    file_name,
 )
 from datasets_cli.schema.columns import META_FILENAME, RESERVED_NAMES
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.encoding.json_values import TAG, from_json, to_json
+from datasets_cli.replay.storages.description import TAG, from_json, to_json
 
 SCALARS = (
     st.none()

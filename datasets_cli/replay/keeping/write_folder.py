@@ -15,15 +15,15 @@ from tensordict import (
     LazyStackedTensorDict,
     NonTensorData,
     NonTensorStack,
-    TensorDict,
     TensorDictBase,
     is_tensorclass,
 )
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.encoding.json_files import MOST_BYTES
-from datasets_cli.replay.encoding.json_values import no_value, to_json
-from datasets_cli.replay.encoding.tensor_files import check_leaf, leaf_json, write_leaf
+from datasets_cli.replay.keeping.tensor_files import check_leaf, leaf_json, write_leaf
+from datasets_cli.replay.storages.batches import as_tensordict
+from datasets_cli.replay.storages.description import not_kept, to_json
+from datasets_cli.replay.storages.state_files import MOST_BYTES
 from datasets_cli.schema.columns import META_FILENAME, Key, encode_name, escape_key, show_key
 
 TENSORDICT = "<class 'tensordict._td.TensorDict'>"
@@ -62,7 +62,7 @@ def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
             level[stored] = {"type": type(as_tensordict(item)).__name__}
             yield from plan_files(item, below, f"{path}/")
         else:
-            raise no_value(show_key(below), item)
+            raise not_kept(show_key(below), item)
     level |= {"shape": list(rows.batch_size), "device": "cpu", "_type": TENSORDICT}
     yield folder + META_FILENAME, level
 
@@ -82,14 +82,6 @@ def write_files(folder: Path, files: list[Planned]) -> None:
                 f"the {MOST_BYTES:,} that are read again. Dump fewer rows."
             )
         path.write_text(text, encoding="ascii")
-
-
-def as_tensordict(rows: Any) -> TensorDictBase:
-    """Return a TensorDict of any class, or a tensorclass, as a plain one or a lazy stack."""
-    found: TensorDictBase = rows._tensordict if is_tensorclass(rows) else rows
-    if type(found) in (TensorDict, LazyStackedTensorDict):
-        return found
-    return TensorDict(dict(found.items()), found.batch_size)
 
 
 def as_class(rows: Any, tensorclass: Any) -> Any:

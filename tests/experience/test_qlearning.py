@@ -21,12 +21,17 @@ from hypothesis import strategies as st
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
+from datasets_cli.experience.qlearning import (
+    NO_ROW,
+    D4RLRows,
+    counted_limits,
+    d4rl_rows,
+    qlearning_columns,
+)
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END
 from datasets_cli.recipes.d4rl import catalogue, reader
-from datasets_cli.replay.storages.d4rl_rows import NO_ROW, D4RLRows, counted_limits, d4rl_rows
-from datasets_cli.replay.storages.qlearning import qlearning_columns
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.manifest import Manifest
 from tests.support.d4rl_files import LAYOUTS, save, steps

@@ -17,9 +17,8 @@ from tensordict import (
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.encoding.batches import make_batch
-from datasets_cli.replay.encoding.values import Column, ValueColumn
+from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.storages.batches import Column, ValueColumn, make_batch
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree, TreePlan, entry
 
@@ -117,6 +116,7 @@ class TensorDictForm:
         self._plan = TreePlan(self.leaves)
         self._places = [self._plan.slots[key] for key in self.leaves]
         self._root = self.nodes.get((), Node(()))
+        self.row_batch_size = self._root.inner
         self.is_plain = not self.nodes or self.nodes == {(): Node(())}
         # The deepest first, because each is put into the one that holds it.
         below = [(key, node) for key, node in self.nodes.items() if key]
@@ -177,10 +177,20 @@ class TensorDictForm:
 class PytreeForm:
     """The form of a tensor, or of tensors in tuples, lists and dicts."""
 
+    row_batch_size: tuple[int, ...] = ()
+
     def __init__(self, rows: Rows) -> None:
         leaves, self.structure = _pytree.tree_flatten(rows)
         self._outline = outline(rows)
         self.names = _names(rows, len(leaves))
+
+    def __getstate__(self) -> StateDict:
+        # torch warns of pickles of its structures; that of a few numbers is the same.
+        return vars(self) | {"structure": self.unflatten(range(len(self.names)))}
+
+    def __setstate__(self, state: StateDict) -> None:
+        vars(self).update(state)
+        self.structure = _pytree.tree_structure(state["structure"])
 
     def flatten(self, rows: Rows) -> list[Column]:
         """Return the tensors."""

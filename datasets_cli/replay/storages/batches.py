@@ -1,0 +1,273 @@
+"""Batches: made of leaves, of texts and other values, or of rows one by one.
+
+Values that are no tensors stay in memory whatever the storage: each row keeps its own, and a row
+that is written over lets go of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensor_collection,
+    is_tensorclass,
+)
+from torch.utils import _pytree
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.schema.bits import bits_of, stack_tensors
+from datasets_cli.schema.tree import Tree, put
+from datasets_cli.store.rows.selected_rows import SelectedTexts
+from datasets_cli.store.text.reader import TextRows, Values
+
+
+def make_batch(
+    tree: Tree, batch_size: torch.Size, device: torch.device | None = None
+) -> TensorDict:
+    """Return the TensorDict ``[*batch_size]`` of a nested dict of leaves that are ours."""
+    # The leaves are known to have this leading shape and device, so none of tensordict's
+    # constructors is called: its unchecked one takes three times as long, and the public one thirty
+    # times, where half of a small batch's time is wrappers. The dict itself becomes the
+    # TensorDict's.
+    batch: TensorDict = TensorDict.__new__(TensorDict)
+    batch._tensordict, batch._batch_size = tree, batch_size
+    batch._device, batch._td_dim_names = device, None
+    for name, entry in tree.items():
+        if type(entry) is dict:
+            tree[name] = make_batch(entry, batch_size, device)
+    return batch
+
+
+def map_rows(function: Callable[[Any], Any], batch: Rows) -> Rows:
+    """Return a function of a TensorDict, or of each tensor and TensorDict in a structure."""
+    # A tensorclass is like a TensorDict.
+    return _pytree.tree_map(function, batch, is_leaf=_is_part)
+
+
+def _is_part(part: Rows) -> bool:
+    found: bool = is_tensor_collection(part)
+    return found
+
+
+Name = TypeVar("Name")
+
+
+def lazy_stack(rows: list[Any], dim: int) -> LazyStackedTensorDict:
+    """Return copies of rows of one batch size as a lazy stack."""
+    copies = [row.clone() for row in rows]
+    found: LazyStackedTensorDict = LazyStackedTensorDict.lazy_stack(copies, dim)
+    return found
+
+
+def batch_size_of(row: Rows) -> tuple[int, ...] | None:
+    """Return the batch size of a TensorDict or tensorclass; None for what is neither."""
+    return tuple(row.batch_size) if is_tensor_collection(row) else None
+
+
+def as_tensordict(rows: Rows) -> TensorDictBase:
+    """Return a TensorDict of any class, or a tensorclass, as a plain one or a lazy stack."""
+    plain: TensorDictBase = rows._tensordict if is_tensorclass(rows) else rows
+    if type(plain) in (TensorDict, LazyStackedTensorDict):
+        return plain
+    return TensorDict(dict(plain.items()), plain.batch_size)
+
+
+def stack_rows(items: list[Rows]) -> Rows:
+    """Return rows of tensors, or of tensors in tuples and dicts, as one batch."""
+    # Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
+    if all(is_tensorclass(item) for item in items):
+        return _stack_tensors(items)
+    for kind, stack in _STACKS.items():
+        if all(isinstance(item, kind) for item in items):
+            return stack(items)
+    kinds = ", ".join(sorted({type(item).__name__ for item in items}))
+    raise UsageError(
+        f"Rows of {kinds} do not make a batch by themselves. Give the buffer a collate_fn that "
+        "takes a list of them."
+    )
+
+
+def _stack_tensordicts(items: list[TensorDictBase]) -> TensorDictBase:
+    shape, device = items[0].batch_size, items[0].device
+    if any(type(item) is not TensorDict or item.batch_size != shape for item in items):
+        return _stack_tensors(items)
+    trees = [dict(item.items()) for item in items]  # four times as fast as stacking TensorDicts
+    return make_batch(
+        {name: _stack_entries(column) for name, column in _columns(trees).items()},
+        torch.Size((len(items), *shape)),
+        device if all(item.device == device for item in items) else None,
+    )
+
+
+def _stack_entries(column: list[Rows]) -> Rows:
+    plain = all(type(item) is TensorDict for item in column)
+    return _stack_tensordicts(column) if plain else _stack_tensors(column)
+
+
+def _stack_tensors(items: list[Rows]) -> Rows:
+    try:
+        return torch.stack(items)
+    except RuntimeError as error:
+        # torch has types of which it stacks no empty tensors, or does not on every device.
+        if isinstance(error, NotImplementedError) and type(items[0]) is torch.Tensor:
+            return stack_tensors(items)
+        raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
+
+
+def _stack_dicts(items: list[dict[str, Rows]]) -> dict[str, Rows]:
+    return {name: stack_rows(column) for name, column in _columns(items).items()}
+
+
+def _stack_tuples(items: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
+    columns = _columns([dict(enumerate(item)) for item in items])
+    return tuple(stack_rows(column) for column in columns.values())
+
+
+def _columns(trees: list[dict[Name, Rows]]) -> dict[Name, list[Rows]]:
+    """Return what rows have under each of their keys, which must be the same."""
+    names = trees[0].keys()
+    for tree in trees:
+        if odd := names ^ tree.keys():
+            raise UsageError(f"Rows differ in {odd}, so that they do not make a batch.")
+    return {name: [tree[name] for tree in trees] for name in names}
+
+
+_STACKS: dict[type | tuple[type, ...], Callable[[list[Rows]], Rows]] = {
+    TensorDictBase: _stack_tensordicts,
+    torch.Tensor: _stack_tensors,
+    tuple: _stack_tuples,
+    dict: _stack_dicts,
+    (bool, int, float): torch.tensor,
+}
+
+
+_NO_SHAPE = torch.Size([])
+_ENTRY: dict[str, Any] = NonTensorData("").__dict__
+_STACK: dict[str, Any] = NonTensorStack(NonTensorData("")).__dict__
+
+
+def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) -> None:
+    """Put the text of the rows ``index`` int64 ``[B]`` into the nested dict of their leaves."""
+    for key, values in texts.gather(index).items():
+        put(tree, key, stack_texts(values, texts.shape(key)))
+
+
+def stack_texts(values: Values, shape: tuple[int, ...]) -> NonTensorStack:
+    """Return texts ``[B, *shape]``, lists nested in this way, as one non-tensor entry."""
+    # Every text is an object of its own: tensordict assigns into such objects, and two rows that
+    # share one would change together.
+    entries = [stack_texts(value, shape[1:]) for value in values] if shape else map(_entry, values)
+    stack: NonTensorStack = object.__new__(NonTensorStack)
+    sizes = torch.Size([len(values), *shape])
+    stack.__dict__.update({**_STACK, "tensordicts": list(entries), "_batch_size": sizes})
+    return stack
+
+
+def _entry(value: str) -> NonTensorData:
+    """Return ``NonTensorData(value)``."""
+    entry: NonTensorData = object.__new__(NonTensorData)
+    state: dict[str, Any] = entry.__dict__
+    state.update(_ENTRY)
+    state["_tensordict"] = TensorDict._new_unsafe({}, _NO_SHAPE)
+    state["_non_tensordict"] = {**_ENTRY["_non_tensordict"], "data": value}
+    return entry
+
+
+class ValueColumn:
+    """Values ``[n, ...]`` that are no tensors, with what storages and writers do with a tensor."""
+
+    dtype = "values that are no tensors"
+    device = torch.device("cpu")
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+
+    @classmethod
+    def empty(cls, shape: tuple[int, ...]) -> ValueColumn:
+        """Return a column whose values are all None."""
+        return cls(np.empty(shape, object))
+
+    @classmethod
+    def of(cls, entry: NonTensorData | NonTensorStack) -> ValueColumn:
+        """Return the values of a non-tensor entry, in the shape of its batch."""
+        column = cls.empty(entry.batch_size)
+        values = column.values
+        nested = None if isinstance(entry, NonTensorData) else entry.tolist()
+        for place in np.ndindex(values.shape):  # numpy would take values that are lists apart
+            value = entry.data if nested is None else nested  # one for all rows
+            for number in () if nested is None else place:
+                value = value[number]
+            values[place] = value
+        return column
+
+    @property
+    def shape(self) -> torch.Size:
+        """The rows, and the shape of the values in each."""
+        return torch.Size(self.values.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.values.ndim
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> ValueColumn:
+        return ValueColumn(self.values[_places(rows)])
+
+    def __setitem__(self, rows: slice | torch.Tensor, new: ValueColumn) -> None:
+        self.values[_places(rows)] = new.values
+
+    def index_select(self, dim: int, index: torch.Tensor) -> ValueColumn:
+        """Return the values at places int64 ``[B]`` of a dimension."""
+        return ValueColumn(self.values.take(index.numpy(force=True), dim))
+
+    def transpose(self, first: int, second: int) -> ValueColumn:
+        """Return the values with two dimensions exchanged."""
+        return ValueColumn(self.values.swapaxes(first, second))
+
+    def flatten(self, first: int, last: int) -> ValueColumn:
+        """Return the values with the dimensions ``first`` to ``last`` as one."""
+        shape = self.values.shape
+        size = math.prod(shape[first : last + 1])
+        return ValueColumn(self.values.reshape(*shape[:first], size, *shape[last + 1 :]))
+
+    def reshape(self, *shape: int) -> ValueColumn:
+        """Return the values in another shape."""
+        return ValueColumn(self.values.reshape(shape))
+
+    def clone(self) -> ValueColumn:
+        """Return a copy."""
+        return ValueColumn(self.values.copy())
+
+    def roll(self, shift: int, dim: int) -> ValueColumn:
+        """Return the values moved by a number of places along a dimension, around its end."""
+        return ValueColumn(np.roll(self.values, shift, dim))
+
+    def as_entry(self) -> NonTensorStack:
+        """Return the values as an entry of a TensorDict, which shares no object with others."""
+        return stack_texts(self.values.tolist(), tuple(self.values.shape[1:]))
+
+
+Column = torch.Tensor | ValueColumn
+"""A column ``[n, ...]`` of rows: numbers, or values that are no tensors."""
+
+
+def as_bits(column: Column) -> Column:
+    """Return a column as what torch can move; see ``bits_of``."""
+    return bits_of(column) if isinstance(column, torch.Tensor) else column
+
+
+def _places(rows: slice | torch.Tensor) -> slice | np.ndarray:
+    return rows if isinstance(rows, slice) else rows.numpy(force=True)

@@ -1,0 +1,272 @@
+"""Values, and rows of any structure, as JSON; what JSON cannot say by itself is tagged.
+
+text, 64-bit integers, finite numbers, bool, None, lists, dicts     as they are
+bytes                 {"__rlds__": ["bytes", "aGk="]}               base64
+NaN and infinities    {"__rlds__": ["float", "nan"]}
+larger integers       {"__rlds__": ["int", "0x1..."]}
+tuples                {"__rlds__": ["tuple", [...]]}
+other dicts           {"__rlds__": ["dict", [[key, value], ...]]}   keys that are no text
+
+States, pickles of lists, and dumps of rows that are no TensorDicts have rows in the same form, and
+the tensors of these beside it, as columns:
+
+a tensor              {"__rlds__": ["tensor", 3]}                   the column of that number
+ordered dicts         {"__rlds__": ["OrderedDict", [[key, value], ...]]}
+TensorDicts           {"__rlds__": ["TensorDict", [[4], [[name, value], ...]]]}   and batch size
+values in them        {"__rlds__": ["NonTensorData", [[4], value]]}
+stacks of these       {"__rlds__": ["NonTensorStack", [0, [...]]]}  or LazyStackedTensorDict
+
+A tensorclass becomes a TensorDict.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    TensorDictBase,
+    is_tensorclass,
+)
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.storages.batches import as_tensordict
+from datasets_cli.replay.storages.state_files import MOST_DEPTH
+from datasets_cli.schema.bits import TYPE_NAMES
+
+Description = dict[str, "Description"] | list["Description"] | str | int | float | None
+"""A value, or rows, as JSON."""
+
+Columns = dict[int, torch.Tensor]
+"""Columns by their numbers."""
+
+TAG = "__rlds__"
+SCALARS = ("str", "bytes", "int", "float", "bool", "NoneType")
+TENSORS = ("tensor", "list", "tuple", "dict", "OrderedDict")
+VALUES = (*SCALARS, "list", "tuple", "dict")
+_ROWS = (
+    *(*VALUES, "tensor", "OrderedDict", "TensorDict"),
+    *("NonTensorData", "NonTensorStack", "LazyStackedTensorDict"),
+)
+_ALLOWED = "str, bytes, int, float, bool, None, and lists, tuples and dicts of these"
+_EXPECTED = {
+    VALUES: f"a tensor, {_ALLOWED}",
+    TENSORS: "TensorDicts, or tensors in lists, tuples and dicts",
+    _ROWS: f"a TensorDict, a tensor, {_ALLOWED}",
+}
+
+_MOST_LEVELS = MOST_DEPTH // 4 - 1  # each is up to four of JSON, and so is the last one's tag
+
+
+def to_json(value: object, name: str) -> Description:
+    """Return a value that is no tensor as JSON."""
+    return _Encoder(VALUES).encode(value, name)
+
+
+def from_json(value: Description) -> object:
+    """Return the value that ``to_json`` made JSON of."""
+    return _decoded(value, None)
+
+
+def describe(
+    rows: Rows, *, kinds: tuple[str, ...] = _ROWS, only_exact: bool = False
+) -> tuple[Description, list[torch.Tensor]]:
+    """Return what rows are, and their tensors, which share memory with the rows.
+
+    ``kinds`` are those that rows may be of; ``only_exact`` refuses what would come back otherwise.
+    """
+    encoder = _Encoder(kinds, only_exact)
+    return encoder.encode(rows, "rows"), encoder.columns
+
+
+def restore(description: Description, columns: Sequence[torch.Tensor]) -> Rows:
+    """Return the rows that were described; ValueError where these are not all their columns."""
+    left = dict(enumerate(columns))
+    if not all(isinstance(column, torch.Tensor) for column in columns):
+        raise ValueError("a column is no tensor")
+    try:
+        rows = _decoded(description, left)
+    except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
+        raise ValueError(f"they are described wrongly: {error!r}") from error
+    if left:
+        raise ValueError(f"no row has the columns {', '.join(map(str, left))}")
+    return rows
+
+
+def not_kept(name: str, value: object, kinds: tuple[str, ...] = VALUES) -> UsageError:
+    """Return the error of a value that cannot be kept."""
+    return UsageError(
+        f"{name} is {type(value).__module__}.{type(value).__qualname__}, which cannot be kept in a "
+        f"file or a state. Expected {_EXPECTED[kinds]}. Convert it, or leave it out of the rows."
+    )
+
+
+class _Encoder:
+    """Makes JSON of a value, and takes its tensors out as columns."""
+
+    def __init__(self, kinds: tuple[str, ...], only_exact: bool = False) -> None:
+        self.columns: list[torch.Tensor] = []
+        self._kinds = kinds
+        self._only_exact = only_exact
+
+    def encode(self, value: Rows, name: str, level: int = 0) -> Description:
+        plain = _plain(value)
+        kind = _kind_of(plain)
+        if kind not in self._kinds or (self._only_exact and not _comes_back(value, kind)):
+            raise not_kept(name, value, self._kinds)
+        if kind == "tensor":
+            is_plain = type(value) is torch.Tensor and not value.requires_grad
+            self.columns.append(value if is_plain else value.detach().as_subclass(torch.Tensor))
+            return _tagged(kind, len(self.columns) - 1)
+        if kind in SCALARS:
+            return _scalar(plain)
+        if level == _MOST_LEVELS:
+            raise UsageError(f"{name} is nested in more than {_MOST_LEVELS} levels; use fewer.")
+        content = self._parts(kind, value, name, level + 1)
+        return content if kind == "list" or isinstance(content, dict) else _tagged(kind, content)
+
+    def _parts(self, kind: str, value: Rows, name: str, level: int) -> Description:
+        if kind in ("list", "tuple"):
+            return self._items(value, name, level)
+        if kind == "dict" and TAG not in value and all(type(key) is str for key in value):
+            return {key: self.encode(v, f"{name}[{key!r}]", level) for key, v in value.items()}
+        if kind in ("dict", "OrderedDict"):
+            return self._pairs(value, name, level)
+        if kind == "NonTensorData":
+            return [list(value.batch_size), self.encode(value.data, name, level)]
+        rows = value if kind == "NonTensorStack" else as_tensordict(value)
+        if kind == "TensorDict":
+            return [list(rows.batch_size), self._pairs(rows, name, level)]
+        return [rows.stack_dim, self._items(rows.unbind(rows.stack_dim), name, level)]
+
+    def _items(self, items: Iterable[Rows], name: str, level: int) -> list[Description]:
+        return [self.encode(item, f"{name}[{n}]", level) for n, item in enumerate(items)]
+
+    def _pairs(self, rows: Rows, name: str, level: int) -> list[Description]:
+        # A key is a value, whatever rows may be: no tensor.
+        keys = _Encoder(VALUES)
+        return [
+            [keys.encode(key, name, level), self.encode(v, f"{name}[{key!r}]", level)]
+            for key, v in rows.items()
+        ]
+
+
+def _plain(value: object) -> object:
+    """Return a number, bool or text of numpy as Python's; anything else as it is."""
+    if isinstance(value, np.generic) and type(scalar := value.item()).__name__ in SCALARS:
+        return scalar
+    return value
+
+
+def _kind_of(value: object) -> str:
+    """Return what a description calls a value."""
+    if isinstance(value, torch.Tensor):
+        return "tensor"
+    if isinstance(value, NonTensorData | NonTensorStack):
+        return type(value).__name__
+    if isinstance(value, TensorDictBase) or is_tensorclass(value):
+        return type(as_tensordict(value)).__name__
+    is_known = type(value).__module__ in ("builtins", "collections")
+    return type(value).__name__ if is_known else ""
+
+
+def _comes_back(value: Rows, kind: str) -> bool:
+    """Return whether ``restore`` makes the same of a part, which is of a kind that it knows."""
+    if kind == "tensor":
+        is_plain = type(value) is torch.Tensor and not value.requires_grad and not value.is_nested
+        is_dense = value.layout == torch.strided and value.dtype in TYPE_NAMES
+        return is_plain and is_dense and value.device.type == "cpu"
+    if isinstance(value, TensorDictBase) or is_tensorclass(value):
+        return type(value).__name__ == kind and value.device is None and not any(value.names)
+    return not isinstance(value, np.generic)
+
+
+def _scalar(value: Rows) -> Description:
+    if isinstance(value, bytes):
+        return _tagged("bytes", base64.b64encode(value).decode("ascii"))
+    if isinstance(value, float) and not math.isfinite(value):
+        return _tagged("float", repr(value))
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return _tagged("int", hex(value))
+    scalar: Description = value
+    return scalar
+
+
+def _tagged(kind: str, content: Description) -> Description:
+    return {TAG: [kind, content]}
+
+
+def _decoded(node: Rows, left: Columns | None) -> Rows:
+    """Return what JSON stands for: rows, with the columns that are left, or a value alone."""
+    if isinstance(node, list):
+        return [_decoded(item, left) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if TAG not in node:
+        return {key: _decoded(item, left) for key, item in node.items()}
+    try:
+        kind, content = node[TAG]
+        if left is None and kind not in VALUES:
+            raise ValueError(f"{kind!r} is no value")
+        return _KINDS[kind](content, left)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"a tag is wrong: {error}") from error
+
+
+def _dict(pairs: Rows, left: Columns | None) -> dict[Rows, Rows]:
+    return {_decoded(key, None): _decoded(item, left) for key, item in pairs}
+
+
+def _stack(kind: Rows) -> Callable[[Rows, Rows], Rows]:
+    return lambda parts, left: kind(*_decoded(parts[1], left), stack_dim=parts[0])
+
+
+_KINDS: dict[str, Callable[[Rows, Rows], Rows]] = {
+    "bytes": lambda text, _: base64.b64decode(text, validate=True),
+    "float": lambda text, _: float(text),
+    "int": lambda digits, _: int(digits, 16),
+    "tuple": lambda items, left: tuple(_decoded(item, left) for item in items),
+    "dict": _dict,
+    "tensor": lambda number, left: left.pop(number),
+    "OrderedDict": lambda pairs, left: OrderedDict(_dict(pairs, left)),
+    "TensorDict": lambda parts, left: TensorDict(_dict(parts[1], left), parts[0]),
+    "NonTensorData": lambda parts, left: NonTensorData(_decoded(parts[1], left), parts[0]),
+    "NonTensorStack": _stack(NonTensorStack),
+    "LazyStackedTensorDict": _stack(LazyStackedTensorDict),
+}
+
+
+@dataclass(frozen=True)
+class TensorBytes:
+    """A tensor on its way to another process, as its bytes, uint8 ``[n]``."""
+
+    # An array, because multiprocessing would share the memory of a tensor, and a pickle has all of
+    # the memory that a tensor is a part of.
+
+    dtype: torch.dtype
+    shape: torch.Size
+    content: np.ndarray
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorBytes:
+        """Return a tensor as its bytes, of the same memory where that can be."""
+        return cls(tensor.dtype, tensor.shape, bytes_of(tensor.cpu()))
+
+    def restored(self) -> torch.Tensor:
+        """Return the tensor."""
+        return torch.from_numpy(self.content).view(self.dtype).view(self.shape)
+
+
+def bytes_of(column: torch.Tensor) -> np.ndarray:
+    """Return the bytes of a column on the CPU, uint8 ``[n]``, in one piece."""
+    return column.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy()

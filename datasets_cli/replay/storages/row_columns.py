@@ -1,0 +1,291 @@
+"""Rows as flat columns: their form, the grid that they fill, and the type of each column.
+
+Columns are given as users have them, ``[environments..., time, ...]``, and kept flat, time first:
+what a storage of tensors keeps, and how it is read and written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.storages.batches import Column, ValueColumn, as_bits, make_batch
+from datasets_cli.replay.storages.description import TensorBytes
+from datasets_cli.replay.storages.form import (
+    Form,
+    TensorDictForm,
+    check_leading,
+    form_of,
+    leaves_of,
+)
+from datasets_cli.schema.bits import MOVABLE, bits_dtype
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import Tree
+
+RowType = tuple[torch.dtype | str, torch.Size]
+"""What a row of a column is: its element type, where it is a tensor, and its shape."""
+
+
+@dataclass(frozen=True)
+class RowsForm:
+    """What it takes to keep rows as flat columns, and to read these as rows."""
+
+    form: Form
+    grid: tuple[int, ...]
+    row_types: list[RowType]
+
+    @classmethod
+    def of_first(cls, form: Form, columns: Sequence[Column], ndim: int, max_size: int) -> RowsForm:
+        """Return what the rows of a storage are, of which these columns are the first."""
+        side = _side_of(columns[0], ndim)
+        steps = -(-max_size // max(1, math.prod(side)))  # rounded up to whole steps
+        return cls(form, (steps, *side), row_types_of(columns, ndim))
+
+    @property
+    def is_tensordict(self) -> bool:
+        """Whether rows are TensorDicts or tensorclasses."""
+        return isinstance(self.form, TensorDictForm)
+
+    @property
+    def leaves(self) -> tuple[Key, ...]:
+        """The keys of all columns; none where rows are not TensorDicts."""
+        return self.form.leaves if isinstance(self.form, TensorDictForm) else ()
+
+    @property
+    def tensor_types(self) -> list[tuple[torch.dtype, torch.Size]]:
+        """What a row of each column is, of those that are tensors."""
+        return [(dtype, size) for dtype, size in self.row_types if isinstance(dtype, torch.dtype)]
+
+    @cached_property
+    def has_values(self) -> bool:
+        """Whether there are columns of what is no tensor, which come last."""
+        return len(self.tensor_types) < len(self.row_types)
+
+    @cached_property
+    def is_as_kept(self) -> bool:
+        """Whether kept columns are those of rows: none has values, or types kept as bits."""
+        # torch cannot move some types, so that their columns are kept as bits.
+        return MOVABLE.issuperset(dtype for dtype, _ in self.row_types)
+
+    @property
+    def width(self) -> int:
+        """Rows of one time step."""
+        return math.prod(self.grid[1:])
+
+    @property
+    def capacity(self) -> int:
+        """Rows that fit."""
+        return math.prod(self.grid)
+
+    def check(self, columns: Sequence[Column]) -> None:
+        """Check that columns ``[environments..., time, ...]`` are as those of these rows."""
+        ndim = len(self.grid)
+        if (side := _side_of(columns[0], ndim)) != self.grid[1:]:
+            raise UsageError(
+                f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
+                f"are of {_environments(side)}."
+            )
+        for name, column, own in zip(self.form.names, columns, self.row_types, strict=True):
+            if (column.dtype, column.shape[ndim:]) != own:
+                raise _other_type(name, own, (column.dtype, column.shape[ndim:]))
+
+    def is_of(self, data: Rows) -> bool:
+        """Return whether data are TensorDicts with the keys of these rows."""
+        return is_tensor_collection(data) and leaves_of(data).keys() == set(self.leaves)
+
+    def extended(self, data: Rows) -> RowsForm | None:
+        """Return the form of these rows with the keys that others have beside theirs."""
+        # None where the others have no other keys, or not all of these.
+        ndim = len(self.grid)
+        if not isinstance(self.form, TensorDictForm) or not isinstance(data, TensorDictBase):
+            return None
+        other = form_of(data, ndim)
+        assert isinstance(other, TensorDictForm)
+        if not set(other.leaves) > set(self.leaves):
+            return None
+        whole = self.form.extended(other)
+        columns = whole.flatten(data)
+        check_leading(whole, columns, ndim)
+        return replace(self, form=whole, row_types=row_types_of(columns, ndim))
+
+    def as_kept(self, columns: Sequence[Column], device: torch.device) -> list[Column]:
+        """Return columns as they are written: flat, time first, on the storage's device."""
+        # Of types that torch cannot move, they are the bits. A copy to another device may fail: it
+        # must not when half of the leaves are written.
+        time = len(self.grid) - 1
+        kept = columns if self.is_as_kept else [as_bits(column) for column in columns]
+        if time:
+            kept = [column.transpose(0, time).flatten(0, time) for column in kept]
+        return [
+            column.detach().to(device) if isinstance(column, torch.Tensor) else column
+            for column in kept
+        ]
+
+    def unflatten(self, columns: Sequence[Rows]) -> Rows:
+        """Return kept columns ``[n, ...]`` as rows; of TensorDicts the nested dict."""
+        return self.form.unflatten(
+            [
+                column.view(dtype) if isinstance(dtype, torch.dtype) else column.as_entry()
+                for column, (dtype, _) in zip(columns, self.row_types, strict=True)
+            ]
+        )
+
+    def batch(self, tree: Tree, shape: torch.Size, device: torch.device) -> Rows:
+        """Return the nested dict of rows ``[*shape]`` as TensorDicts or tensorclasses."""
+        # Nested ones have the batch sizes and classes that were written.
+        form = self.form
+        assert isinstance(form, TensorDictForm)
+        if form.is_plain:
+            return make_batch(tree, shape, device)
+        return form.batch(tree, shape, device)
+
+
+class RowColumns:
+    """Rows as flat columns ``[capacity, ...]``: a batch is one ``index_select`` a column."""
+
+    def __init__(self, form: RowsForm, columns: Sequence[Column]) -> None:
+        self.form = form
+        self.columns = list(columns)
+
+    def gather(self, index: torch.Tensor) -> Rows:
+        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, on their device."""
+        # A nested dict where rows are TensorDicts.
+        columns = [column.index_select(0, index) for column in self.columns]
+        form = self.form
+        return form.form.unflatten(columns) if form.is_as_kept else form.unflatten(columns)
+
+    def write(self, rows: slice | torch.Tensor, columns: Sequence[Rows]) -> None:
+        """Put columns ``[n, ...]``, as the form keeps them, into rows."""
+        for own, new in zip(self.columns, columns, strict=True):
+            own[rows] = new
+
+    def clear_values(self) -> None:
+        """Let go of all values."""
+        self.columns = [
+            ValueColumn.empty(column.shape) if isinstance(column, ValueColumn) else column
+            for column in self.columns
+        ]
+
+    def by_environment(self, num_rows: int) -> tuple[Rows, torch.Size]:
+        """Return copies of the first rows ``[environments..., time, ...]``, and their shape."""
+        # A nested dict where rows are TensorDicts.
+        # By column: reshaped in a TensorDict, values that are no tensors get lost.
+        side = self.form.grid[1:]
+        time, steps = len(side), num_rows // self.form.width
+        columns = [
+            column[:num_rows].reshape(steps, *side, *column.shape[1:]).transpose(0, time).clone()
+            for column in self.columns
+        ]
+        shape = torch.empty(steps, *side, device="meta").transpose(0, time).shape
+        return self.form.unflatten(columns), shape
+
+    def of_form(self, form: RowsForm, device: torch.device) -> RowColumns:
+        """Return columns of these rows with more or fewer leaves; nothing is known yet of more."""
+        own = dict(zip(self.form.leaves, self.columns, strict=True))
+        leaves = zip(form.leaves, form.row_types, strict=True)
+        columns = [
+            own[key] if key in own else _empty_column(row_type, form.capacity, device)
+            for key, row_type in leaves
+        ]
+        return RowColumns(form, columns)
+
+    def has(self, key: Key) -> bool:
+        """Return whether there is a tensor of this key."""
+        return isinstance(self.form.form, TensorDictForm) and key in self.form.form.keys
+
+    def leaf(self, key: Key, num_rows: int) -> torch.Tensor:
+        """Return the first rows of a column ``[num_rows, ...]``: not a copy."""
+        if self.has(key):
+            number = self.form.leaves.index(key)
+            rows: Rows = self.columns[number][:num_rows]
+            leaf: torch.Tensor = rows.view(self.form.row_types[number][0])
+            return leaf
+        names = ", ".join(self.form.form.names)
+        raise KeyError(f"The storage has no {show_key(key)}. It has: {names}")
+
+    def numbers(self, key: Key, num_rows: int) -> torch.Tensor:
+        """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
+        column = self.leaf(key, num_rows)
+        if column.numel() != num_rows:
+            raise UsageError(
+                f"{show_key(key)} is {tuple(column.shape[1:])} a row; trajectories need one number."
+            )
+        return column.reshape(-1, self.form.width)
+
+    def snapshot(self, num_rows: int) -> RowsSnapshot:
+        """Return the first rows as what can be pickled."""
+        rows = [column[:num_rows] for column in self.columns]
+        columns = [
+            column.clone() if isinstance(column, ValueColumn) else TensorBytes.of(column)
+            for column in rows
+        ]
+        return RowsSnapshot(self.form, columns)
+
+
+@dataclass(frozen=True)
+class RowsSnapshot:
+    """Rows on their way to a copy, perhaps in another process."""
+
+    form: RowsForm
+    columns: list[TensorBytes | ValueColumn]
+
+    def restored(self, device: torch.device) -> RowColumns:
+        """Return columns of their own with these rows."""
+        rows = new_columns(self.form, device)
+        columns = [
+            column.restored() if isinstance(column, TensorBytes) else column
+            for column in self.columns
+        ]
+        rows.write(slice(0, len(columns[0])), columns)
+        return rows
+
+
+def new_columns(
+    form: RowsForm, device: torch.device, tensors: Sequence[torch.Tensor] = ()
+) -> RowColumns:
+    """Return columns with room for rows, on a device; the first are ``tensors``."""
+    types = form.row_types[len(tensors) :]
+    added = [_empty_column(row_type, form.capacity, device) for row_type in types]
+    return RowColumns(form, [*tensors, *added])
+
+
+def _empty_column(row_type: RowType, capacity: int, device: torch.device) -> Column:
+    dtype, size = row_type
+    if isinstance(dtype, str):
+        return ValueColumn.empty((capacity, *size))
+    return torch.empty((capacity, *size), dtype=bits_dtype(dtype), device=device)
+
+
+def row_types_of(columns: Sequence[Column], ndim: int) -> list[RowType]:
+    """Return what a row of each column is."""
+    return [(column.dtype, torch.Size(column.shape[ndim:])) for column in columns]
+
+
+def _side_of(column: Column, ndim: int) -> tuple[int, ...]:
+    """Return the environments of a column ``[environments..., time, ...]``, as in a grid."""
+    return tuple(column.transpose(0, ndim - 1).shape[1:ndim])
+
+
+def _other_type(name: str, own: RowType, other: RowType) -> UsageError:
+    """Return the error of a column that is not as that of the storage."""
+    if other[0] != own[0]:
+        return UsageError(
+            f"{name} is {own[0]} in the storage and {other[0]} in these rows. Nothing is converted "
+            f"when it is written: pass {name} as {own[0]}, such as by .to({own[0]})."
+        )
+    return UsageError(
+        f"{name} has the shape {list(own[1])} a row in the storage, and {list(other[1])} in these "
+        "rows. Reshape them, or write them to another storage."
+    )
+
+
+def _environments(side: Sequence[int]) -> str:
+    """Return how many environments there are, as data come: the last of a step's sizes first."""
+    return " x ".join(map(str, (*side[-1:], *side[:-1])))
