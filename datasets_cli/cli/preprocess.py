@@ -150,6 +150,8 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
         lines += [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
+        if preview.changes:
+            lines.append(f"{preview.id} was made otherwise: {'; '.join(preview.changes)}")
     shown = documents if documents[1:] else documents[0]
     state.emit(shown, fitted(lines, state.width), [document["id"] for document in documents])
 

@@ -24,7 +24,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.parallel.functions import load_function
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import disk_errors, make_folder

@@ -11,14 +11,11 @@ it, or imported it before it was edited, would give other values under the same 
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import io
 import pickle
 import sys
-import sysconfig
 import threading
-import tokenize
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,25 +23,34 @@ from multiprocessing import spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import ModuleType
 from typing import Any, ClassVar
 
 import cloudpickle
 
-import datasets_cli
 from datasets_cli.errors import UsageError
+from datasets_cli.parallel.user_modules import (
+    LIBRARIES,
+    UserModule,
+    imported_by,
+    is_of_user,
+    is_stale,
+)
 
 # Compared by their versions; Python's own come with Python.
-_BY_VERSION = frozenset({"cloudpickle", "numpy", "tensordict", "torch"})
+_BY_VERSION = LIBRARIES | {"cloudpickle"}
 
 
 def imported_sources(pickled: bytes) -> dict[str, str]:
     """Return the modules that reading a pickle imports, each with the sha256 of its text."""
     # Those of Python and of libraries whose versions are compared, and those without a file, are
-    # left out.
+    # left out. Those of the user's that are imported by others count, which have loaded them here.
     reader = _Reader(io.BytesIO(pickled))
     reader.load()
-    digests = {name: source_digest(sys.modules[name]) for name in sorted(reader.modules)}
+    found = [UserModule.of(sys.modules[name]) for name in sorted(reader.modules)]
+    roots = [each for each in found if each is not None]
+    inner = [each for each in imported_by(roots) if each.name in sys.modules]
+    digests = {each.name: each.digest for each in [*inner, *roots]}
     return {name: digest for name, digest in digests.items() if digest is not None}
 
 
@@ -63,51 +69,8 @@ def difference(name: str, digest: str) -> str | None:
 
 def source_digest(module: ModuleType) -> str | None:
     """Return the sha256 of a module's text; None where it has none."""
-    text = _text_of(module)
-    return None if text is None else hashlib.sha256(text.encode()).hexdigest()
-
-
-def is_stale(module: ModuleType) -> bool:
-    """Return whether a function of a module is not the one that its file has now."""
-    text = _text_of(module)
-    if text is None:
-        return False
-    path = str(module.__file__)
-    try:
-        in_file = set(_codes(compile(text, path, "exec", dont_inherit=True)))
-    except (SyntaxError, ValueError):
-        return True
-    return any(code not in in_file for code in _loaded_codes(vars(module), path))
-
-
-def _text_of(module: ModuleType) -> str | None:
-    """Return the text of a module's file, with plain lines whatever the system's are."""
-    path = getattr(module, "__file__", None) or ""
-    if Path(path).suffix != ".py":
-        return None
-    try:
-        with tokenize.open(path) as file:
-            return file.read()
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return None
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of everything that is defined in some code."""
-    for item in code.co_consts:
-        if isinstance(item, CodeType):
-            yield item
-            yield from _codes(item)
-
-
-def _loaded_codes(names: Any, path: str) -> Iterator[CodeType]:
-    """Yield the code of the functions among some names, and of methods, that a file defines."""
-    for value in list(names.values()):
-        if isinstance(value, FunctionType) and value.__code__.co_filename == path:
-            yield value.__code__
-        elif isinstance(value, type) and sys.modules.get(value.__module__) is not None:
-            methods = (item for item in vars(value).values() if isinstance(item, FunctionType))
-            yield from (item.__code__ for item in methods if item.__code__.co_filename == path)
+    known = UserModule.of(module)
+    return None if known is None else known.digest
 
 
 class _Reader(pickle.Unpickler):
@@ -225,7 +188,7 @@ def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
     if is_stale(module):  # a new process would import what the file has now
         return module
     if elsewhere:
-        return None if _is_installed(Path(file)) else module
+        return module if is_of_user(file) else None
     # importlib.util.find_spec would find what this process has imported already.
     name = module.__name__.partition(".")[0]
     found = (finder.find_spec(name, None) for finder in sys.meta_path)
@@ -236,10 +199,3 @@ def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
         return None
     is_same = spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
     return None if is_same else module
-
-
-def _is_installed(file: Path) -> bool:
-    """Return whether a file is of Python, of an installed package or of this one."""
-    homes = [Path(sysconfig.get_path("stdlib")), Path(datasets_cli.__file__).parent]
-    is_package = {"site-packages", "dist-packages"} & set(file.parts)
-    return bool(is_package) or any(file.resolve().is_relative_to(home) for home in homes)

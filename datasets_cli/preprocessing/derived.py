@@ -14,7 +14,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import check_owner, condition_of, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.run import Run
 from datasets_cli.preprocessing.running import write_derived
@@ -128,7 +128,9 @@ def derived_columns(
         ".".join(key): (column.dtype if isinstance(column, Column) else TEXT, column.shape)
         for key, column in sorted(run.probe().by_key.items())
     }
-    return DerivedColumns(new_id, columns, run.num_rows, run.num_trajectories)
+    made = condition_of(root.dataset(new_id), new_id).manifest
+    changes = [] if made is None else run.origin.differences(made)
+    return DerivedColumns(new_id, columns, run.num_rows, run.num_trajectories, tuple(changes))
 
 
 def derived_id(name: str) -> str:
@@ -174,9 +176,11 @@ class DerivedColumns(JsonForm):
         columns: ``{key joined by dots: (element type, shape of a row)}``.
         num_transitions: rows that would be read.
         num_trajectories: of these rows.
+        changes: what differs from what the dataset of that id was made of, if it is installed.
     """
 
     id: str
     columns: Mapping[str, tuple[str, tuple[int, ...]]]
     num_transitions: int
     num_trajectories: int
+    changes: tuple[str, ...] = ()

@@ -213,7 +213,7 @@ def _described(
             texts=columns.texts,
             statistics=summarise(data, reward_column(numbers), left.offsets),
             parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
-            function=origin.function,
+            function=origin.function.entry,
             arguments=origin.arguments,
             seed=origin.seed,
             tool=TOOL,

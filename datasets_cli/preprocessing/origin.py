@@ -11,10 +11,8 @@ from typing import Any, NoReturn
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.options import parameters_of
-from datasets_cli.preprocessing.function_digest import function_entry
+from datasets_cli.parallel.function_identity import FunctionIdentity
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.pipeline import Pipeline
-from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
 from datasets_cli.store.cache_root import has_manifest
@@ -28,20 +26,17 @@ class Origin:
     """Everything that decides the values of a derived dataset."""
 
     parent: Mapping[str, Any]
-    function: Mapping[str, Any]
+    function: FunctionIdentity
     arguments: Mapping[str, Any]
     seed: int
 
     def differences(self, manifest: Manifest) -> list[str]:
         """Return how what a dataset was made of differs from this, one text for each difference."""
         parent = manifest.parent or {}
-        found = []
+        found: list[str] = []
         if parent.get("content") != self.parent["content"]:
             found.append(f"the data of {parent.get('id')}, now other data of {self.parent['id']}")
-        if manifest.function.get("digest") != self.function["digest"]:
-            old, new = manifest.function.get("name"), self.function["name"]
-            edited = " after an edit of it or its file" if old == new else ""
-            found.append(f"the function {old}, now {new}{edited}")
+        found += self.function.changes(manifest.function)
         for name in sorted({*self.arguments, *manifest.arguments}):
             was, now = manifest.arguments.get(name), self.arguments.get(name)
             if was != now and name == "view":
@@ -54,14 +49,9 @@ class Origin:
         return found
 
 
-def entry_of(function: Mapped) -> dict[str, Any]:
-    """Return the manifest's entry of a function or a pipeline."""
-    return function.entry if isinstance(function, Pipeline) else function_entry(function)
-
-
 def origin_of(
     manifest: Manifest,
-    function: Mapping[str, Any],
+    function: FunctionIdentity,
     options: PreprocessOptions,
     selection: Selection | None = None,
 ) -> Origin:
@@ -102,7 +92,7 @@ def made_at(dest: Path, origin: Origin, replaces: bool = False) -> Manifest | No
         return None
     if differences:
         raise UsageError(
-            f"{dest} is not empty: it has {manifest.id}, made otherwise from "
+            f"{dest} is not empty: it has {manifest.id}, made otherwise: "
             f"{'; '.join(differences)}. Delete it first, or choose another destination."
         )
     try:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from datasets_cli.errors import UsageError
-from datasets_cli.store.content import canonical_json
+from datasets_cli.parallel.function_identity import FunctionIdentity, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TYPES = (*FLOATS, "bool", "uint8", "int8", "int16", "int32", "int64")
@@ -112,16 +111,15 @@ class Pipeline:
         return pairs_of(self.rename)
 
     @property
-    def entry(self) -> dict[str, Any]:
+    def identity(self) -> FunctionIdentity:
         """What a manifest says of it: its name, its digest, and itself as data.
 
         The digest is of the values and of ``RULES``, so that no release makes a result outdated
         that it would not change.
         """
         data = self.to_json()
-        identity = canonical_json({"pipeline": data, "rules": RULES})
-        digest = hashlib.sha256(identity).hexdigest()
-        return {"name": str(self), "digest": digest, "pipeline": data}
+        digest = digest_of({"pipeline": data, "rules": RULES})
+        return FunctionIdentity(str(self), digest, pipeline=data)
 
     def to_json(self) -> dict[str, Any]:
         """Return what differs from the defaults, as ``rlds.toml`` has it."""

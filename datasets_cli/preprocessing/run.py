@@ -9,11 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.parallel.function_state import identity_of
+from datasets_cli.parallel.functions import Function
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.functions import Function
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.origin import entry_of, origin_of, row_bytes_of
+from datasets_cli.preprocessing.origin import origin_of, row_bytes_of
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
 from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply
@@ -35,7 +36,8 @@ class Run:
         self.num_rows = options.num_rows(len(dataset))
         self.offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         self._row_bytes = row_bytes_of(manifest)
-        self.origin = origin_of(manifest, entry_of(function), options, dataset.selection)
+        identity = function.identity if isinstance(function, Pipeline) else identity_of(function)
+        self.origin = origin_of(manifest, identity, options, dataset.selection)
         task_rows = self.origin.arguments["chunksize"]
         self.bounds = chunk_bounds(
             self.offsets, task_rows, self._row_bytes, options.per, manifest.id

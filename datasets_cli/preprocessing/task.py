@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.parallel.expectation import Expectation
-from datasets_cli.preprocessing.functions import Function, failure_of
+from datasets_cli.parallel.functions import Function, failure_of
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import (

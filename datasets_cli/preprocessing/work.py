@@ -24,8 +24,7 @@ from typing import Any
 from datasets_cli.checked_json import decode
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.preprocessing.function_digest import where_from
-from datasets_cli.preprocessing.functions import split_function
+from datasets_cli.parallel.functions import split_function, where_from
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import Origin
 from datasets_cli.preprocessing.pipeline import Pipeline
@@ -178,7 +177,7 @@ def make_plan(origin: Origin, columns: ResultColumns) -> bytes:
     """Return what decides the bytes of the result, as JSON."""
     plan = {
         "source": origin.parent["content"],
-        "function": origin.function["digest"],
+        "function": origin.function.digest,
         "columns": [column.entry(origin.arguments["num_frames"]) for column in columns.numbers],
         "texts": [column.to_json() for column in columns.texts],
         "arguments": origin.arguments,

@@ -9,8 +9,8 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.preprocessing.function_digest import function_entry
-from datasets_cli.preprocessing.functions import load_function
+from datasets_cli.parallel.function_state import identity_of
+from datasets_cli.parallel.functions import load_function
 from datasets_cli.project.declaration import (
     Declaration,
     DeclaredDataset,
@@ -99,7 +99,7 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
     identity = {
         "data": dataset_of(buffer.storage),
         "weights": [*declared.weight_of.values()],
-        "transforms": [function_entry(function)["digest"] for function in functions],
+        "transforms": [identity_of(function).digest for function in functions],
         "draws": declared.draws,
     }
     num_trajectories = len(buffer.storage.trajectories(TrajectoryKeys()).starts)

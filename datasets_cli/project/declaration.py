@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from datasets_cli.checked_json import Check, decode
 from datasets_cli.errors import UsageError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.preprocessing.functions import split_function
+from datasets_cli.parallel.functions import split_function
 from datasets_cli.store.content import canonical_json
 
 OF_BOTH = ("batch_size", "num_slices", "slice_len", "seed")

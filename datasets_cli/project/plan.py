@@ -6,12 +6,14 @@ import os
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.installed import condition_of, is_installed
+from datasets_cli.parallel.function_identity import FunctionIdentity
+from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
-from datasets_cli.preprocessing.function_source import source_entry
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.project.expansion import Derivation, expand, in_order
@@ -54,6 +56,14 @@ def plan_all(folder: Path, config: Config) -> PreprocessPlan:
     return PreprocessPlan(tuple(tasks[id] for id in order), folder)
 
 
+class _Verdict(NamedTuple):
+    """Whether a dataset is due, and why."""
+
+    state: TaskState
+    reason: str
+    changes: tuple[str, ...] = ()
+
+
 class _Planner:
     """Says of each derived dataset whether it is due."""
 
@@ -71,72 +81,84 @@ class _Planner:
         return tuple(self._planned(found[out]) for out in order)
 
     def _planned(self, derivation: Derivation) -> PlannedDataset:
-        state: TaskState = "blocked"
         try:
-            state, reason = self._state(derivation)
+            verdict = self._verdict(derivation)
         except UsageError as error:  # such as a condition that holds for no trajectory
-            reason = f"{error}"
-        if state in ("due", "unknown"):
+            verdict = _Verdict("blocked", f"{error}")
+        if verdict.state in ("due", "unknown"):
             self._to_come.add(derivation.out)
         return PlannedDataset(
             id=derivation.out,
             kind="step",
-            state=state,
-            reason=reason,
+            state=verdict.state,
+            reason=verdict.reason,
             input=derivation.input,
             fn=derivation.step.fn,
             options=derivation.step.options,
             replaces=self._replaces,
+            changes=verdict.changes,
         )
 
-    def _state(self, derivation: Derivation) -> tuple[TaskState, str]:
+    def _verdict(self, derivation: Derivation) -> _Verdict:
         out, input = derivation.out, derivation.input
         dest = self._root.dataset(out)
         if is_held(lock_of(dest.resolve())):
-            return "running", "another process works on it"
+            return _Verdict("running", "another process works on it")
         if input in self._to_come:
-            return "due", f"{input} is made first"
+            return _Verdict("due", f"{input} is made first")
         if not is_installed(self._root, input):
             remedy = f"Run: rlds download {input}"
             if input.startswith(f"{FAMILY}/"):
                 remedy = "No step makes it"
-            return "blocked", f"{input} is not installed. {remedy}"
+            return _Verdict("blocked", f"{input} is not installed. {remedy}")
         condition = condition_of(self._root.dataset(input), input)
         if condition.sound_manifest is None:
-            return "blocked", condition.problem
+            return _Verdict("blocked", condition.problem)
         if not has_manifest(dest):
             interrupted = " (a run of it was interrupted)" if runs_to(dest) else ""
-            return "due", f"it is not made yet{interrupted}"
+            return _Verdict("due", f"it is not made yet{interrupted}")
         return self._compared(derivation, condition.sound_manifest, dest)
 
-    def _compared(
-        self, derivation: Derivation, parent: Manifest, dest: Path
-    ) -> tuple[TaskState, str]:
+    def _compared(self, derivation: Derivation, parent: Manifest, dest: Path) -> _Verdict:
         """Return whether what is there is what the step would make."""
         try:
             made = read_manifest(dest)
         except DamagedDataset as error:
-            return "blocked", f"{error}"
+            return _Verdict("blocked", f"{error}")
         if made.parent is None:
-            return "blocked", f"{dest} has {made.id}, which no function made. Choose another out"
-        step = derivation.step
-        entry = (
-            step.fn.entry if isinstance(step.fn, Pipeline) else source_entry(step.fn, self._folder)
-        )
-        unknown = {**made.function, "name": str(step.fn).replace(":", ".")}
+            return _Verdict(
+                "blocked", f"{dest} has {made.id}, which no function made. Choose another out"
+            )
+        step, function = derivation.step, made.function
+        known = _identity_by_text(step, self._folder)
+        as_made = FunctionIdentity(str(function.get("name")), str(function.get("digest")))
         selection = None
         if step.options.chooses:
             dataset = open_dataset(self._root.dataset(derivation.input))
             selection = selection_of(dataset, step.options, self._root)
-        origin = origin_of(parent, entry or unknown, step.options, selection)
+        origin = origin_of(parent, known or as_made, step.options, selection)
+        changes = origin.differences(made)
+        if known is None:  # the files that it is made of may still tell
+            parts = function.get("parts", {})
+            codes = codes_by_text(str(step.fn), self._folder)
+            changes += [
+                f"{part} changed" for part in codes if parts.get(part, codes[part]) != codes[part]
+            ]
         otherwise: TaskState = "due" if self._replaces else "blocked"
-        if differences := origin.differences(made):
-            return otherwise, f"it was made otherwise, from {'; '.join(differences)}"
+        if changes:
+            reason = f"it was made otherwise: {'; '.join(changes)}"
+            return _Verdict(otherwise, reason, tuple(changes))
         if problem := condition_of(dest, derivation.out).problem:
-            return otherwise, problem
-        if entry is None:
-            return "unknown", f"{step.fn} must be imported to tell whether it is due"
-        return "done", "it is up to date"
+            return _Verdict(otherwise, problem)
+        if known is None:
+            return _Verdict("unknown", f"{step.fn} must be imported to tell whether it is due")
+        return _Verdict("done", "it is up to date")
+
+
+def _identity_by_text(step: PreprocessStep, folder: Path) -> FunctionIdentity | None:
+    if isinstance(step.fn, Pipeline):
+        return step.fn.identity
+    return identity_by_text(step.fn, folder)
 
 
 def _nothing_here(folder: Path, config: Config) -> UsageError:

@@ -33,6 +33,8 @@ class PlannedDataset(JsonForm):
         fn: ``module:function``, or a pipeline; empty for a conversion.
         options: of the run.
         replaces: whether a result that was made otherwise makes room.
+        changes: what differs from what the installed result was made of, one text for each
+            difference.
     """
 
     id: str
@@ -43,6 +45,7 @@ class PlannedDataset(JsonForm):
     fn: str | Pipeline = ""
     options: PreprocessOptions = field(default_factory=PreprocessOptions)
     replaces: bool = False
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

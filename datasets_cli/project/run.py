@@ -9,8 +9,8 @@ from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.installed import installed_dataset, installed_id
 from datasets_cli.install.results import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.derived import DerivedDataset, derive
-from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.progress import Progress
 from datasets_cli.project.results import PlannedDataset, PreprocessPlan, PreprocessResults
 from datasets_cli.project.unfinished import finish_conversion

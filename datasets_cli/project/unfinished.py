@@ -20,7 +20,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.parallel.function_text import identity_by_text
 from datasets_cli.preprocessing.origin import preprocess_command
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.work import Request, read_function_digest, read_request
@@ -71,9 +71,9 @@ def _planned(id: str, work: Path, root: CacheRoot, folder: Path) -> PlannedDatas
 
 def _digest_here(request: Request, folder: Path) -> str | None:
     if isinstance(request.fn, Pipeline):  # which is the same in every folder
-        return str(request.fn.entry["digest"])
-    entry = source_entry(request.fn, folder)
-    return None if entry is None else entry["digest"]
+        return request.fn.identity.digest
+    identity = identity_by_text(request.fn, folder)
+    return None if identity is None else identity.digest
 
 
 def _why_not(id: str, request: Request, folder: Path) -> str:

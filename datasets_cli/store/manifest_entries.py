@@ -21,7 +21,9 @@ TextOrNull = str | None
 NumberOrNull = float | None
 
 _Object = Mapping[str, Any]
-_is_function = has({"name": str, "digest": Digest}, pipeline=_Object)
+_is_function = has(
+    {"name": str, "digest": Digest}, **{"pipeline": _Object, "parts": Mapping[str, str]}
+)
 
 Files = Mapping[str, Annotated[_Object, has({"bytes": Count, "sha256": Digest})]]
 Resource = Annotated[

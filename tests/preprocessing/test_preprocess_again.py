@@ -66,7 +66,7 @@ def test_another_parent_is_named(tmp_path: Path) -> None:
     one = write(tmp_path / "one", "ted", steps_of("ab", (4, 2)))
     other = write(tmp_path / "other", "ted", steps_of("ba", (3, 4)))
     preprocess(one, same, tmp_path / "out", num_workers=0)
-    with pytest.raises(UsageError, match=r"made otherwise from the data of .*, now other data of"):
+    with pytest.raises(UsageError, match=r"made otherwise: the data of .*, now other data of"):
         preprocess(other, same, tmp_path / "out", num_workers=0)
 
 

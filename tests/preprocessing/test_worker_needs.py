@@ -19,7 +19,8 @@ from datasets_cli.errors import RldsError
 from datasets_cli.parallel import expectation
 from datasets_cli.parallel.cluster import Cluster
 from datasets_cli.parallel.expectation import refuse_unfit
-from datasets_cli.parallel.workers import imported_sources, is_stale, pickle_by_value
+from datasets_cli.parallel.user_modules import is_stale
+from datasets_cli.parallel.workers import imported_sources, pickle_by_value
 from datasets_cli.preprocessing.task import WorkerNeeds
 
 CODE = "import torch\ndef scaled(batch):\n    batch['action'] *= {}\n    return batch\n"

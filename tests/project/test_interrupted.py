@@ -15,8 +15,8 @@ from datasets_cli import plan_preprocess, preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
+from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing import origin
-from datasets_cli.preprocessing.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.store.cache_root import CacheRoot, runs_to
 

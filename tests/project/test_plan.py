@@ -14,9 +14,10 @@ from datasets_cli import PreprocessStep, open_dataset, plan_preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure, RldsError, UsageError
+from datasets_cli.parallel.function_text import identity_by_text
 from datasets_cli.project.expansion import in_order
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.manifest import read_manifest, write_manifest
 
 Capture = pytest.CaptureFixture[str]
 
@@ -90,6 +91,58 @@ def test_a_step_is_outdated_where_function_arguments_or_data_changed(
     assert states(capsys) == {"x": "done", "y": "done"}
     write_steps(here, step(module, "derived/x", "y", more="seed = 1"))
     assert states(capsys) == {"y": "due"}
+
+
+def test_a_module_that_a_functions_file_imports_decides_too_and_is_named(
+    installed: list[str], module: str, here: Path, capsys: Capture
+) -> None:
+    source, helper = here / f"{module}.py", here / f"helper_of_{module}.py"
+    source.write_text(f"import {helper.stem}\n{source.read_text()}made = lambda batch: batch\n")
+    helper.write_text("FACTOR = 1\n")
+    write_steps(here, step(module, "demo/iris", "x"), step(module, "demo/iris", "y", "made"))
+    assert prepare() == 0
+    assert states(capsys) == {"x": "done", "y": "unknown"}
+    (here / "unrelated.py").write_text("FACTOR = 1\n")
+    assert states(capsys) == {"x": "done", "y": "unknown"}
+    helper.write_text("FACTOR = 2\n")
+    assert states(capsys) == {"x": "due", "y": "due"}, "the text tells that, whatever made is"
+    changes = (f"code of {helper.name} changed",)
+    assert [task.changes for task in plan_preprocess().tasks] == [changes, changes]
+    assert main(["preprocess", "--dry-run"]) == 0
+    assert f"it was made otherwise: code of {helper.name} changed" in capsys.readouterr().out
+    call = ["preprocess", "demo/iris", "--fn", f"{module}:first", "--out", "x", "--dry-run"]
+    assert main([*call, "--seed", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        f"derived/x was made otherwise: code of {helper.name} changed; the seed 0, now 1" in shown
+    )
+    assert main([*call, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["changes"] == [*changes]
+    assert prepare() == 0
+    assert states(capsys) == {"x": "done", "y": "unknown"}
+
+
+def test_a_result_from_before_imported_modules_counted_stays_with_its_content(
+    installed: list[str], module: str, here: Path, config: Config, capsys: Capture
+) -> None:
+    source, helper = here / f"{module}.py", here / f"helper_of_{module}.py"
+    source.write_text(f"import {helper.stem}\n{source.read_text()}")
+    helper.write_text("")
+    write_steps(here, step(module, "demo/iris", "x"))
+    assert prepare() == 0
+    folder = CacheRoot(config.root).dataset("derived/x")
+    manifest, identity = read_manifest(folder), identity_by_text(f"{module}:first", here)
+    assert identity is not None and identity.digest == manifest.function["digest"]
+    function = {"name": identity.name, "digest": identity.own_digest}
+    old = replace(manifest, function=function, content="")
+    write_manifest(folder, old)
+    assert old.content != manifest.content
+    assert states(capsys) == {"x": "done"}
+    assert main(["preprocess", "demo/iris", "--fn", f"{module}:first", "--out", "x"]) == 0
+    assert read_manifest(folder).content == old.content
+    assert len(open_dataset("derived/x")) == 150
+    source.write_text(source.read_text() + "# edited\n")
+    assert states(capsys) == {"x": "due"}
 
 
 def test_the_data_of_the_input_decides_too(

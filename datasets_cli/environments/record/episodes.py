@@ -31,7 +31,7 @@ from datasets_cli.environments.rows import Rows
 from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.preprocessing.functions import failure_of
+from datasets_cli.parallel.functions import failure_of
 from datasets_cli.schema.columns import REWARD, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 
 ACTION: Key = ("action",)

@@ -15,7 +15,7 @@ from datasets_cli.environments.policies import flat_items
 from datasets_cli.environments.rows import Column, Rows, Written
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.preprocessing.functions import failure_of
+from datasets_cli.parallel.functions import failure_of
 
 RANDOM = "random"
 PolicyFunction = Callable[[TensorDictBase], Any]

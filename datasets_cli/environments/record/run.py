@@ -25,9 +25,9 @@ from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.preprocessing.function_digest import function_entry
 from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.specs.forms.gymnasium_spaces import describe
@@ -55,7 +55,10 @@ class Run:
     ) -> None:
         check_known(check_actions)
         self.options, self._policy, self._check_actions = options, policy, check_actions
-        self.policy_entry = {"name": RANDOM} if policy is None else function_entry(policy)
+        self.policy_entry = {"name": RANDOM}
+        if policy is not None:
+            identity = identity_of(policy)
+            self.policy_entry = {"name": identity.name, "digest": identity.digest}
         with closing(make_environments(replace(options, num_envs=1))) as envs:
             spec = envs.envs[0].spec  # type: ignore[attr-defined]
             # As texts, which may have the bare word Infinity: as Minari keeps them.

@@ -33,9 +33,9 @@ def test_it_is_called_by_its_steps_and_has_a_digest_that_no_release_changes() ->
     )
     # Of the values and the version of the rules alone; a change of it makes results outdated.
     digest = "d3c1f2c6f52f22c9cf096f5ae01451102ae48220e41effcf274a524a22991c7f"
-    assert Pipeline(cast="float32").entry["digest"] == digest
-    assert FULL.entry["pipeline"] == FULL.to_json()
-    assert Pipeline().entry["name"] == "copy"
+    assert Pipeline(cast="float32").identity.entry["digest"] == digest
+    assert FULL.identity.entry["pipeline"] == FULL.to_json()
+    assert Pipeline().identity.entry["name"] == "copy"
 
 
 def test_it_is_the_same_again_from_its_json() -> None:

@@ -9,25 +9,27 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
-from datasets_cli.preprocessing.function_digest import LIBRARIES, entry_of_code, read_source
-from datasets_cli.preprocessing.functions import split_function
+from datasets_cli.parallel.function_identity import FunctionIdentity, codes_of, digest_of
+from datasets_cli.parallel.function_state import Describer, defaults_of, position_of
+from datasets_cli.parallel.functions import split_function
+from datasets_cli.parallel.user_modules import LIBRARIES, UserModule, file_of, imported_by
 
 
-def source_entry(text: str, folder: Path) -> dict[str, str] | None:
-    """Return what ``function_entry`` gives once the function is imported; None where unknown."""
-    module, name = split_function(text)
-    path = _file_of(module, folder)
-    if path is None:
+def identity_by_text(text: str, folder: Path) -> FunctionIdentity | None:
+    """Return what a function is once it is imported; None where the text does not tell."""
+    _, name = split_function(text)
+    module = _module_of(text, folder)
+    source = None if module is None else module.text
+    if module is None or source is None:
         return None
     try:
-        source = read_source(path)
         tree = ast.parse(source)
-        code = compile(tree, path, "exec", dont_inherit=True)
-    except (OSError, SyntaxError, ValueError):
+        code = compile(tree, module.file, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError):
         return None
     definition = _only_definition(tree, name)
     codes = [each for each in code.co_consts if isinstance(each, CodeType) and each.co_name == name]
@@ -36,33 +38,43 @@ def source_entry(text: str, folder: Path) -> dict[str, str] | None:
     try:
         defaults = tuple(map(ast.literal_eval, definition.args.defaults)) or None
         pairs = zip(definition.args.kwonlyargs, definition.args.kw_defaults, strict=True)
-        keyword_defaults = {
+        by_name = {
             argument.arg: ast.literal_eval(value) for argument, value in pairs if value is not None
         }
     except (ValueError, TypeError, MemoryError, RecursionError):
         return None
-    return entry_of_code(module, codes[0], source, defaults, keyword_defaults or None)
+    return _identity_of(module, codes[0], defaults, by_name or None)
 
 
-def _file_of(module: str, folder: Path) -> str | None:
-    """Return the file that an import would run; what is found in another way is not looked for."""
-    first, *rest = module.split(".")
+def _identity_of(
+    module: UserModule, code: CodeType, defaults: Any, by_name: Any
+) -> FunctionIdentity:
+    describer, name = Describer(), code.co_qualname
+    state = describer.describe([[], defaults, by_name])
+    parts = ["function", name, module.digest, position_of(code), state]
+    held = describer.digests_of(defaults_of(code, defaults, by_name))
+    return FunctionIdentity(
+        f"{module.name}.{name}",
+        digest_of(["digest", digest_of(parts)]),
+        codes_of(imported_by([module])),
+        codes_of([module]) | held,
+    )
+
+
+def codes_by_text(text: str, folder: Path) -> dict[str, str]:
+    """Return the digests of the files that a function is surely made of, whatever else it is."""
+    module = _module_of(text, folder)
+    return {} if module is None else codes_of([module, *imported_by([module])])
+
+
+def _module_of(text: str, folder: Path) -> UserModule | None:
+    """Return the module of a function, if an import would surely run a file of the user's."""
+    name, _ = split_function(text)
     # Python's own library may be imported already, under the name of a file of the user's.
-    if first in sys.stdlib_module_names or first in LIBRARIES:
+    if name.partition(".")[0] in sys.stdlib_module_names | LIBRARIES:
         return None
-    spec = PathFinder.find_spec(first, [str(folder), *sys.path])
-    if spec is None:
-        return None
-    if not rest:
-        return spec.origin if Path(spec.origin or "").suffix == ".py" else None
-    # Below it by hand: importlib imports each package to ask it where its modules are.
-    *packages, last = rest
-    for parent in map(Path, spec.submodule_search_locations or ()):
-        found = parent.joinpath(*packages, last)
-        for path in (found / "__init__.py", found.with_name(f"{last}.py")):
-            if path.is_file():
-                return str(path)
-    return None
+    file = file_of(name, folder)
+    return None if file is None else UserModule(name, Path(file).absolute())
 
 
 def _only_definition(tree: ast.Module, name: str) -> ast.FunctionDef | None:

@@ -1,16 +1,16 @@
-"""The digest of a function: what it is made of, the same on every machine.
+"""What a function holds and is made of, told from the function itself.
 
-It covers the name of the function, the source text that defines it, and its state: closure,
-defaults, the arguments of a partial, and what the object of a callable class holds, to any depth.
-The source text is that of the whole file, so that helpers beside the function count. Where there is
-no file, as in a notebook, it is that of the function alone, and the globals that it names count
-too; bytecode is used only where there is no source. Folders, line endings and the order of sets are
-left out. What Python, numpy, torch and tensordict define is known by its name.
+It is made of its name, the text of the file that defines it, the user's modules that this file
+imports, and its state: closure, defaults, the arguments of a partial, and what the object of a
+callable class holds, to any depth. Where there is no file, as in a notebook, the text is that of
+the function alone, and the globals that it names count too; bytecode is used only where there is no
+text. Folders, line endings and the order of sets are left out. What Python, numpy, torch and
+tensordict define is known by its name, and a module without text by its own.
 
-Its limits: functions of other files that are called, and the versions of libraries, are not in it,
-so that with equal digests the values can differ where those do. An edit anywhere in the file, a
-comment too, gives another digest, so that digests can differ where the values do not. A path that
-the function holds counts as it is, and may differ between machines.
+Its limits: the versions of libraries, and modules that are imported by a name in a variable, are
+not in it, so that with equal digests the values can differ where those do. An edit anywhere in a
+file, a comment too, gives another digest, so that digests can differ where the values do not. A
+path that the function holds counts as it is, and may differ between machines.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ import hashlib
 import inspect
 import pickle
 import sys
-import sysconfig
-import tokenize
+import textwrap
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,57 +31,45 @@ import cloudpickle
 import numpy as np
 import torch
 
-from datasets_cli.preprocessing.functions import FUNCTION_NAME
+from datasets_cli.parallel.function_identity import (
+    FunctionIdentity,
+    codes_of,
+    digest_of,
+)
+from datasets_cli.parallel.functions import name_of
+from datasets_cli.parallel.user_modules import (
+    LIBRARIES,
+    UserModule,
+    imported_by,
+    is_of_user,
+    is_pythons_own,
+    named_in,
+)
 from datasets_cli.store.content import canonical_json
 
 PLAIN = (str, int, bool, type(None))
-LIBRARIES = frozenset({"numpy", "tensordict", "torch"})
 
 
-def function_entry(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the manifest's entry of a function: its name, and the digest of all it consists of."""
-    return {"name": name_of(function), "digest": _digest(_Describer().describe(function))}
+def identity_of(function: Callable[..., Any]) -> FunctionIdentity:
+    """Return what a function is."""
+    describer = Describer()
+    own_digest = digest_of(describer.describe(function))
+    held = describer.digests_of(_held_by(function))
+    files, named = describer.files, describer.named
+    imported = {each.file: each for each in imported_by([*files.values(), *named.values()])}
+    others = [each for file, each in (named | imported).items() if file not in files]
+    parts = codes_of(files.values()) | held
+    return FunctionIdentity(name_of(function), own_digest, codes_of(others), parts)
 
 
-def entry_of_code(
-    module: str, code: types.CodeType, source: str, defaults: Any, keyword_defaults: Any
-) -> dict[str, str]:
-    """Return the same entry of a function that is not imported."""
-    name, state = code.co_qualname, _Describer().describe([[], defaults, keyword_defaults])
-    parts = ["function", name, _sha256(source.encode()), _position(code), state]
-    digest = _digest(["digest", _digest(parts)])
-    return {"name": f"{module}.{name}", "digest": digest}
-
-
-def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function, or of the class of a callable object, for people."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    named = function if hasattr(function, "__qualname__") else type(function)
-    module = getattr(named, "__module__", None)
-    prefix = "" if module in (None, "__main__", "builtins") else f"{module}."
-    return f"{prefix}{named.__qualname__}"
-
-
-def where_from(function: object) -> tuple[str, str] | None:
-    """Return the name ``module:function`` and the folder that find a function again, or None."""
-    module_name, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
-    module = sys.modules.get(module_name or "")
-    file = getattr(module, "__file__", None)
-    text = f"{module_name}:{name}"
-    if module_name == "__main__" or file is None or not FUNCTION_NAME.fullmatch(text):
-        return None
-    if getattr(module, str(name), None) is not function:
-        return None
-    # The folder of mycode.py for mycode, and the one above pkg/ for pkg.code and for pkg/__init__.
-    levels = str(module_name).count(".") + (Path(file).stem == "__init__")
-    return text, str(Path(file).absolute().parents[levels])
-
-
-class _Describer:
+class Describer:
     """Describes values as JSON, each object by the digest of what it consists of."""
 
     def __init__(self) -> None:
+        self.files: dict[Path, UserModule] = {}
+        """The modules whose text is part of a description."""
+        self.named: dict[Path, UserModule] = {}
+        """Those of the user's that are only named there."""
         self._digests: dict[int, str] = {}
         self._kept: list[Any] = []  # an object that is gone could leave its id to another one
         self._path: list[int] = []
@@ -96,10 +83,14 @@ class _Describer:
             return ["level", len(self._path) - self._path.index(number)]
         if number not in self._digests:
             self._path.append(number)
-            self._digests[number] = _digest(self._describe_new(value))
+            self._digests[number] = digest_of(self._describe_new(value))
             self._path.pop()
             self._kept.append(value)
         return ["digest", self._digests[number]]
+
+    def digests_of(self, values: dict[str, Any]) -> dict[str, str]:
+        """Return the digest of each of some values."""
+        return {name: digest_of(self.describe(each)) for name, each in values.items()}
 
     def _describe_new(self, value: Any) -> Any:  # noqa: PLR0911 one line a kind
         match value:
@@ -120,6 +111,7 @@ class _Describer:
                 items = [canonical_json(self.describe(item)).decode() for item in value]
                 return ["set", sorted(items)]
             case types.ModuleType():
+                self._name([UserModule.of(value)])
                 return ["module", value.__name__]
             case types.FunctionType():
                 return self._function(value)
@@ -148,21 +140,42 @@ class _Describer:
             return ["function", function.__module__, name]
         cells = [_content(cell) for cell in function.__closure__ or ()]
         state = [cells, function.__defaults__, function.__kwdefaults__]
-        if source := _file_of(function):
-            return ["function", name, source, _position(function.__code__), self.describe(state)]
+        if source := self._file_of(function):
+            return ["function", name, source, position_of(function.__code__), self.describe(state)]
         code, known = function.__code__, function.__globals__
         state.append({name: known[name] for name in sorted(_names_in(code)) if name in known})
-        source = _own_source(function)
+        source = self._own_source(function)
         return ["function", name, source or self._bytecode(code), self.describe(state)]
 
     def _class(self, kind: type) -> Any:
         name = kind.__qualname__
         if _is_known_by_name(kind):
             return ["class", kind.__module__, name]
-        if source := _file_of(kind) or _own_source(kind):
+        if source := self._file_of(kind) or self._own_source(kind):
             return ["class", name, source]
         methods = [self.describe(item) for item in vars(kind).values() if inspect.isfunction(item)]
         return ["class", name, methods]
+
+    def _file_of(self, thing: Any) -> str | None:
+        """Return the digest of the file that defines a function or class, if it has one."""
+        module = UserModule.of(sys.modules.get(thing.__module__ or ""))
+        digest = None if module is None else module.digest
+        if module is not None and digest is not None:
+            self.files[module.file] = module
+        return digest
+
+    def _own_source(self, thing: Any) -> str | None:
+        try:
+            source = inspect.getsource(thing)
+        except (OSError, TypeError):
+            return None
+        self._name(named_in(textwrap.dedent(source), Path.cwd()))
+        return _sha256(source.encode())
+
+    def _name(self, modules: Iterable[UserModule | None]) -> None:
+        for module in modules:
+            if module is not None and is_of_user(module.file):
+                self.named[module.file] = module
 
     def _bytecode(self, code: types.CodeType) -> Any:
         """Describe what has no source, without the path and the lines that code also has."""
@@ -193,22 +206,55 @@ class _Describer:
         ]
 
 
+def _held_by(function: Any) -> dict[str, Any]:
+    """Return what a function holds, by what each is in words."""
+    held: dict[str, Any] = {}
+    while isinstance(function, functools.partial):
+        arguments = dict(enumerate(function.args, 1)) | function.keywords
+        held |= {f"argument {name} of the partial": each for name, each in arguments.items()}
+        function = function.func
+    if isinstance(function, types.MethodType):
+        held |= _attributes_of(function.__self__)
+        function = function.__func__
+    if not isinstance(function, types.FunctionType):
+        return {**held, **_attributes_of(function)}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    held |= {f"variable {name} of the closure": _content(cell) for name, cell in cells}
+    return {
+        **held,
+        **defaults_of(function.__code__, function.__defaults__, function.__kwdefaults__),
+    }
+
+
+def defaults_of(
+    code: types.CodeType, defaults: tuple[Any, ...] | None, by_name: dict[str, Any] | None
+) -> dict[str, Any]:
+    """Return the defaults of a function, by what each is in words."""
+    # Defaults are those of the last arguments that are given by position.
+    names = code.co_varnames[: code.co_argcount][-len(defaults or ()) :]
+    held = dict(zip(names, defaults or (), strict=False)) | (by_name or {})
+    return {f"default of {name}": each for name, each in held.items()}
+
+
+def _attributes_of(value: Any) -> dict[str, Any]:
+    """Return what pickling would keep of an object, by what each is in words."""
+    if isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+        return {}
+    try:
+        state = value.__reduce_ex__(4)[2]
+    except Exception:  # anyone's class
+        return {}
+    kind = type(value).__qualname__
+    if not isinstance(state, dict):
+        return {f"state of {kind}": state}
+    return {f"attribute {name} of {kind}": each for name, each in state.items()}
+
+
 def _is_known_by_name(thing: Any) -> bool:
     if thing.__module__ == "builtins":  # which what exec defines claims too
         return vars(builtins).get(thing.__qualname__) is thing
     name = str(thing.__module__).partition(".")[0]
-    return name in LIBRARIES or (name in sys.stdlib_module_names and _is_pythons_own(name))
-
-
-def _is_pythons_own(name: str) -> bool:
-    """Return whether a module of Python's library is Python's: a user's file may have its name."""
-    path = getattr(sys.modules.get(name), "__file__", None)
-    if path is None:
-        return True  # built in
-    folder = Path(path).resolve()
-    homes = {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib")}
-    is_installed = {"site-packages", "dist-packages"} & set(folder.parts)
-    return not is_installed and not homes.isdisjoint(folder.parents)
+    return name in LIBRARIES or (name in sys.stdlib_module_names and is_pythons_own(name))
 
 
 def _names_in(code: types.CodeType) -> set[str]:
@@ -217,31 +263,7 @@ def _names_in(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names_in, inner))
 
 
-def _file_of(thing: Any) -> str | None:
-    """Return the sha256 of the text of the file that defines a function or class, or None."""
-    path = getattr(sys.modules.get(thing.__module__ or ""), "__file__", None)
-    if not path or Path(path).suffix != ".py":
-        return None
-    try:
-        return _sha256(read_source(path).encode())
-    except (OSError, SyntaxError, UnicodeDecodeError):
-        return None
-
-
-def read_source(path: str) -> str:
-    """Return the text of a Python file, in the encoding that it names, and with plain lines."""
-    with tokenize.open(path) as file:
-        return file.read()
-
-
-def _own_source(thing: Any) -> str | None:
-    try:
-        return _sha256(inspect.getsource(thing).encode())
-    except (OSError, TypeError):
-        return None
-
-
-def _position(code: types.CodeType) -> list[int]:
+def position_of(code: types.CodeType) -> list[int]:
     """Return line and column of the first expression: one name may stand for two functions."""
     found = [
         [line, column]
@@ -263,10 +285,6 @@ def _pickled(value: Any) -> str:
         return _sha256(cloudpickle.dumps(value))
     except (pickle.PicklingError, TypeError, AttributeError, RuntimeError):
         return ""
-
-
-def _digest(description: Any) -> str:
-    return _sha256(canonical_json(description))
 
 
 def _sha256(data: bytes) -> str:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from datasets_cli import RewardScaling
-from datasets_cli.preprocessing.function_digest import function_entry
+from datasets_cli.parallel.function_state import identity_of
 from tests.support.interpreters import preloaded
 from tests.support.processes import Child
 
@@ -55,7 +55,7 @@ NAMES = ["scale", "partial", "closed", "called", "network", "first", "second", "
 
 
 def digest(function: Any) -> str:
-    return function_entry(function)["digest"]
+    return identity_of(function).digest
 
 
 def of_module(folder: Path, source: str, name: str = "digested") -> dict[str, str]:
@@ -82,8 +82,8 @@ def of_other_process(folder: Path, source: str) -> dict[str, str]:
     write_module(folder, source)
     script = (
         "import json, digested as module;"
-        "from datasets_cli.preprocessing.function_digest import function_entry;"
-        f"print(json.dumps({{n: function_entry(getattr(module, n))['digest'] for n in {NAMES}}}))"
+        "from datasets_cli.parallel.function_state import identity_of;"
+        f"print(json.dumps({{n: identity_of(getattr(module, n)).digest for n in {NAMES}}}))"
     )
     done = preloaded("-c", script, folder=folder)
     assert done.returncode == 0, done.stderr
@@ -103,9 +103,11 @@ def test_a_script_and_a_module_of_one_file_have_the_same_digest(tmp_path: Path) 
     shutil.copyfile(tmp_path / "digested.py", tmp_path / "script.py")
     with (tmp_path / "script.py").open("a") as file:
         file.write("")
-    script = "import runpy, digested as m; from datasets_cli.preprocessing import function_digest"
+    script = (
+        "import runpy, digested as m; from datasets_cli.parallel.function_state import identity_of"
+    )
     script += "\nm.scale.__module__ = '__main__'; import sys; sys.modules['__main__'] = m"
-    script += "\nprint(function_digest.function_entry(m.scale))"
+    script += "\nprint(identity_of(m.scale).entry)"
     done = preloaded("-c", script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert module["scale"] in done.stdout
@@ -213,7 +215,7 @@ def test_what_cannot_be_reduced_or_pickled_has_a_digest() -> None:
     ],
 )
 def test_a_function_has_a_name_for_people(function: Any, name: str) -> None:
-    assert function_entry(function)["name"] == name
+    assert identity_of(function).name == name
 
 
 def test_a_file_that_is_gone_leaves_what_was_loaded(

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-import os
 import re
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import datasets_cli
 from datasets_cli.errors import UsageError
+from datasets_cli.parallel.user_modules import UserModule, imported_by, is_of_user
 
 if TYPE_CHECKING:
     from tensordict import TensorDict
@@ -21,13 +21,8 @@ if TYPE_CHECKING:
 Function = Callable[["TensorDict"], "TensorDict"]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many or fewer."""
 
-_imported: dict[str, bytes | None] = {}  # the text of each module that was imported here
+_imported: dict[str, str | None] = {}  # the digest of each module that was imported here
 FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
-# What a person did not write: this package, installed packages, and Python's own library.
-_PACKAGE = str(Path(datasets_cli.__file__).parent)
-_LIBRARY = str(Path(os.__file__).parent)
-_INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> Function:
@@ -56,22 +51,27 @@ def load_function(text: str, folder: Path | None = None, option: str = "--fn") -
 
 
 def _newest(name: str) -> ModuleType:
-    """Import a module, or again where we imported it and its file has another text since then."""
-    is_known = name in sys.modules
+    """Import a module; again where its file, or one that it imports, has another text by now."""
+    before = {*sys.modules}
     module = importlib.import_module(name)
-    text = _text_of(module)
-    if is_known and _imported.get(name, text) != text:
-        module = importlib.reload(module)
-    if name in _imported or not is_known:
-        _imported[name] = text
+    digests = _digests_of_loaded(module)
+    known = [each for each in digests if each in _imported]
+    if any(_imported[each] != digests[each] for each in known):
+        for each in known:  # what a module imports comes before it
+            importlib.reload(sys.modules[each])
+        module = sys.modules[name]
+        digests = _digests_of_loaded(module)
+    # A module that the program imported itself stays as it is.
+    ours = [each for each in digests if each in _imported or each not in before]
+    _imported.update((each, digests[each]) for each in ours)
     return module
 
 
-def _text_of(module: ModuleType) -> bytes | None:
-    try:
-        return Path(module.__file__ or "").read_bytes()
-    except OSError:
-        return None
+def _digests_of_loaded(module: ModuleType) -> dict[str, str | None]:
+    """Return the digest of a module, after those of the user's modules that it has loaded."""
+    root = UserModule.of(module)
+    modules = [] if root is None else [*imported_by([root]), root]
+    return {each.name: each.digest for each in modules if each.name in sys.modules}
 
 
 def split_function(text: str, option: str = "--fn") -> tuple[str, str]:
@@ -82,19 +82,34 @@ def split_function(text: str, option: str = "--fn") -> tuple[str, str]:
     return module, name
 
 
+def name_of(function: Callable[..., Any]) -> str:
+    """Return the name of a function, or of the class of a callable object, for people."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    module = getattr(named, "__module__", None)
+    prefix = "" if module in (None, "__main__", "builtins") else f"{module}."
+    return f"{prefix}{named.__qualname__}"
+
+
+def where_from(function: object) -> tuple[str, str] | None:
+    """Return the name ``module:function`` and the folder that find a function again, or None."""
+    module_name, name = getattr(function, "__module__", None), getattr(function, "__name__", None)
+    loaded = sys.modules.get(module_name or "")
+    text = f"{module_name}:{name}"
+    if loaded is None or module_name == "__main__" or not FUNCTION_NAME.fullmatch(text):
+        return None
+    module = UserModule.of(loaded)
+    if module is None or getattr(loaded, str(name), None) is not function:
+        return None
+    return text, str(module.folder)
+
+
 def failure_of(error: BaseException) -> str:
     """Return type and message of an exception, and the user's innermost file and line in it."""
     text = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_users(frame.filename)]
+    own = [frame for frame in frames if is_of_user(frame.filename)]
     if not own:
         return text
     return f"{text} ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})"
-
-
-def _is_users(filename: str) -> bool:
-    if filename.startswith("<frozen"):
-        return False
-    path = Path(filename)
-    is_library = path.is_relative_to(_PACKAGE) or path.is_relative_to(_LIBRARY)
-    return not (is_library or _INSTALLED & set(path.parts))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.function_digest import function_entry
-from datasets_cli.preprocessing.function_source import source_entry
+from datasets_cli.parallel.function_state import identity_of
+from datasets_cli.parallel.function_text import identity_by_text
 
 KNOWN = {
     "plain": "def f(batch):\n    return batch\n",
@@ -45,16 +45,16 @@ def test_the_digest_is_that_of_the_imported_function(
     name = f"source_of_{kind}"
     encoding = "latin-1" if kind == "encoded" else "utf-8"
     (tmp_path / f"{name}.py").write_bytes(KNOWN[kind].encode(encoding))
-    entry = source_entry(f"{name}:f", tmp_path)
+    identity = identity_by_text(f"{name}:f", tmp_path)
     assert name not in sys.modules
     monkeypatch.syspath_prepend(tmp_path)
-    assert entry == function_entry(importlib.import_module(name).f)
+    assert identity == identity_of(importlib.import_module(name).f)
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)
 def test_what_the_text_does_not_tell_is_not_known(tmp_path: Path, kind: str) -> None:
     (tmp_path / "source.py").write_text(UNKNOWN[kind])
-    assert source_entry("source:f", tmp_path) is None
+    assert identity_by_text("source:f", tmp_path) is None
 
 
 def test_a_module_of_a_package_is_found_without_importing_the_package(
@@ -64,16 +64,16 @@ def test_a_module_of_a_package_is_found_without_importing_the_package(
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").write_text("")
     (folder / "code.py").write_text(KNOWN["plain"])
-    entry = source_entry("package_of_sources.inner.code:f", tmp_path)
+    identity = identity_by_text("package_of_sources.inner.code:f", tmp_path)
     assert "package_of_sources" not in sys.modules
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module("package_of_sources.inner.code")
-    assert entry == function_entry(module.f)
+    assert identity == identity_of(module.f)
 
 
 def test_modules_that_are_not_the_users_are_not_looked_for(tmp_path: Path) -> None:
     (tmp_path / "queue.py").write_text(KNOWN["plain"])
     for text in ("queue:f", "torch:f", "nowhere_at_all:f", "nowhere.at.all:f"):
-        assert source_entry(text, tmp_path) is None
+        assert identity_by_text(text, tmp_path) is None
     with pytest.raises(UsageError, match="is not MODULE:FUNCTION"):
-        source_entry("queue", tmp_path)
+        identity_by_text("queue", tmp_path)

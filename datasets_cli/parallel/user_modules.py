@@ -1,0 +1,226 @@
+"""Modules of the user's: the text of their files, and which others each imports.
+
+What is installed is not the user's: Python's library, installed packages, and this package.
+Modules are found as an import would find them, and are not imported, so that the answer is the same
+before a function is imported, after that, and on a worker.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+import sysconfig
+import tokenize
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import resolve_name
+from itertools import accumulate
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import datasets_cli
+
+LIBRARIES = frozenset({"numpy", "tensordict", "torch"})
+"""Known by their names, and their versions compared where several processes work."""
+
+_PACKAGE = Path(datasets_cli.__file__).parent.resolve()
+_PYTHON = tuple(Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib"))
+
+
+@lru_cache(maxsize=4096)
+def is_of_user(file: str | Path) -> bool:
+    """Return whether a person wrote a file, and did not install it."""
+    path = Path(file)
+    is_ours = str(file).startswith("<frozen") or path.resolve().is_relative_to(_PACKAGE)
+    return not (is_ours or _is_in_package(path) or _is_pythons(path))
+
+
+def is_pythons_own(name: str) -> bool:
+    """Return whether a module is of Python's library: a user's file may have the name of one."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return path is None or (not _is_in_package(Path(path)) and _is_pythons(Path(path)))
+
+
+def _is_in_package(path: Path) -> bool:
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.parts)
+
+
+def _is_pythons(path: Path) -> bool:
+    return any(map(path.resolve().is_relative_to, _PYTHON))
+
+
+@dataclass(frozen=True)
+class UserModule:
+    """A module by its name and its file, loaded or not."""
+
+    name: str
+    file: Path
+
+    @classmethod
+    def of(cls, module: ModuleType | None) -> UserModule | None:
+        """Return what a loaded module is; None where it has no file of Python."""
+        file = getattr(module, "__file__", None) or ""
+        if module is None or Path(file).suffix != ".py":
+            return None
+        return cls(module.__name__, Path(file).absolute())
+
+    @property
+    def folder(self) -> Path:
+        """Where it was found: the folder of lib.py for lib, and the one above pkg/ for pkg.code."""
+        is_package = self.file.stem == "__init__"
+        levels = self.name.count(".") + (is_package and self.name != "__main__")
+        return self.file.parents[levels]
+
+    @property
+    def place(self) -> str:
+        """The path of its file below that folder, the same on every machine: ``pkg/code.py``."""
+        return self.file.relative_to(self.folder).as_posix()
+
+    @property
+    def text(self) -> str | None:
+        """The text of its file, with plain lines; None where it has none."""
+        return text_of(self.file)
+
+    @property
+    def digest(self) -> str | None:
+        """The sha256 of its text; None where it has none."""
+        text = self.text
+        return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def _imported_names(self) -> tuple[str, ...]:
+        is_package = self.file.stem == "__init__"
+        package = self.name if is_package else self.name.rpartition(".")[0]
+        return names_imported(self.text or "", package)
+
+
+def text_of(file: str | Path) -> str | None:
+    """Return the text of a Python file, in the encoding that it names; None where there is none."""
+    if Path(file).suffix != ".py":
+        return None
+    try:
+        with tokenize.open(file) as opened:
+            return opened.read()
+    except (OSError, SyntaxError, UnicodeDecodeError):
+        return None
+
+
+@lru_cache(maxsize=256)
+def names_imported(text: str, package: str) -> tuple[str, ...]:
+    """Return the names of all that an import in a text may load, wherever it stands."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return ()
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            try:
+                base = resolve_name("." * node.level + (node.module or ""), package or None)
+            except ImportError:  # beyond the package
+                continue
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(dict.fromkeys(names))
+
+
+def imported_by(roots: Iterable[UserModule]) -> list[UserModule]:
+    """Return the user's modules that modules import, each after those that it imports itself."""
+    known = {root.file: root for root in roots}
+    imported: dict[Path, UserModule] = {}
+
+    def visit(names: Iterable[str], folder: Path) -> None:
+        for module in _found(names, folder):
+            if module.file not in known:
+                known[module.file] = module
+                visit(module._imported_names, folder)
+                imported[module.file] = module
+
+    for root in list(known.values()):
+        if is_of_user(root.file):
+            visit(root._imported_names, root.folder)
+    return [*imported.values()]
+
+
+def named_in(text: str, folder: Path) -> list[UserModule]:
+    """Return the user's modules that the imports of a text name."""
+    return list(_found(names_imported(text, ""), folder))
+
+
+def _found(names: Iterable[str], folder: Path) -> Iterator[UserModule]:
+    """Yield the user's modules among some names; the packages around one are imported with it."""
+    installed: set[str] = set()
+    for name in names:
+        first, *rest = name.split(".")
+        if first in installed:
+            continue
+        for parent in accumulate([first, *rest], "{}.{}".format):
+            file = file_of(parent, folder)
+            if file is not None and not is_of_user(file):
+                installed.add(first)
+                break
+            if file is not None:
+                yield UserModule(parent, Path(file).absolute())
+
+
+def file_of(name: str, folder: Path) -> str | None:
+    """Return the file that an import of a name would load; nothing is imported."""
+    first, *rest = name.split(".")
+    spec = _spec_of(first, folder)
+    if spec is None:
+        return None
+    if not rest:
+        return spec.origin if spec.has_location else None
+    # Below it by hand: importlib imports each package to ask it where its modules are.
+    *packages, last = rest
+    for parent in map(Path, spec.submodule_search_locations or ()):
+        inner = parent.joinpath(*packages, last)
+        for path in (inner / "__init__.py", inner.with_name(f"{last}.py")):
+            if path.is_file():
+                return str(path)
+    return None
+
+
+def _spec_of(first: str, folder: Path) -> ModuleSpec | None:
+    spec = PathFinder.find_spec(first, [str(folder), *sys.path])
+    if spec is None:  # a package that is installed to be edited may have a finder of its own
+        specs = (finder.find_spec(first, None) for finder in sys.meta_path)
+        spec = next((spec for spec in specs if spec is not None), None)
+    return spec
+
+
+def is_stale(module: ModuleType) -> bool:
+    """Return whether a function of a loaded module is not the one that its file has now."""
+    known = UserModule.of(module)
+    text = None if known is None else known.text
+    if text is None:
+        return False
+    path = str(module.__file__)
+    try:
+        in_file = set(_codes(compile(text, path, "exec", dont_inherit=True)))
+    except (SyntaxError, ValueError):
+        return True
+    return any(code not in in_file for code in _loaded_codes(vars(module), path))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of everything that is defined in some code."""
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield item
+            yield from _codes(item)
+
+
+def _loaded_codes(names: Any, path: str) -> Iterator[CodeType]:
+    """Yield the code of the functions among some names, and of methods, that a file defines."""
+    for value in list(names.values()):
+        if isinstance(value, FunctionType) and value.__code__.co_filename == path:
+            yield value.__code__
+        elif isinstance(value, type) and sys.modules.get(value.__module__) is not None:
+            methods = (item for item in vars(value).values() if isinstance(item, FunctionType))
+            yield from (item.__code__ for item in methods if item.__code__.co_filename == path)
