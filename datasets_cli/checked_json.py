@@ -148,6 +148,9 @@ def _union(*hints: Any) -> _Shape:
     by_type = {kind: shape for shape in shapes for kind in shape.types}
     *words, last = [shape.expected for shape in shapes]
     expected = f"{', '.join(words)} or {last}"
+    if not any(shape.make for shape in shapes):
+        tests = {kind: shape.holds or (lambda item: True) for kind, shape in by_type.items()}
+        return _Shape(tuple(tests), expected, holds=lambda item: tests[type(item)](item))
 
     def make(value: Any) -> Any:
         try:
@@ -157,44 +160,38 @@ def _union(*hints: Any) -> _Shape:
                 raise
             raise WrongValue("", expected, value) from None  # in the words of all hints
 
-    is_plain = not any(shape.make or shape.holds for shape in shapes)
-    return _Shape(tuple(by_type), expected, None if is_plain else make)
+    return _Shape(tuple(by_type), expected, make)
 
 
 def _list(kind: Any, hint: Any) -> _Shape:
-    shape = _shape(hint)
-    are_taken = _are_taken(shape)
-
-    def make(values: list[Any]) -> Any:
-        return kind(values if are_taken(values) else _each(shape, enumerate(values)))
-
-    return _Shape((list,), "a list", make)
+    return _Shape((list,), "a list", _items(kind, hint))
 
 
 def _mapping(_: Any, hint: Any) -> _Shape:
+    make = _items(tuple, hint)
+
+    def make_mapping(value: dict[str, Any]) -> dict[str, Any]:
+        return dict(zip(value, make(value.values(), value), strict=True))
+
+    return _Shape((dict,), "an object", None if hint is Any else make_mapping)
+
+
+def _items(kind: Any, hint: Any) -> Callable[..., Any]:
+    """Return what makes items; an error has their names, or numbers where they have none."""
     shape = _shape(hint)
-    are_taken = _are_taken(shape)
+    is_plain, are_known = shape.make is None, {*shape.types}.issuperset
+    holds = shape.holds or (lambda item: True)
 
-    def make(value: dict[str, Any]) -> dict[str, Any]:
-        if are_taken(value.values()):
-            return value
-        return dict(zip(value, _each(shape, value.items()), strict=True))
-
-    return _Shape((dict,), "an object", None if hint is Any else make)
-
-
-def _are_taken(shape: _Shape) -> Callable[[Collection[Any]], bool]:
-    """Return the test of whether values are right and taken as they are, in one call for all."""
-    # Keys, shapes and sizes are most of a manifest.
-    are_known, holds = {*shape.types}.issuperset, shape.holds
-
-    def are_taken(values: Collection[Any]) -> bool:
+    def make(values: Collection[Any], names: Iterable[str] = ()) -> Any:
+        # Keys and shapes are most of a manifest: what is taken as it is, is checked in one go.
         try:
-            return are_known(map(type, values)) and (holds is None or all(map(holds, values)))
+            if is_plain and are_known(map(type, values)) and all(map(holds, values)):
+                return kind(values)
         except WrongValue:
-            return False  # which of them it is is found one by one
+            pass  # which of them it is, is found one by one
+        return kind(_each(shape, zip(names or range(len(values)), values, strict=True)))
 
-    return are_taken if shape.make is None else lambda values: False
+    return make
 
 
 class _Field(NamedTuple):

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,7 +101,7 @@ class Column(JsonForm):
         """Size of one row in bytes; 0 for a leaf of zero width, which has no file."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
-    @property
+    @cached_property
     def filename(self) -> str:
         """Path of the leaf's file, relative to the dataset folder, with ``/`` between names."""
         return f"{leaf_path(self.key)}.memmap"

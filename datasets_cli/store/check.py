@@ -36,12 +36,7 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
     # symbolic links.
     record = check_entries(folder, manifest)
     needed = _sizes_needed(manifest, record)
-    above: dict[str, str] = {}
-    problems = [
-        f"{name}: {problem}"
-        for name, entry in manifest.files.items()
-        if (problem := _difference(str(folder), name, entry["bytes"], above))
-    ]
+    problems = [*_differences(str(folder), manifest)]
     problems += [
         f"{name}: its columns need {size} bytes, the manifest has {found}"
         for name, size in needed.items()
@@ -109,9 +104,9 @@ def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]
         if field.filename not in manifest.files:
             yield f"{field.filename}: is not listed, and the frames are in it"
         if field.dictionary not in manifest.files:
-            found = _look_at(folder / field.dictionary)
-            if found and not stat.S_ISREG(found.st_mode):
-                yield f"{field.dictionary}: is {kind_of(found.st_mode)}"
+            status = _look_at(folder / field.dictionary)
+            if status and not stat.S_ISREG(status.st_mode):
+                yield f"{field.dictionary}: is {kind_of(status.st_mode)}"
 
 
 def _problems_of_text(manifest: Manifest) -> list[str]:
@@ -125,21 +120,23 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
     return problems
 
 
-def _difference(folder: str, name: str, size: int, above: dict[str, str]) -> str:
-    """Return how a file differs from what the manifest says of it; empty where it does not."""
-    parent, _, own = name.rpartition("/")
-    if parent not in above:
-        above[parent] = _link_above(folder, parent)
-    if not own or own == ".." or "\\" in own:
-        return OUTSIDE
-    if problem := above[parent]:
-        return problem
-    found = _look_at(f"{folder}/{name}")
-    if found is None:
-        return "is missing"
-    if not stat.S_ISREG(found.st_mode):
-        return f"is {kind_of(found.st_mode)}"
-    return "" if found.st_size == size else f"expected {size} bytes, found {found.st_size}"
+def _differences(folder: str, manifest: Manifest) -> Iterator[str]:
+    """Yield how files differ from what the manifest says of them."""
+    above: dict[str, str] = {}
+    for name, entry in manifest.files.items():
+        parent, _, own = name.rpartition("/")
+        if parent not in above:
+            above[parent] = _link_above(folder, parent)
+        if not own or own == ".." or "\\" in own:
+            yield f"{name}: {OUTSIDE}"
+        elif above[parent]:
+            yield f"{name}: {above[parent]}"
+        elif (status := _look_at(f"{folder}/{name}")) is None:
+            yield f"{name}: is missing"
+        elif not stat.S_ISREG(status.st_mode):
+            yield f"{name}: is {kind_of(status.st_mode)}"
+        elif status.st_size != entry["bytes"]:
+            yield f"{name}: expected {entry['bytes']} bytes, found {status.st_size}"
 
 
 def _link_above(folder: str, parent: str) -> str:
@@ -149,8 +146,8 @@ def _link_above(folder: str, parent: str) -> str:
         return OUTSIDE
     for depth in range(1, len(parts) + 1):
         path = "/".join(parts[:depth])
-        found = _look_at(f"{folder}/{path}")
-        if found and stat.S_ISLNK(found.st_mode):
+        status = _look_at(f"{folder}/{path}")
+        if status and stat.S_ISLNK(status.st_mode):
             return f"{path} is a symbolic link"
     return ""
 
