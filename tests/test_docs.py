@@ -328,7 +328,7 @@ WITH_EXAMPLES = {
     *("cli.state", "cli.terminal", "errors", "quantities", "experience.replay"),
     *("store.cache_root", "replay.ensembles.offline_to_online", "replay.ensembles.shares"),
     *("replay.draws.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
-    *("replay.transforms.frame_sizes", "replay.transforms.tensors", "torchrl.cat_frames"),
+    *("replay.transforms.entries", "torchrl.cat_frames"),
 }
 
 

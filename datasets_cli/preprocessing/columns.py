@@ -9,8 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.transforms.keys import DONES, REWARDS
-from datasets_cli.replay.transforms.tensors import DTypeCastTransform
+from datasets_cli.replay.transforms.entries import DONES, REWARDS, DTypeCastTransform
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.manifest import Manifest

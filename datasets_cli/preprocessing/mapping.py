@@ -12,11 +12,15 @@ from datasets_cli.preprocessing.columns import NEEDED, Casts, KnownColumns
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.replay.transforms.frame_sizes import CenterCrop, Resize
-from datasets_cli.replay.transforms.keys import ExcludeTransform, RenameTransform, SelectTransform
+from datasets_cli.replay.transforms.entries import (
+    ExcludeTransform,
+    RenameTransform,
+    SelectTransform,
+)
+from datasets_cli.replay.transforms.images import CenterCrop, Resize
 from datasets_cli.replay.transforms.multi_step import MultiStep
-from datasets_cli.replay.transforms.rewards import Reward2GoTransform
 from datasets_cli.replay.transforms.scaling import ObservationNorm
+from datasets_cli.replay.transforms.steps import Reward2GoTransform
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
 from datasets_cli.store.dataset import Dataset

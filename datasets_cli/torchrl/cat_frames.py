@@ -10,7 +10,7 @@ from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
 from datasets_cli.replay.draws.slices import SlicePerRow
 from datasets_cli.replay.draws.slicing import SliceOptions
-from datasets_cli.replay.transforms.frames import Padding, StackedSlices, StackedSteps
+from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps, StackPadding
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
 
 
@@ -69,7 +69,7 @@ class CatFrames(StackedSteps):
         dim: int,
         in_keys: NestedKeys | None = None,
         out_keys: NestedKeys | None = None,
-        padding: Padding = "same",
+        padding: StackPadding = "same",
         padding_value: float = 0,
         as_inverse: bool = False,
         reset_key: NestedKey | None = None,

@@ -29,7 +29,7 @@ from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.schema.columns import Key, show_key
 
-Padding = Literal["same", "constant"]
+StackPadding = Literal["same", "constant"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Windows:
     wanted: torch.Tensor
 
     def stacks(
-        self, value: torch.Tensor, first: torch.Tensor | None, padding: Padding, fill: float
+        self, value: torch.Tensor, first: torch.Tensor | None, padding: StackPadding, fill: float
     ) -> torch.Tensor:
         """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``."""
         ndim = self.steps.ndim - 1
@@ -93,7 +93,7 @@ class StackedSteps(Transform):
         in_keys: NestedKeys,
         out_keys: NestedKeys | None = None,
         *,
-        padding: Padding = "same",
+        padding: StackPadding = "same",
         padding_value: float = 0,
         as_inverse: bool = False,
         done_key: NestedKey = "done",

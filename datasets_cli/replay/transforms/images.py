@@ -1,4 +1,4 @@
-"""Transforms of frames: the order of their dimensions, and their scale."""
+"""Transforms of frames: their scale, the order of their dimensions, their height and width."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKeys
+from datasets_cli.replay.arguments import NestedKeys, whole_number
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
+from datasets_cli.replay.transforms.resampling import resampled
 from datasets_cli.replay.transforms.transform import Transform
 from datasets_cli.schema.columns import Key, show_key
 
@@ -123,3 +124,147 @@ def _check_channels(key: Key, frames: torch.Tensor, batch_ndim: int) -> None:
             "ScaledFloatFrame scales frames without channels, stacks of them, and frames whose "
             "channels come first, and leaves the order of their dimensions."
         )
+
+
+class CenterCrop(Transform):
+    """Cuts the middle out of frames.
+
+    >>> frames = TensorDict({"pixels": torch.zeros(2, 84, 84, dtype=torch.uint8)}, [2])
+    >>> CenterCrop(64)(frames)["pixels"].shape
+    torch.Size([2, 64, 64])
+
+    Where as many rows (or columns) cannot go on either side, the odd one goes where TorchRL's does:
+    half of them is rounded to the nearest even number.
+
+    Args:
+        w: width of what stays, in pixels.
+        h: its height; as wide where None.
+        in_keys: entries that are read, ``[..., H, W]``; ``"pixels"`` by default.
+        out_keys: where the results go; ``in_keys`` by default.
+        channels_last: entries are ``[..., H, W, C]``.
+
+    Raises:
+        UsageError: a size below 1, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        w: int,
+        h: int | None = None,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        *,
+        channels_last: bool = False,
+    ) -> None:
+        self._frames = _Frames("CenterCrop", w, h, in_keys, out_keys, channels_last)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        for source, target in self._frames.keys.pairs:
+            middle = frames = self._frames.of(batch, source)
+            for size, dim in self._frames.sizes:
+                spare = frames.shape[dim] - size
+                if spare < 0:
+                    raise UsageError(
+                        f"CenterCrop cannot cut {self._frames} out of {show_key(source)}, whose "
+                        f"shape is {list(frames.shape)}: it is smaller. Crop less, or use Resize."
+                    )
+                middle = middle.narrow(dim, round(spare / 2), size)
+            batch.set(target, middle.clone())
+        return batch
+
+    def __repr__(self) -> str:
+        return f"CenterCrop({self._frames}, in_keys={self._frames.keys.in_keys})"
+
+
+class Resize(Transform):
+    """Makes frames larger or smaller: each pixel is a weighted mean of those that it covers.
+
+    >>> frames = TensorDict({"pixels": torch.zeros(2, 84, 84, dtype=torch.uint8)}, [2])
+    >>> Resize(w=64, h=48)(frames)["pixels"].shape
+    torch.Size([2, 48, 64])
+
+    Bytes stay bytes: widths are resized first, then heights, each as Pillow's ``BILINEAR`` does and
+    rounded to the nearest, halves up, the same on every machine. Floats keep their type. TorchRL's
+    ``w`` is the height of what it makes; here it is the width.
+
+    Args:
+        w: width, in pixels.
+        h: height; as wide where None.
+        interpolation: ``"bilinear"``.
+        in_keys: entries that are read, ``[..., H, W]``; ``"pixels"`` by default.
+        out_keys: where the results go; ``in_keys`` by default.
+        channels_last: entries are ``[..., H, W, C]``.
+
+    Raises:
+        UsageError: a size below 1, another interpolation, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        w: int,
+        h: int | None = None,
+        interpolation: str = "bilinear",
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        *,
+        channels_last: bool = False,
+    ) -> None:
+        if interpolation != "bilinear":
+            raise UsageError(
+                f"Resize interpolates bilinearly; found interpolation={interpolation!r}. For "
+                "another way, give a function of the batch in its place."
+            )
+        self._frames = _Frames("Resize", w, h, in_keys, out_keys, channels_last)
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        for source, target in self._frames.keys.pairs:
+            frames = self._frames.of(batch, source)
+            if frames.dtype != torch.uint8 and not frames.is_floating_point():
+                raise UsageError(
+                    f"Resize takes frames of bytes, torch.uint8, or floats; {show_key(source)} is "
+                    f"{frames.dtype} {list(frames.shape)}. Cast it first."
+                )
+            for size, dim in reversed(self._frames.sizes):  # widths first
+                frames = resampled(frames, size, dim)
+            batch.set(target, frames)
+        return batch
+
+    def __repr__(self) -> str:
+        return f"Resize({self._frames}, in_keys={self._frames.keys.in_keys})"
+
+
+class _Frames:
+    """Which entries are frames, where their height and width are, and what they become."""
+
+    def __init__(
+        self,
+        owner: str,
+        w: int,
+        h: int | None,
+        in_keys: NestedKeys | None,
+        out_keys: NestedKeys | None,
+        channels_last: bool,
+    ) -> None:
+        self.width = whole_number("w", w, 1)
+        self.height = self.width if h is None else whole_number("h", h, 1)
+        self.keys = KeyMap(owner, ["pixels"] if in_keys is None else in_keys, out_keys)
+        self._last = int(channels_last)
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """Height and width, each with its dimension, counted from the last."""
+        return [(self.height, -2 - self._last), (self.width, -1 - self._last)]
+
+    def of(self, batch: TensorDict, key: Key) -> torch.Tensor:
+        """Return an entry of a batch."""
+        frames = required_entry(batch, key, self.keys.owner)
+        if frames.ndim - batch.ndim < 2 + self._last:
+            expected = "[..., H, W, C]" if self._last else "[..., H, W]"
+            raise UsageError(
+                f"{self.keys.owner} takes frames {expected}; {show_key(key)} is "
+                f"{list(frames.shape)} in a batch {list(batch.batch_size)}."
+            )
+        return frames
+
+    def __str__(self) -> str:
+        return f"w={self.width}, h={self.height}"
