@@ -100,19 +100,11 @@ from datasets_cli.replay.draws.protocol import PrioritySampler as PrioritySample
 from datasets_cli.replay.draws.protocol import Sampler as Sampler
 from datasets_cli.replay.draws.random import RandomSampler as RandomSampler
 from datasets_cli.replay.draws.random import SamplerWithoutReplacement as SamplerWithoutReplacement
-from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
-from datasets_cli.replay.ensembles.members import SamplerEnsemble as SamplerEnsemble
-from datasets_cli.replay.ensembles.members import StorageEnsemble as StorageEnsemble
-from datasets_cli.replay.ensembles.members import WriterEnsemble as WriterEnsemble
-from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline as OfflineToOnline
-from datasets_cli.replay.ensembles.shares import LinearAnneal as LinearAnneal
 from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.goals.strategies import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
-from datasets_cli.replay.mixtures.member import Member as Member
-from datasets_cli.replay.mixtures.mixture import Mixture as Mixture
 from datasets_cli.replay.queries.expressions import traj as traj
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate as TrajectoryPredicate
 from datasets_cli.replay.queries.query import filter_trajectories as filter_trajectories
@@ -125,6 +117,14 @@ from datasets_cli.replay.rows.writers import (
     TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
 )
 from datasets_cli.replay.rows.writers import Writer as Writer
+from datasets_cli.replay.several.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
+from datasets_cli.replay.several.ensemble_parts import SamplerEnsemble as SamplerEnsemble
+from datasets_cli.replay.several.ensemble_parts import StorageEnsemble as StorageEnsemble
+from datasets_cli.replay.several.ensemble_parts import WriterEnsemble as WriterEnsemble
+from datasets_cli.replay.several.member import Member as Member
+from datasets_cli.replay.several.mixture import Mixture as Mixture
+from datasets_cli.replay.several.offline_to_online import OfflineToOnline as OfflineToOnline
+from datasets_cli.replay.several.weights import LinearAnneal as LinearAnneal
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage

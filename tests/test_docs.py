@@ -326,7 +326,7 @@ def modules() -> list[str]:
 
 WITH_EXAMPLES = {
     *("cli.state", "cli.terminal", "errors", "quantities", "experience.replay"),
-    *("store.cache_root", "replay.ensembles.offline_to_online", "replay.ensembles.shares"),
+    *("store.cache_root", "replay.several.offline_to_online", "replay.several.weights"),
     *("replay.draws.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
     *("replay.transforms.entries", "torchrl.cat_frames"),
 }

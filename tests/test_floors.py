@@ -40,7 +40,7 @@ FLOORS = [
     ["replay.keeping"],
     ["replay.buffers", "preprocessing"],
     ["environments.record"],
-    [*("replay.ensembles", "replay.goals", "replay.mixtures", "experience")],
+    ["replay.several", "replay.goals", "experience"],
     ["replay.loaders", "torchrl", "trainer", "project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),

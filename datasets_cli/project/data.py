@@ -21,9 +21,9 @@ from datasets_cli.project.declaration import (
 from datasets_cli.project.file import DATA, FILENAME, parse_tables, read_text
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
-from datasets_cli.replay.mixtures.member import Member
-from datasets_cli.replay.mixtures.mixture import Mixture
 from datasets_cli.replay.queries.view_file import is_view_file
+from datasets_cli.replay.several.member import Member
+from datasets_cli.replay.several.mixture import Mixture
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.schema.columns import Key
 

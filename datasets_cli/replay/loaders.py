@@ -17,9 +17,9 @@ from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.distributed import SharedEpochs, process_rank, share
-from datasets_cli.replay.ensembles.ensemble import ReplayBufferEnsemble
-from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline
 from datasets_cli.replay.goals.sampler import HERSampler
+from datasets_cli.replay.several.ensemble import ReplayBufferEnsemble
+from datasets_cli.replay.several.offline_to_online import OfflineToOnline
 
 
 class BatchStream(IterableDataset[Rows]):

@@ -10,7 +10,7 @@ from tensordict import TensorDict, pad
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.ensembles.offline_to_online import OfflineToOnline
+from datasets_cli.replay.several.offline_to_online import OfflineToOnline
 
 if TYPE_CHECKING:
     from datasets_cli.trainer.trainer import Trainer

@@ -25,10 +25,13 @@ from datasets_cli import (
     UsageError,
 )
 from datasets_cli.replay.draws.slicing import Slicing
-from datasets_cli.replay.mixtures.epochs import EpochMix, MixtureEpochs, MixtureSliceEpochs
-from datasets_cli.replay.mixtures.slices import WeightedSlices
-from datasets_cli.replay.mixtures.uniform import WeightedRows
-from datasets_cli.replay.mixtures.weights import Weights
+from datasets_cli.replay.several.samplers import (
+    MixtureEpochs,
+    MixtureSliceEpochs,
+    WeightedRows,
+    WeightedSlices,
+)
+from datasets_cli.replay.several.weights import MixtureWeights
 from datasets_cli.torchrl.cat_frames import CatFrames
 from tests.replay.draws.test_protocol import Derived
 from tests.support.trajectory_rows import TrajectoryRows
@@ -36,8 +39,7 @@ from tests.support.trajectory_rows import TrajectoryRows
 ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])
 
 
-WEIGHTS = Weights([1, 2], ["first", "second"])
-MIX = EpochMix(WEIGHTS, "first")
+WEIGHTS = MixtureWeights([1, 2], ["first", "second"])
 CUT = Slicing(slice_len=2)
 
 
@@ -55,8 +57,8 @@ KINDS: dict[str, Callable[[], Sampler]] = {
     "goals of epochs": lambda: HERSampler(sampler=SamplerWithoutReplacement()),
     "weights": lambda: WeightedRows(WEIGHTS),
     "slices by weight": lambda: WeightedSlices(WEIGHTS, CUT),
-    "epochs of a mixture": lambda: MixtureEpochs(MIX, 1, 0, 0, False),
-    "slice epochs of a mixture": lambda: MixtureSliceEpochs(MIX, CUT, 1, 0, 0, False),
+    "epochs of a mixture": lambda: MixtureEpochs(WEIGHTS, "first", 1, 0, 0, False),
+    "slice epochs of a mixture": lambda: MixtureSliceEpochs(WEIGHTS, "first", CUT, 1, 0, 0, False),
 }
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import (
@@ -15,43 +16,31 @@ from datasets_cli.replay.arguments import (
     StateDict,
     choose_generator,
     pickled_generator,
-    seeded,
     unpickled_generator,
 )
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.ensembles.member_batches import (
-    MemberBatch,
-    check_sizes,
-    draw_member_batch,
-    joined,
-    stacked,
-)
-from datasets_cli.replay.ensembles.members import (
+from datasets_cli.replay.keeping.draws import read_generator, write_generator
+from datasets_cli.replay.keeping.dump_folder import GENERATOR, SEAL, DumpFolder, is_member
+from datasets_cli.replay.keeping.state import generator_in
+from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.writers import refuse_to_write
+from datasets_cli.replay.several.ensemble_parts import (
+    MemberWeights,
     SamplerEnsemble,
     StorageEnsemble,
-    Weights,
     WriterEnsemble,
     members_of,
     refuse_for_all,
 )
-from datasets_cli.replay.ensembles.persistence import (
-    dump_members,
-    load_members,
-    members_state,
-    restore_members,
-)
-from datasets_cli.replay.ensembles.priorities import update_batch_priorities
-from datasets_cli.replay.rows.format_choice import choose_format
-from datasets_cli.replay.rows.reader import CollateFunction
-from datasets_cli.replay.rows.writers import refuse_to_write
+from datasets_cli.replay.several.joining import JoinFunction, joined, stacked
+from datasets_cli.replay.several.mixed_buffers import MixedBuffers, PlannedChange
+from datasets_cli.replay.several.parts import check_sizes
 from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
-from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.schema.tree import Tree
+from datasets_cli.replay.transforms.transform import TransformLike
 
 
 @takes(**ENSEMBLE)
-class ReplayBufferEnsemble:
+class ReplayBufferEnsemble(MixedBuffers):
     """Draws batches from several buffers.
 
         sample()        [members drawn, B / members drawn]    a part of the batch from each
@@ -93,9 +82,9 @@ class ReplayBufferEnsemble:
         writers: WriterEnsemble | None = None,
         transform: TransformLike | None = None,
         batch_size: int | None = None,
-        collate_fn: Callable[[list[Rows]], Rows] | None = None,
+        collate_fn: JoinFunction | None = None,
         collate_fns: Sequence[CollateFunction | None] | None = None,
-        p: Weights | None = None,
+        p: MemberWeights | None = None,
         sample_from_all: bool = False,
         num_buffer_sampled: int | None = None,
         generator: torch.Generator | None = None,
@@ -121,34 +110,12 @@ class ReplayBufferEnsemble:
             raise UsageError("Give p, sample_from_all, num_buffer_sampled to SamplerEnsemble.")
         else:
             buffers = members_of(storages, samplers, writers, collate_fns)
-        self.buffers = buffers
+        super().__init__(buffers, batch_size, transform, format)
         self.sampler = samplers
-        self.batch_size = batch_size
         self.generator = choose_generator(generator, seed)
         if self.generator is not torch.default_generator:
             self.set_rng(self.generator)
-        self.ran_out = False  # whether the batch just drawn was the last of a member's epoch
-        self.transform = Compose() if transform is None else Compose(transform)
         self._collate_fn = collate_fn or stacked
-        self._format = choose_format(format)
-
-    @property
-    def format(self) -> str:
-        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
-        return "torch" if self._format is None else self._format.name
-
-    def with_format(self, format: str, *, cast: bool = False) -> Self:
-        """Return the same ensemble with batches of another format; see ``ReplayBuffer``."""
-        found = type(self).__new__(type(self))
-        vars(found).update(vars(self))
-        found._format = choose_format(format, cast=cast)
-        return found
-
-    def _formatted(self, rows: Rows) -> Rows:
-        return rows if self._format is None else self._format.from_batch(rows)
-
-    def __len__(self) -> int:
-        return sum(self._sizes())
 
     def __repr__(self) -> str:
         members = ", ".join(map(repr, self.buffers))
@@ -168,15 +135,14 @@ class ReplayBufferEnsemble:
         Raises:
             UsageError: the members do not divide the batch size, or one cannot give its part.
         """
-        drawn = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
-        batches = self._drawn(drawn)
-        check_sizes(batches)
-        details = [part.info() for part in batches] if return_info else []
-        batch = self.transform(self._collate_fn([part.rows for part in batches]))
-        if not return_info:
-            return self._formatted(batch)
-        info = LazyStackedTensorDict.lazy_stack(details)
-        return self._formatted(batch), self._formatted(info)
+        counts = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
+        parts = self._draw(counts)
+        self.ran_out = any(part.is_last for part in parts)
+        check_sizes(parts)
+        details = None
+        if return_info:
+            details = LazyStackedTensorDict.lazy_stack([part.info() for part in parts])
+        return self._finished(self._collate_fn([part.rows for part in parts]), details)
 
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, members in their order; see ``sample``.
@@ -188,24 +154,13 @@ class ReplayBufferEnsemble:
             UsageError: the members that were drawn have different keys, or entries of different
                 shapes.
         """
-        drawn = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
-        batches = self._drawn(drawn)
-        members = [part.member for part in batches]
-        rows = joined(members, [part.rows for part in batches])
-        if not return_info:
-            return self._formatted(self.transform(rows))
-        info = joined(members, [part.info() for part in batches])
-        batch = self.transform(rows)
-        return self._formatted(batch), self._formatted(info)
-
-    def __iter__(self) -> Iterator[Rows]:
-        """Yield batches of ``sample``: for ever, or until a member's epoch ends."""
-        if self.batch_size is None:
-            raise UsageError("Iteration needs a batch size. Give the ensemble a batch_size.")
-        while True:
-            yield self.sample()
-            if self.ran_out:
-                return
+        counts = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
+        parts = self._draw(counts)
+        self.ran_out = any(part.is_last for part in parts)
+        members = [part.member for part in parts]
+        rows = joined(members, [part.rows for part in parts])
+        details = joined(members, [part.info() for part in parts]) if return_info else None
+        return self._finished(rows, details)
 
     def __getitem__(self, index: Any) -> Rows:
         """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all."""
@@ -230,33 +185,10 @@ class ReplayBufferEnsemble:
         buffer = self.buffers[member].with_format("torch")
         return buffer[tuple(rows) if len(rows) > 1 else rows[0]]
 
-    def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
-        """Give the rows of a batch, of either form, the priorities that their members look for."""
-        update_batch_priorities(self.buffers, batch)
-
-    def append_transform(
-        self, transform: TransformLike, *, invert: bool = False
-    ) -> ReplayBufferEnsemble:
-        """Apply one more transform to every batch, after the others; return the ensemble.
-
-        Args:
-            transform: any callable from batch to batch.
-            invert: apply its ``inv`` instead.
-        """
-        return self.insert_transform(len(self.transform), transform, invert=invert)
-
-    def insert_transform(
-        self, index: int, transform: TransformLike, *, invert: bool = False
-    ) -> ReplayBufferEnsemble:
-        """Apply one more transform at a place among the others; return the ensemble."""
-        self.transform.insert(index, Inverted(transform) if invert else transform)
-        return self
-
     def set_rng(self, generator: torch.Generator) -> None:
         """Draw members from another generator, which also seeds the draws of each member."""
         self.generator = generator
-        for buffer in self.buffers:
-            buffer.set_rng(seeded(int(torch.randint(2**62, (), generator=generator))))
+        super().set_rng(generator)
 
     @property
     def write_count(self) -> int:
@@ -285,47 +217,36 @@ class ReplayBufferEnsemble:
         """Refuse rows, as ``add`` does."""
         refuse_for_all()
 
-    def dumps(self, path: str | Path) -> None:
-        """Write every member into a folder of its own below ``path``; see ``ReplayBuffer.dumps``.
-
-        The members' folders are named by number: ``path/0``, ``path/1``.
-        """
-        dump_members(self.buffers, self.generator, Path(path))
-
-    def loads(self, path: str | Path, *, tensorclass: Any = None) -> None:
-        """Read what ``dumps`` wrote of the same number of members; see ``ReplayBuffer.loads``.
-
-        Where one member is refused, none changes.
-        """
-        load_members(self.buffers, self.generator, Path(path), tensorclass)
-
-    def state_dict(self) -> StateDict:
-        """Return the state of the draws, members' included."""
-        return members_state(self.buffers, self.generator)
-
-    def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
-        """Continue where ``state`` was taken; see ``ReplayBuffer.load_state_dict``.
-
-        Where one member is refused, none changes.
-
-        Raises:
-            UsageError: it is no state of an ensemble of such members.
-        """
-        restore_members(self.buffers, self.generator, state, tensorclass)
-
-    def _size(self, batch_size: int | None) -> int:
-        size = self.batch_size if batch_size is None else batch_size
-        if size is None or size < 1:
-            raise UsageError(f"A batch size of {size} cannot be drawn. Pass one from 1 on.")
-        return size
-
     def _sizes(self) -> list[int]:
         return [len(buffer) for buffer in self.buffers]
 
-    def _drawn(self, drawn: list[tuple[int, int]]) -> list[MemberBatch]:
-        batches = [draw_member_batch(self.buffers, member, size) for member, size in drawn]
-        self.ran_out = any(batch.is_last for batch in batches)
-        return batches
+    def _is_part(self, folder: Path, name: str) -> bool:
+        return name == GENERATOR or (is_member(name) and (folder / name / SEAL).exists())
+
+    def _write_draws(self, folder: Path) -> None:
+        if self.generator is not torch.default_generator:
+            write_generator(folder, self.generator, self.generator.get_state())
+
+    def _plan_load_draws(self, dump: DumpFolder) -> PlannedChange:
+        is_own = self.generator is not torch.default_generator
+        kept = read_generator(dump / GENERATOR, self.generator) if is_own else None
+        return (lambda: None) if kept is None else partial(self.generator.set_state, kept)
+
+    def _state_of(self, states: list[StateDict]) -> StateDict:
+        return {"members": states, "generator": self.generator.get_state()}
+
+    def _states_in(self, state: StateDict) -> Sequence[StateDict]:
+        members = state.get("members") if isinstance(state, dict) else None
+        if not isinstance(members, list) or len(members) != len(self.buffers):
+            count = len(members) if isinstance(members, list) else "no"
+            raise UsageError(
+                f"The state is of an ensemble of {count} members; this one has "
+                f"{len(self.buffers)}. Make one of the same members."
+            )
+        return members
+
+    def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
+        return partial(self.generator.set_state, generator_in(state, self.generator))
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "generator": pickled_generator(self.generator)}

@@ -23,7 +23,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import DamagedDataset, UsageError
-from tests.replay.ensembles.test_offline_to_online import buffer, pair, rows
+from tests.replay.several.test_offline_to_online import buffer, pair, rows
 
 STEPS = 60
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal, NoReturn
 
@@ -14,10 +13,12 @@ from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.several.weights import weight_numbers
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import TransformLike
 
-Weights = Sequence[float] | torch.Tensor | Literal["size"]
+MemberWeights = Sequence[float] | torch.Tensor | Literal["size"]
+"""How likely each member is drawn: numbers, or by its number of rows."""
 
 
 class StorageEnsemble:
@@ -70,7 +71,7 @@ class SamplerEnsemble:
     def __init__(
         self,
         *samplers: Sampler,
-        p: Weights | None = None,
+        p: MemberWeights | None = None,
         sample_from_all: bool = False,
         num_buffer_sampled: int | None = None,
     ) -> None:
@@ -99,20 +100,16 @@ class SamplerEnsemble:
         return self._p
 
     @p.setter
-    def p(self, weights: Weights | None) -> None:
+    def p(self, weights: MemberWeights | None) -> None:
+        self._p: torch.Tensor | Literal["size"] | None
         if weights is None or isinstance(weights, str):
             if weights not in (None, "size"):
                 raise UsageError(f"p must be numbers, 'size' or None, not {weights!r}.")
-            self._p: torch.Tensor | Literal["size"] | None = weights
+            self._p = weights
             return
-        if len(weights) != len(self):
-            raise UsageError(f"p has {len(weights)} numbers for {len(self)} buffers.")
-        numbers = torch.as_tensor(weights, dtype=torch.float64)
-        if not (bool((numbers >= 0).all()) and 0 < float(numbers.sum()) < math.inf):
-            raise UsageError(
-                f"p must be non-negative, with at least one value above 0, not {numbers.tolist()}."
-            )
-        self._p = numbers
+        numbers = [*map(float, weights)]
+        members = [*map(str, range(len(self)))]
+        self._p = torch.tensor(weight_numbers("p", numbers, members), dtype=torch.float64)
 
     def parts(
         self, batch_size: int, sizes: Sequence[int], generator: torch.Generator

@@ -1,17 +1,29 @@
-"""What a mixture takes."""
+"""Mixture: several datasets, views and buffers as one replay buffer, drawn by weights."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
-from datasets_cli.replay.draws.slicing import SliceOptions
-from datasets_cli.replay.mixtures.epochs import EpochEnd
-from datasets_cli.replay.mixtures.member import Member, Source
-from datasets_cli.replay.mixtures.weights import WeightsLike
+from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.draws.random import RandomSampler
+from datasets_cli.replay.draws.slicing import SliceOptions, slicing_from
+from datasets_cli.replay.several.member import Member
+from datasets_cli.replay.several.members import MemberLike, mixture_storage
+from datasets_cli.replay.several.samplers import (
+    EpochEnd,
+    MixtureEpochs,
+    MixtureSliceEpochs,
+    WeightedRows,
+    WeightedSlices,
+)
+from datasets_cli.replay.several.storage import MixtureStorage
+from datasets_cli.replay.several.weights import MixtureWeights, WeightsLike
 
 
 @dataclass(frozen=True)
@@ -41,7 +53,7 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
         seed: seeds a generator of the mixture's own, and orders epochs (by 0 where it is None).
     """
 
-    members: Mapping[Source, float] | Sequence[Source]
+    members: Mapping[MemberLike, float] | Sequence[MemberLike]
     batch_size: int | None = None
     _: KW_ONLY
     weights: WeightsLike | None = None
@@ -54,11 +66,6 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
     def __post_init__(self) -> None:
         self._check_members()
         self._check_drawing()
-
-    @property
-    def sources(self) -> list[Source]:
-        """The members, as they are given."""
-        return list(self.members)
 
     @property
     def given_weights(self) -> WeightsLike | None:
@@ -91,10 +98,10 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
             "slices": self.has_slices,
             **epochs,
         }
-        found = [name for name, is_given in drawing.items() if is_given]
-        if self.sampler is not None and found:
+        given = [name for name, is_given in drawing.items() if is_given]
+        if self.sampler is not None and given:
             raise UsageError(
-                f"A sampler draws by itself: {', '.join(found)} would do nothing. Leave out one or "
+                f"A sampler draws by itself: {', '.join(given)} would do nothing. Leave out one or "
                 "the other; weights of a mixture are no part of a sampler that is given."
             )
         of_epochs = [name for name, is_given in epochs.items() if is_given]
@@ -108,3 +115,71 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
                 "The rows of an epoch are ordered by seed=, which is the same in all processes, "
                 "and not by a generator. Pass seed=."
             )
+
+
+class Mixture(TensorDictReplayBuffer):
+    """Draws rows of several datasets, views and buffers, by weights.
+
+        mixture = Mixture({medium: 0.7, expert: 0.3}, batch_size=256)
+        mixture.sample()["member"]      0, 1, 0, 0, 0, 1, 0, ...
+
+    A batch has ``"member"``, int64 ``[B]``: which member a row is of, by its place in ``members``.
+    A member is drawn by its weight, then a row of it, or a trajectory, uniformly. Without
+    replacement the draws are shared in epochs among ranks and loader workers, as those of
+    ``DistributedSampler``, and no item is drawn twice for it.
+
+    Raises:
+        UsageError: members have different columns or mean different things by their numbers, and
+            nothing says how to map them; a member cannot be mixed; or arguments exclude one
+            another.
+    """
+
+    @takes_fields(MixtureOptions)
+    def __init__(self, options: MixtureOptions) -> None:
+        rows = mixture_storage([*options.members], options.accept)
+        if options.prefetch and rows.written:
+            raise UsageError(
+                f"{', '.join(rows.written)}: rows are written to it, and batches that were made "
+                "ahead would be of older ones. Leave out prefetch."
+            )
+        batches = part_of(options, TensorDictBatchOptions)
+        if options.sampler is None:
+            batches = replace(batches, sampler=_choose_sampler(rows, options))
+        super().__init__(storage=rows, batch_size=options.batch_size, **vars(batches))
+        self._rows = rows
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The names of the members; a batch has their places, in ``"member"``."""
+        return self._rows.names
+
+
+def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
+    """Return the sampler that the options describe, over the members' rows."""
+    given = options.given_weights
+    weights = MixtureWeights("rows" if given is None else given, rows.names)
+    slicing = slicing_from(options)
+    if options.epoch is None:
+        if slicing is not None:
+            return WeightedSlices(weights, slicing)
+        return RandomSampler() if weights.given == "rows" else WeightedRows(weights)
+    _check_epoch(rows, weights, options.epoch)
+    shared = options.num_replicas, options.rank, options.seed or 0, options.drop_last
+    if slicing is None:
+        return MixtureEpochs(weights, options.epoch, *shared)
+    return MixtureSliceEpochs(weights, options.epoch, slicing, *shared)
+
+
+def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -> None:
+    if end not in ("all", "first", "last"):
+        raise UsageError(f"epoch is 'all', 'first', 'last' or None, not {end!r}.")
+    if end == "all" and weights.given != "rows":
+        raise UsageError(
+            f"epoch='all' draws everything once, so that the weights {weights.state()} cannot be "
+            "kept. Leave them out, or let the epoch end with epoch='first' or epoch='last'."
+        )
+    if rows.written:
+        raise UsageError(
+            f"{', '.join(rows.written)}: rows are written to it, so that an epoch of the mixture "
+            "would change while it is drawn. Leave out epoch= to draw with replacement."
+        )

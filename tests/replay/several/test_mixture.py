@@ -29,7 +29,7 @@ from datasets_cli import (
     UsageError,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from tests.replay.mixtures.conftest import LENGTHS
+from tests.replay.several.conftest import LENGTHS
 from tests.support.mixture_members import MEMBER_STEP
 from tests.support.trajectory_rows import chi_square_score
 

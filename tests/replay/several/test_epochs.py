@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli import BatchStream, ExperienceReplay, Mixture, UsageError
-from datasets_cli.replay.mixtures.epochs import epoch_counts
+from datasets_cli.replay.several.samplers import epoch_counts
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from tests.replay.mixtures.conftest import LENGTHS
+from tests.replay.several.conftest import LENGTHS
 
 Members = list[DatasetStorage]
 

@@ -23,7 +23,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from tests.replay.ensembles.test_offline_to_online import buffer, rows
+from tests.replay.several.test_offline_to_online import buffer, rows
 
 
 def prioritized(num_rows: int, start: int, alpha: float, beta: float) -> TensorDictReplayBuffer:

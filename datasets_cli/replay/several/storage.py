@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +15,12 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.mixed_order import bounds_reached
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
-from datasets_cli.replay.mixtures.forms import flat
-from datasets_cli.replay.mixtures.joined import join_trajectories, join_trees
+from datasets_cli.replay.several.joining import join_trajectories, join_trees
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import MEMBER, Key
-from datasets_cli.schema.tree import Tree, put
+from datasets_cli.schema.tree import Tree, leaves_in, put
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.joined_rows import JoinedRows
 from datasets_cli.store.rows.protocol import GatheredRows
@@ -67,14 +65,15 @@ class MixtureStorage(Storage):
     @property
     def reference(self) -> StateDict:
         """The datasets of the members, which a state names in place of their rows."""
-        found = [dataset_of(storage) for storage in self.storages]
-        own = [name for name, each in zip(self.names, found, strict=True) if each is None]
-        if own:
+        datasets = [dataset_of(storage) for storage in self.storages]
+        members = [dataset for dataset in datasets if dataset is not None]
+        if len(members) < len(datasets):
+            pairs = zip(self.names, datasets, strict=True)
+            own = [name for name, dataset in pairs if dataset is None]
             raise UsageError(
                 f"{', '.join(own)}: rows of a buffer, which no dataset has. A state of a mixture "
                 "names datasets and has no rows: save the buffer by itself, and mix it again."
             )
-        members = [each for each in found if each is not None]
         told = [{**each, "id": None} for each in members]  # the same data may have another name
         content = hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()
         id = f"mixture of {', '.join(self.names)}"
@@ -97,7 +96,7 @@ class MixtureStorage(Storage):
         return int(self.bounds[-1])
 
     def has(self, key: Key) -> bool:
-        """Tell whether rows have an entry."""
+        """Return whether rows have an entry."""
         return key == MEMBER or self.storages[0].has(key)
 
     def gather(self, index: torch.Tensor) -> Tree:
@@ -129,16 +128,17 @@ class MixtureStorage(Storage):
     def _parts(
         self, index: torch.Tensor
     ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, torch.Tensor]]]:
-        """Return what each member is asked for."""
-        # index: row numbers int64 `[B]`.
-        # the member of each row, int64 `[B]`; its number among the rows of all parts, one part
-        # after the other, int64 `[B]`; and the parts: a member and its rows int64 `[n]`.
+        """Return the member of each row of a draw, the order to join parts in, and the parts."""
+        #   rows      6 1 9 5     of members with the bounds 0 5 8 12
+        #   member    1 0 2 1
+        #   parts     1: 1 | 6 5: 1 0 | 9: 1      grouped by member, then as rows of the member
+        #   order     1 0 3 2     where each row of the draw is among those of all parts
         rows, bounds = index.cpu().numpy(), self.bounds.numpy()
         # What is beyond the rows is so for the first or the last member, too, which refuses it.
         member = bounds_reached(rows, bounds[1:-1])
         by_member = member.argsort(kind="stable")
         order = np.empty_like(by_member)
-        order[by_member] = np.arange(len(rows))
+        order[by_member] = np.arange(len(rows))  # the inverse of the permutation that groups
         grouped = rows.take(by_member)
         parts, begin = [], 0
         for number, count in enumerate(np.bincount(member, minlength=1).tolist()):
@@ -151,7 +151,7 @@ class MixtureStorage(Storage):
     def get(self, index: torch.Tensor) -> TensorDict:
         """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
         row = self.gather(index[:1])
-        row_bytes = sum(leaf.nbytes for _, leaf in flat(row) if isinstance(leaf, torch.Tensor))
+        row_bytes = sum(leaf.nbytes for _, leaf in leaves_in(row) if isinstance(leaf, torch.Tensor))
         check_memory(len(index) * row_bytes, "The mixture")
         batch: TensorDict = self.as_batch(self.gather(index), index.shape)
         return batch
@@ -176,12 +176,12 @@ class MixtureStorage(Storage):
         """Return the trajectories of all members, as each tells them."""
         return join_trajectories([storage.trajectories(keys) for storage in self.storages])
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_joined_rows": None, "_known": None}
 
 
 def _read(storage: Storage, rows: torch.Tensor) -> GatheredRows:
     """Return rows of a storage that has a faster way to arrays, which its ``row_bytes`` say."""
-    found = storage.read(rows)
-    assert found is not None
-    return found
+    block = storage.read(rows)
+    assert block is not None
+    return block

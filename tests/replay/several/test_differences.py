@@ -18,8 +18,8 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.ensembles.agreement import differing, table
-from tests.replay.ensembles.test_offline_to_online import buffer, rows
+from datasets_cli.replay.several.agreement import difference_table, differing
+from tests.replay.several.test_offline_to_online import buffer, rows
 
 
 def online_of(data: TensorDict) -> TensorDictReplayBuffer:
@@ -38,9 +38,10 @@ def test_each_difference_is_named_with_what_both_have() -> None:
         both.sample()
     for line in (
         "offline and online rows differ in action, next.number, number",
-        "  action: not offline, int64 [] online",
-        "  next.number: int64 [] offline, float32 [3] online",
-        "  number: int64 [] offline, float32 [] online",
+        "               offline   online",
+        "  action       -         int64 []",
+        "  next.number  int64 []  float32 [3]",
+        "  number       int64 []  float32 []",
         "DoubleToFloat or RenameTransform",
     ):
         assert line in str(caught.value)
@@ -49,7 +50,7 @@ def test_each_difference_is_named_with_what_both_have() -> None:
 def test_rows_of_a_loop_with_fewer_entries_than_the_dataset_are_mixed_by_keys(door: str) -> None:
     replay = ExperienceReplay(door)
     online = online_of(replay[:50].select("observation", "action", ("next", "reward")))
-    with pytest.raises(UsageError, match=r"next\.done: bool \[1\] offline, not online") as caught:
+    with pytest.raises(UsageError, match=r"  next\.done +bool \[1\] +-\n") as caught:
         OfflineToOnline(replay, online).sample(8)
     told = str(caught.value).partition("keys=")[2].removesuffix(".")
     keys = ast.literal_eval(told)  # as the message says, to be pasted
@@ -93,8 +94,8 @@ def test_rows_on_different_devices_differ() -> None:
         TensorDict({"x": torch.ones(2, 3, device=name)}, [2]) for name in ("cpu", "meta")
     )
     assert differing(here, there) == [("x",)] and differing(here, here.clone()) == []
-    line = "  x: float32 [3] offline, float32 [3] on meta online"
-    assert table([("x",)], ["offline", "online"], [here, there]) == line
+    told = difference_table([("x",)], ["offline", "online"], [here, there])
+    assert told.splitlines()[1] == "  x  float32 [3]  float32 [3] on meta"
 
 
 def test_text_and_tensors_under_one_key_differ() -> None:
@@ -102,7 +103,7 @@ def test_text_and_tensors_under_one_key_differ() -> None:
     text = TensorDictReplayBuffer(batch_size=2)
     text.extend(words)
     both = OfflineToOnline(online_of(TensorDict({"x": torch.ones(3)}, [3])), text)
-    with pytest.raises(UsageError, match=r"x: float32 \[\] offline, no tensor \[\] online"):
+    with pytest.raises(UsageError, match=r"  x  float32 \[\]  no tensor \[\]\n"):
         both.sample(4)
 
 

@@ -1,1 +1,0 @@
-"""Several replay buffers sampled as one."""

@@ -1,1 +1,0 @@
-"""Mixtures: several storages as one, drawn by weights."""

@@ -1,0 +1,1 @@
+"""Several datasets, views and buffers sampled as one."""
