@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_cli.environments.leaves import Leaf, spaces, tree_of
-from datasets_cli.environments.rows import Written
+from datasets_cli.environments.leaves import SpaceLeaf, spaces, tree_of
+from datasets_cli.environments.rows import PolicyOutput
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.schema.columns import show_key
@@ -51,7 +51,7 @@ class Actions:
     def __init__(
         self,
         space: gymnasium.Space,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[SpaceLeaf],
         batch: tuple[int, ...],
         check: CheckActions = True,
     ) -> None:
@@ -61,7 +61,7 @@ class Actions:
         self.check = check
         self.outside = Outside()
 
-    def native(self, written: Written, steps: NDArray[np.int64]) -> Any:
+    def native(self, written: PolicyOutput, steps: NDArray[np.int64]) -> Any:
         """Return an action as the lanes take it, an array or a tree of arrays ``[N, ...]``."""
         # steps: how many steps each lane's trajectory has, `[N]`.
         if not self._is_tree:
@@ -72,7 +72,7 @@ class Actions:
 class _Part:
     """One array of an action, and the bounds of its numbers."""
 
-    def __init__(self, leaf: Leaf, shape: tuple[int, ...]) -> None:
+    def __init__(self, leaf: SpaceLeaf, shape: tuple[int, ...]) -> None:
         self._leaf, self._shape = leaf, shape
         self._is_one_hot = leaf.one_hot and leaf.counts is not None
         self._is_category = not isinstance(leaf.space, spaces.Box)
@@ -86,7 +86,9 @@ class _Part:
         self._least = np.maximum(self._low - room, smallest)
         self._most = np.minimum(self._high + room, largest)
 
-    def native(self, written: Written, steps: NDArray[np.int64], actions: Actions) -> NDArray[Any]:
+    def native(
+        self, written: PolicyOutput, steps: NDArray[np.int64], actions: Actions
+    ) -> NDArray[Any]:
         """Return what was written, as gymnasium takes it."""
         leaf = self._leaf
         if leaf.key not in written or written[leaf.key].shape != self._shape:

@@ -21,7 +21,7 @@ from datasets_cli.replay.arguments import whole_number
 
 AutoresetMode = gymnasium.vector.AutoresetMode
 MakeEnv = Callable[..., Any]
-Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+EnvArguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BatchedOptions:
     num_workers: int
     create_env_fn: MakeEnv | Sequence[MakeEnv]
     _: KW_ONLY
-    create_env_kwargs: Arguments = None
+    create_env_kwargs: EnvArguments = None
     device: str | torch.device | None = None
     autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED
 

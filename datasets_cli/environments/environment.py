@@ -12,9 +12,9 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.actions import Actions
 from datasets_cli.environments.lanes import Lanes
-from datasets_cli.environments.leaves import Leaf, leaves_of
+from datasets_cli.environments.leaves import SpaceLeaf, leaves_of
 from datasets_cli.environments.policies import RandomPolicy, actor_of, flat_items
-from datasets_cli.environments.rows import FLAGS, Rows
+from datasets_cli.environments.rows import FLAGS, RolloutRows
 from datasets_cli.environments.specs import leaf_spec, tree_spec
 from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
@@ -61,7 +61,7 @@ class Environment(ABC):
         return Stepper(self.lanes, actions)
 
     @cached_property
-    def observation_leaves(self) -> list[Leaf]:
+    def observation_leaves(self) -> list[SpaceLeaf]:
         """The arrays of an observation."""
         space = self.lanes.observation_space
         key = () if isinstance(space, gymnasium.spaces.Dict) else ("observation",)
@@ -75,7 +75,7 @@ class Environment(ABC):
         return leaves
 
     @cached_property
-    def action_leaves(self) -> list[Leaf]:
+    def action_leaves(self) -> list[SpaceLeaf]:
         """The arrays of an action."""
         return leaves_of(self.lanes.action_space, (ACTION,), one_hot=self._one_hot)
 
@@ -164,7 +164,7 @@ class Environment(ABC):
         """
         self._check_open()
         self._check_reset()
-        rows = Rows(self.observation_leaves, self.batch_size, 1)
+        rows = RolloutRows(self.observation_leaves, self.batch_size, 1)
         self.stepper.step(flat_items(tensordict.select(ACTION, strict=False)), rows, 0)
         return tensordict.set("next", self._placed(rows.to_tensordict(1)["next"][..., 0]))
 
@@ -225,7 +225,7 @@ class Environment(ABC):
         with torch.no_grad():
             for begin in range(0, max_steps, _CHUNK):
                 room = min(_CHUNK, max_steps - begin)
-                rows = Rows(self.observation_leaves, self.batch_size, room)
+                rows = RolloutRows(self.observation_leaves, self.batch_size, room)
                 taken = self.stepper.roll(actor, rows, is_over=is_over)
                 parts.append(rows.to_tensordict(taken))
                 if taken < room or (break_when_any_done and self.stepper.ended.any()):
@@ -247,7 +247,7 @@ class Environment(ABC):
 
     def _root(self) -> TensorDictBase:
         """Return where the lanes stand."""
-        rows = Rows(self.observation_leaves, self.batch_size, 1)
+        rows = RolloutRows(self.observation_leaves, self.batch_size, 1)
         self.stepper.write_root(rows, 0)
         return self._placed(rows.root(0))
 

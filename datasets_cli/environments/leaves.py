@@ -19,7 +19,7 @@ _ARRAYS = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary
 
 
 @dataclass(frozen=True)
-class Leaf:
+class SpaceLeaf:
     """One array of an observation or an action."""
 
     key: Key
@@ -92,10 +92,12 @@ class Leaf:
         return chosen.astype(self.native_dtype, copy=False)
 
 
-def leaves_of(space: gymnasium.Space, key: Key, *, one_hot: bool, text: bool = False) -> list[Leaf]:
+def leaves_of(
+    space: gymnasium.Space, key: Key, *, one_hot: bool, text: bool = False
+) -> list[SpaceLeaf]:
     """Return the arrays of a space, which are all below a key."""
     kinds = (*_ARRAYS, spaces.Text) if text else _ARRAYS
-    return [Leaf(*each, one_hot) for each in _parts(space, key, (), kinds)]
+    return [SpaceLeaf(*each, one_hot) for each in _parts(space, key, (), kinds)]
 
 
 def _parts(

@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 
 from datasets_cli.environments.lanes import Flags, Step
-from datasets_cli.environments.leaves import Leaf
+from datasets_cli.environments.leaves import SpaceLeaf
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import put
 
-Column = torch.Tensor | NDArray[Any]
+StepColumn = torch.Tensor | NDArray[Any]
 """A tensor, or an array of texts."""
-Written = Mapping[Key, Column]
+PolicyOutput = Mapping[Key, StepColumn]
 """What a policy wrote in a step, ``[*batch, ...]`` each."""
 FLAGS = ("done", "terminated", "truncated")
 
 
-class Rows:
+class RolloutRows:
     """Room for the rows of all lanes."""
 
     def __init__(
         self,
-        leaves: Sequence[Leaf],
+        leaves: Sequence[SpaceLeaf],
         batch: tuple[int, ...],
         num_steps: int,
         reward_dtype: torch.dtype = torch.float32,
@@ -36,7 +36,7 @@ class Rows:
         self.num_steps = num_steps
         self.batch = batch
         self._lanes = batch or (1,)
-        self._columns: dict[Key, Column] = {}
+        self._columns: dict[Key, StepColumn] = {}
         self._written: dict[Key, Any] = {}  # by the policy: shape and element type
         self._root = [(leaf, self._add(leaf.key, leaf)) for leaf in leaves]
         self._next = [(leaf, self._add(("next", *leaf.key), leaf)) for leaf in leaves]
@@ -54,7 +54,7 @@ class Rows:
         given: list[Key] = [*(leaf.key for leaf in leaves), *((name,) for name in FLAGS)]
         self._given = {key: self._without_lane(self._columns[key]) for key in given}
 
-    def _add(self, key: Key, leaf: Leaf) -> NDArray[Any]:
+    def _add(self, key: Key, leaf: SpaceLeaf) -> NDArray[Any]:
         array = np.empty((*self._lanes, self.num_steps, *leaf.shape), leaf.dtype)
         self._columns[key] = array if leaf.is_text else torch.from_numpy(array)
         return array
@@ -74,7 +74,7 @@ class Rows:
             leaf.keep(observation, array[:, step])
         self.ids[:, step] = ids
 
-    def write_action(self, step: int, written: Written) -> None:
+    def write_action(self, step: int, written: PolicyOutput) -> None:
         """Write what the policy wrote in a step."""
         # The first step's keys are those of every step.
         found = {key: (value.shape, value.dtype) for key, value in written.items()}
@@ -134,5 +134,5 @@ class Rows:
         names = [*[None] * len(self.batch), "time"]
         return TensorDict(tree, (*self.batch, num_steps), names=names)
 
-    def _without_lane(self, column: Column) -> Column:
+    def _without_lane(self, column: StepColumn) -> StepColumn:
         return column if self.batch else column[0]

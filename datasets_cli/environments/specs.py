@@ -6,14 +6,16 @@ from collections.abc import Sequence
 
 import torch
 
-from datasets_cli.environments.leaves import Leaf
+from datasets_cli.environments.leaves import SpaceLeaf
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium
 from datasets_cli.specs.spec import TensorSpec
 
 
-def tree_spec(leaves: Sequence[Leaf], batch: tuple[int, ...], device: torch.device) -> Composite:
+def tree_spec(
+    leaves: Sequence[SpaceLeaf], batch: tuple[int, ...], device: torch.device
+) -> Composite:
     """Return the spec of what is at the root of a TensorDict."""
     spec = Composite(shape=batch)
     for leaf in leaves:
@@ -21,7 +23,7 @@ def tree_spec(leaves: Sequence[Leaf], batch: tuple[int, ...], device: torch.devi
     return spec
 
 
-def leaf_spec(leaf: Leaf, batch: tuple[int, ...], device: torch.device) -> TensorSpec:
+def leaf_spec(leaf: SpaceLeaf, batch: tuple[int, ...], device: torch.device) -> TensorSpec:
     """Return the spec of one array."""
     space = leaf.space
     if leaf.one_hot and isinstance(space, gymnasium.spaces.Discrete):

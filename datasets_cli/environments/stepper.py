@@ -10,7 +10,7 @@ import numpy as np
 from datasets_cli.environments.actions import Actions
 from datasets_cli.environments.lanes import Flags, Lanes
 from datasets_cli.environments.policies import Actor
-from datasets_cli.environments.rows import Rows, Written
+from datasets_cli.environments.rows import PolicyOutput, RolloutRows
 
 
 class Stepper:
@@ -64,11 +64,11 @@ class Stepper:
         numbers = zip(self.ids.tolist(), lanes.tolist(), strict=True)
         return [self._seed_of(number) if is_begun else None for number, is_begun in numbers]
 
-    def write_root(self, rows: Rows, step: int) -> None:
+    def write_root(self, rows: RolloutRows, step: int) -> None:
         """Write where the lanes stand."""
         rows.write_root(step, self._observation, self.ids)
 
-    def step(self, written: Written, rows: Rows, step: int) -> None:
+    def step(self, written: PolicyOutput, rows: RolloutRows, step: int) -> None:
         """Take a step, and write what it led to."""
         result = self._lanes.step(self.actions.native(written, self.frames))
         self._observation = result.observation
@@ -79,7 +79,7 @@ class Stepper:
     def roll(
         self,
         actor: Actor,
-        rows: Rows,
+        rows: RolloutRows,
         *,
         max_frames: int | None = None,
         is_over: Callable[[], bool] | None = None,

@@ -18,7 +18,7 @@ from datasets_cli.config import RootOptions
 from datasets_cli.environments.actions import CheckActions
 from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
-from datasets_cli.environments.record.run import Run
+from datasets_cli.environments.record.run import RecordingRun
 from datasets_cli.environments.record.stage import FAMILY, stage
 from datasets_cli.errors import UsageError
 from datasets_cli.install.results import InstalledDataset
@@ -94,7 +94,7 @@ def record(call: RecordCall) -> InstalledDataset:
         folder = place.dataset(id)
         older = open_dataset(folder) if has_manifest(folder) else None
         earlier = older.manifest if older and call.append else None
-        run = Run(recording, function, earlier, call.check_actions)
+        run = RecordingRun(recording, function, earlier, call.check_actions)
         if older is None or call.append:
             workers = Workers(num_workers=call.num_workers)
             manifest = _recorded(run, older, place, id, layout, workers, told)
@@ -109,7 +109,7 @@ def record(call: RecordCall) -> InstalledDataset:
 
 
 def _recorded(
-    run: Run,
+    run: RecordingRun,
     older: Dataset | None,
     root: CacheRoot,
     id: str,

@@ -9,7 +9,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
-Outcome = Any
+WorkerOutcome = Any
 """What a function returned on a worker, or the exception that it raised there."""
 
 
@@ -17,7 +17,7 @@ class Cluster(Executor):
     """An executor whose workers are processes of other machines, or of this one."""
 
     @abstractmethod
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, WorkerOutcome]:
         """Call a function once on each worker that is there, and return the outcomes by worker."""
 
 

@@ -14,7 +14,14 @@ from distributed.scheduler import KilledWorker
 from distributed.versions import VersionMismatchWarning
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Outcome, pass_on, quiet
+from datasets_cli.parallel.cluster import (
+    Cluster,
+    LostCluster,
+    LostWorker,
+    WorkerOutcome,
+    pass_on,
+    quiet,
+)
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -66,7 +73,7 @@ class _DaskWorkers(Cluster):
         theirs.add_done_callback(lambda done: pass_on(done.result, self._meaning, future))
         return future
 
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, WorkerOutcome]:
         """Call a function on each worker."""
         return dict(self._client.run(function, argument, on_error="return"))
 

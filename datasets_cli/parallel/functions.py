@@ -18,14 +18,14 @@ from datasets_cli.parallel.user_modules import UserModule, imported_by, is_of_us
 if TYPE_CHECKING:
     from tensordict import TensorDict
 
-Function = Callable[["TensorDict"], "TensorDict"]
+RowFunction = Callable[["TensorDict"], "TensorDict"]
 """Takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one of as many or fewer."""
 
 _imported: dict[str, str | None] = {}  # the digest of each module that was imported here
 FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> Function:
+def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> RowFunction:
     """Return the function that ``module:function`` names; importing its module runs the module."""
     module_name, name = split_function(text, option)
     here = str(folder or Path.cwd())

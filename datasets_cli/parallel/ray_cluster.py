@@ -20,7 +20,7 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Outcome, pass_on
+from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, WorkerOutcome, pass_on
 
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
@@ -90,7 +90,7 @@ class _RayWorkers(Cluster):
         taken.future().add_done_callback(done)
         return future
 
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Outcome]:
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, WorkerOutcome]:
         """Call a function on each node that can run tasks."""
         asked = {
             f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": self._call.options(
@@ -112,7 +112,7 @@ def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     return function(*args, **kwargs)
 
 
-def _outcome(taken: ray.ObjectRef) -> Outcome:
+def _outcome(taken: ray.ObjectRef) -> WorkerOutcome:
     try:
         return ray.get(taken)
     except RayError as error:

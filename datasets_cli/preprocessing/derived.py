@@ -16,7 +16,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.run import Run
+from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.preprocessing.work import request_of
@@ -123,7 +123,7 @@ def derived_columns(
     if isinstance(function, str):
         function = load_function(function)
     new_id, root = derived_id(out), CacheRoot(config.root)
-    run = Run(open_rows(installed_id(id, config), options, root), function, options)
+    run = PreprocessRun(open_rows(installed_id(id, config), options, root), function, options)
     columns = {
         ".".join(key): (column.dtype if isinstance(column, Column) else TEXT, column.shape)
         for key, column in sorted(run.probe().by_key.items())

@@ -27,7 +27,7 @@ import numpy as np
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.origin import refuse_used
 from datasets_cli.preprocessing.returned import ResultColumns, read_mark
-from datasets_cli.preprocessing.run import Run
+from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
@@ -48,7 +48,7 @@ from datasets_cli.store.ted.writer import reward_column, write_beside, write_met
 from datasets_cli.store.text.writer import TextWriter
 from datasets_cli.version import TOOL
 
-Bounds = list[tuple[int, int]]
+ChunkBounds = list[tuple[int, int]]
 """First row and one past the last of every chunk."""
 
 
@@ -59,7 +59,7 @@ class RemainingRows:
     # offsets: of the trajectories, int64 `[K + 1]`.
     # early_ends: rows that may end a trajectory too early, int64 `[n]`.
 
-    places: Bounds
+    places: ChunkBounds
     offsets: np.ndarray
     early_ends: np.ndarray
     dropped: str = ""
@@ -73,7 +73,7 @@ class RemainingRows:
 def remaining_rows(
     offsets: np.ndarray,
     early_ends: np.ndarray,
-    bounds: Bounds,
+    bounds: ChunkBounds,
     kept_of: Callable[[int], np.ndarray | None],
 ) -> RemainingRows:
     """Return what is left of rows; memory grows with trajectories, and not with rows."""
@@ -107,7 +107,7 @@ def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int
     )
 
 
-def _left(bounds: Bounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterable[np.ndarray]:
+def _left(bounds: ChunkBounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterable[np.ndarray]:
     """Yield the numbers of the rows that are left, int64 ``[k]``, chunk by chunk."""
     for number, (start, stop) in enumerate(bounds):
         kept = kept_of(number)
@@ -132,7 +132,7 @@ def _pieces(offsets: np.ndarray, left: Iterable[np.ndarray]) -> tuple[np.ndarray
 
 
 def close_gaps(
-    data: Path, closed: Path, columns: tuple[Column, ...], places: Bounds, what: str
+    data: Path, closed: Path, columns: tuple[Column, ...], places: ChunkBounds, what: str
 ) -> None:
     """Copy the rows that are left into files of their own; memory does not grow with them."""
     num_rows = sum(count for _, count in places)
@@ -164,7 +164,7 @@ def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
 
 
 def commit(
-    run: Run,
+    run: PreprocessRun,
     work: Work,
     columns: ResultColumns,
     id: str,
@@ -191,7 +191,7 @@ def commit(
 
 
 def _described(
-    run: Run, work: Work, columns: ResultColumns, left: RemainingRows, data: Path, id: str
+    run: PreprocessRun, work: Work, columns: ResultColumns, left: RemainingRows, data: Path, id: str
 ) -> Manifest:
     """Write what follows from all rows, and return the manifest of all that is there."""
     parent, origin, numbers = run.dataset.manifest, run.origin, columns.numbers
@@ -220,7 +220,7 @@ def _described(
         )
 
 
-def _rows_left(run: Run, work: Work) -> RemainingRows:
+def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:
     dataset, num_rows = run.dataset, run.num_rows
 
     def kept(number: int) -> np.ndarray | None:
@@ -237,7 +237,9 @@ def _rows_left(run: Run, work: Work) -> RemainingRows:
     return left
 
 
-def _join_text(data: Path, texts: tuple[TextColumn, ...], work: Work, places: Bounds) -> list[str]:
+def _join_text(
+    data: Path, texts: tuple[TextColumn, ...], work: Work, places: ChunkBounds
+) -> list[str]:
     """Write the text of all tasks, in their order, and return the names of its files."""
     if not texts:
         return []

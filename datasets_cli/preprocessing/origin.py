@@ -22,7 +22,7 @@ from datasets_cli.store.rows.selection import Selection
 
 
 @dataclass(frozen=True)
-class Origin:
+class DerivedOrigin:
     """Everything that decides the values of a derived dataset."""
 
     parent: Mapping[str, Any]
@@ -54,7 +54,7 @@ def origin_of(
     function: FunctionIdentity,
     options: PreprocessOptions,
     selection: Selection | None = None,
-) -> Origin:
+) -> DerivedOrigin:
     """Return everything that decides the values of a derived dataset."""
     rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
     num_rows = options.num_rows(rows)
@@ -71,7 +71,7 @@ def origin_of(
         parent["view"] = ".".join(selection.steps)
         chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
         parent |= {name: value for name, value in chosen.items() if value is not None}
-    return Origin(parent, function, arguments, options.seed)
+    return DerivedOrigin(parent, function, arguments, options.seed)
 
 
 def row_bytes_of(manifest: Manifest) -> int:
@@ -79,7 +79,7 @@ def row_bytes_of(manifest: Manifest) -> int:
     return sum(column.row_bytes for column in manifest.columns)
 
 
-def made_at(dest: Path, origin: Origin, replaces: bool = False) -> Manifest | None:
+def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:
     """Return the manifest of a destination that already holds what a run would make."""
     if not has_manifest(dest):
         check_destination(dest)

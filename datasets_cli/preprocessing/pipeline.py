@@ -20,7 +20,7 @@ _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
 RULES = 1
 """The version of what the fields mean: another one gives results another identity."""
 
-Texts = str | Sequence[str]
+SeveralTexts = str | Sequence[str]
 """Several texts: a list of them, or one text with commas."""
 
 
@@ -55,14 +55,14 @@ class Pipeline:
 
     crop: str | None = field(default=None, metadata={"metavar": "HxW"})
     resize: str | None = field(default=None, metadata={"metavar": "HxW"})
-    normalise: Texts = field(default=(), metadata={"metavar": "KEYS"})
+    normalise: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
     returns_to_go: bool = False
     n_step: int | None = None
     gamma: float | None = field(default=None, metadata={"metavar": "G"})
-    cast: Texts = field(default=(), metadata={"metavar": "[KEY=]TYPE"})
-    select: Texts = field(default=(), metadata={"metavar": "KEYS"})
-    exclude: Texts = field(default=(), metadata={"metavar": "KEYS"})
-    rename: Texts = field(default=(), metadata={"metavar": "OLD=NEW"})
+    cast: SeveralTexts = field(default=(), metadata={"metavar": "[KEY=]TYPE"})
+    select: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
+    exclude: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
+    rename: SeveralTexts = field(default=(), metadata={"metavar": "OLD=NEW"})
 
     def __post_init__(self) -> None:
         for name in ("normalise", "cast", "select", "exclude", "rename"):

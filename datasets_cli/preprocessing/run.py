@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel.function_state import identity_of
-from datasets_cli.parallel.functions import Function
+from datasets_cli.parallel.functions import RowFunction
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.options import PreprocessOptions
@@ -24,7 +24,7 @@ from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.store.dataset import Dataset
 
 
-class Run:
+class PreprocessRun:
     """What a run reads, and in which chunks."""
 
     def __init__(self, dataset: Dataset, function: Mapped, options: PreprocessOptions) -> None:
@@ -49,7 +49,7 @@ class Run:
         return len(self.offsets) - 1
 
     @cached_property
-    def function(self) -> Function:
+    def function(self) -> RowFunction:
         """What maps rows; a pipeline reads the statistics that it needs first."""
         if not isinstance(self._mapped, Pipeline):
             return self._mapped

@@ -21,7 +21,7 @@ from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import made_at
 from datasets_cli.preprocessing.returned import ResultColumns
-from datasets_cli.preprocessing.run import Run
+from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.task import (
     Mapped,
     PreprocessTask,
@@ -61,7 +61,7 @@ def write_derived(
     # dataset: with its text, or a view of one.
     # trash: where what is in `dest` and was made otherwise goes; it is refused where None.
     dest = dest.resolve()
-    run = Run(dataset, function, options)
+    run = PreprocessRun(dataset, function, options)
     if made := made_at(dest, run.origin, trash is not None):
         if runs_to(dest):  # of a process that was killed after its last rename, for example
             with dest_locked(dest, lock_timeout, progress):
@@ -87,7 +87,7 @@ def write_derived(
 
 
 def _fill(
-    run: Run,
+    run: PreprocessRun,
     work: Work,
     columns: ResultColumns,
     workers: Workers,
@@ -116,7 +116,7 @@ class Running:
     """The tasks of a run: in this process while they take no time, then on workers."""
 
     def __init__(
-        self, tasks: list[PreprocessTask], run: Run, work: Work, progress: Progress
+        self, tasks: list[PreprocessTask], run: PreprocessRun, work: Work, progress: Progress
     ) -> None:
         self._tasks, self._dataset, self._work = tasks, run.dataset, work
         self._progress = progress

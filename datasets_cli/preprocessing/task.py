@@ -17,7 +17,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.parallel.expectation import Expectation
-from datasets_cli.parallel.functions import Function, failure_of
+from datasets_cli.parallel.functions import RowFunction, failure_of
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import (
@@ -81,7 +81,7 @@ class WorkerNeeds:
 
 _one_at_a_time = threading.RLock()  # a function may map another dataset
 
-Mapped = Function | Pipeline
+Mapped = RowFunction | Pipeline
 """What ``preprocess`` maps over rows."""
 
 
@@ -155,7 +155,7 @@ def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
 
 def apply(
     dataset: Dataset,
-    function: Function,
+    function: RowFunction,
     seed: int,
     start: int,
     stop: int,
@@ -198,7 +198,7 @@ def _named(dataset: Dataset, start: int, stop: int, first: int) -> str:
     return f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
 
 
-def _call(function: Function, batch: TensorDict, seeds: list[int], named: str) -> TensorDict:
+def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str) -> TensorDict:
     """Return what the function returns: at most as many rows as it gets."""
     num_rows = len(batch)  # a function may change its batch
     # One thread and a seed of its own: the bytes must not depend on where a task runs. Seed and

@@ -26,7 +26,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.functions import split_function, where_from
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.origin import Origin
+from datasets_cli.preprocessing.origin import DerivedOrigin
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.preprocessing.task import Mapped
@@ -173,7 +173,7 @@ class Work:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def make_plan(origin: Origin, columns: ResultColumns) -> bytes:
+def make_plan(origin: DerivedOrigin, columns: ResultColumns) -> bytes:
     """Return what decides the bytes of the result, as JSON."""
     plan = {
         "source": origin.parent["content"],

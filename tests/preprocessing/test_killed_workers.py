@@ -14,12 +14,12 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.functions import Function
+from datasets_cli.parallel.functions import RowFunction
 from datasets_cli.store.manifest import read_manifest
 from tests.support.told import Told
 
 
-def dies_at(first_actions: list[bytes], marks: Path, times: int = 1) -> Function:
+def dies_at(first_actions: list[bytes], marks: Path, times: int = 1) -> RowFunction:
     """A function that kills its process at the chunks that begin with some actions."""
 
     def doubled(batch: TensorDict) -> TensorDict:

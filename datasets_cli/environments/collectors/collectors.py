@@ -13,7 +13,7 @@ from datasets_cli.environments.collectors.options import (
     SeveralProcesses,
 )
 from datasets_cli.environments.collectors.processes import Processes
-from datasets_cli.environments.collectors.source import Source, environment_of
+from datasets_cli.environments.collectors.source import BatchSource, environment_of
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.torchrl_words import takes
@@ -40,7 +40,7 @@ class Collector(DataCollector):
         self.env = environment_of(options.create_env_fn, options.create_env_kwargs)
         self._place(self.env.device)
         source = options.source(self.frames_per_batch)
-        self._source: Source = Source(self.env, options.policy, source)
+        self._source: BatchSource = BatchSource(self.env, options.policy, source)
 
     def _collect(self) -> TensorDict:
         return self._source.collect(random=self._is_random(self._frames))

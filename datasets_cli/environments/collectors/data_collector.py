@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.environments.collectors.options import CollectorOptions
-from datasets_cli.environments.collectors.source import State, Weights
+from datasets_cli.environments.collectors.source import CollectorState, PolicyWeights
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.trajectories.split import split_trajectories
@@ -25,13 +25,13 @@ class Sources(Protocol):
     def reset(self) -> None:
         """Begin new trajectories."""
 
-    def update_weights(self, weights: Weights) -> None:
+    def update_weights(self, weights: PolicyWeights) -> None:
         """Give the policy other weights."""
 
-    def states(self) -> list[State]:
+    def states(self) -> list[CollectorState]:
         """Return how many trajectories each source had, and its policy's state if it has one."""
 
-    def load_states(self, states: list[State]) -> None:
+    def load_states(self, states: list[CollectorState]) -> None:
         """Begin new trajectories, with the numbers after those of the states."""
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class DataCollector(ABC):
         self._check_open()
         self._source.reset()
 
-    def update_policy_weights_(self, policy_or_weights: Weights = None) -> None:
+    def update_policy_weights_(self, policy_or_weights: PolicyWeights = None) -> None:
         """Give the policy other weights, in every process from its next batch on.
 
         Args:
@@ -143,7 +143,7 @@ class DataCollector(ABC):
         self._check_open()
         self._source.update_weights(policy_or_weights)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> CollectorState:
         """Return the counts of frames and trajectories, and the policy's state if it has one.
 
         Environments are not in it: after ``load_state_dict`` new trajectories begin.
@@ -152,7 +152,7 @@ class DataCollector(ABC):
         states = self._source.states()
         return {"frames": self._frames, "iter": self._num_batches, "sources": states}
 
-    def load_state_dict(self, state_dict: State) -> None:
+    def load_state_dict(self, state_dict: CollectorState) -> None:
         """Continue the counts of a state, with new trajectories.
 
         Raises:

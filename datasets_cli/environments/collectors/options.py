@@ -10,13 +10,13 @@ import torch
 from tensordict.nn import InteractionType
 
 from datasets_cli.environments.actions import CheckActions
+from datasets_cli.environments.batched_env import EnvArguments
 from datasets_cli.environments.collectors.source import SourceOptions
 from datasets_cli.environments.environment import Environment
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.torchrl_words import Word
 
-Device = str | torch.device | None
-Arguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+GivenDevice = str | torch.device | None
 
 COLLECTOR: dict[str, Word] = {
     "env_device": Word(
@@ -69,9 +69,9 @@ class CollectorOptions:
 
     frames_per_batch: int
     total_frames: int = -1
-    device: Device = None
-    storing_device: Device = None
-    policy_device: Device = None
+    device: GivenDevice = None
+    storing_device: GivenDevice = None
+    policy_device: GivenDevice = None
     max_frames_per_traj: int | None = None
     init_random_frames: int | None = None
     reset_at_each_iter: bool = False
@@ -133,7 +133,7 @@ class SeveralProcesses(CollectorOptions):
     create_env_fn: Sequence[Any]
     policy: Any = None
     _: KW_ONLY
-    create_env_kwargs: Arguments = None
+    create_env_kwargs: EnvArguments = None
     update_at_each_batch: bool = False
 
     def __post_init__(self) -> None:
@@ -176,7 +176,7 @@ class JoinedProcesses(SeveralProcesses):
             )
 
 
-def _first_device(*devices: Device) -> torch.device | None:
+def _first_device(*devices: GivenDevice) -> torch.device | None:
     given = next((device for device in devices if device is not None), None)
     return None if given is None else torch.device(given)
 

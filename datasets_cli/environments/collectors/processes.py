@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,9 +13,16 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.environments.actions import Outside
 from datasets_cli.environments.collectors.options import SeveralProcesses
-from datasets_cli.environments.collectors.source import SourceOptions, State, Weights, known_weights
+from datasets_cli.environments.collectors.source import (
+    CollectorState,
+    PolicyWeights,
+    SourceOptions,
+    known_weights,
+)
 from datasets_cli.environments.collectors.worker import (
+    CLOSED,
     Job,
     Packed,
     pack_weights,
@@ -100,14 +108,14 @@ class Processes:
         for worker in range(len(self)):
             self._call(worker, "reset")
 
-    def update_weights(self, weights: Weights) -> None:
+    def update_weights(self, weights: PolicyWeights) -> None:
         known = known_weights(self._policy, self._policy if weights is None else weights)
         self._weights = dict.fromkeys(range(len(self)), pack_weights(known))
 
-    def states(self) -> list[State]:
+    def states(self) -> list[CollectorState]:
         return [state for worker in range(len(self)) for state in self._call(worker, "states")]
 
-    def load_states(self, states: list[State]) -> None:
+    def load_states(self, states: list[CollectorState]) -> None:
         self._drop()
         for worker, state in enumerate(states):
             self._call(worker, "load_states", [state])
@@ -180,12 +188,27 @@ def _end(connections: Sequence[Connection], workers: Sequence[Worker]) -> None:
     for connection in connections:
         with suppress(OSError):  # it has ended
             send(connection, ("close",))
-        connection.close()
+    outside = sum(map(_last_word, connections), Outside())
+    if outside.count:
+        warnings.warn(f"The environments of {len(workers)} processes: {outside}", stacklevel=2)
     for worker in workers:
         worker.join(_SECONDS)
         if worker.is_alive():
             worker.terminate()
             worker.join()
+
+
+def _last_word(connection: Connection) -> Outside:
+    """Read what a process still sends, and return its actions that were out of bounds."""
+    outside = Outside()
+    with suppress(EOFError, OSError):  # it has ended
+        while connection.poll(_SECONDS):
+            name, content = receive(connection)
+            if name == CLOSED:
+                outside = content
+                break
+    connection.close()
+    return outside
 
 
 def _jobs(options: SeveralProcesses, source: SourceOptions) -> list[Job]:

@@ -15,13 +15,13 @@ from datasets_cli.environments.actions import CheckActions, Outside, check_known
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
 from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of
-from datasets_cli.environments.rows import Rows, Written
+from datasets_cli.environments.rows import PolicyOutput, RolloutRows
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
 
-State = dict[str, Any]
-Weights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
+CollectorState = dict[str, Any]
+PolicyWeights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class SourceOptions:
         check_known(self.check_actions)
 
 
-class Source:
+class BatchSource:
     """Takes steps in an environment, batch after batch."""
 
     # The environment is reset, and the policy called once, to know what it writes.
@@ -63,10 +63,10 @@ class Source:
         with torch.no_grad(), set_interaction_type(options.exploration_type):
             self._random_actor = StandInActor(random, self._written())
 
-    def _written(self) -> Written:
+    def _written(self) -> PolicyOutput:
         """Call the policy once; return what it writes."""
         environment = self.environment
-        rows = Rows(environment.observation_leaves, environment.batch_size, 1)
+        rows = RolloutRows(environment.observation_leaves, environment.batch_size, 1)
         environment.stepper.write_root(rows, 0)
         written = self._actor.act(rows, 0)
         actions = environment.stepper.actions
@@ -83,7 +83,7 @@ class Source:
         elif stepper.ended.any():  # by steps that the user took between two batches
             stepper.restart(stepper.ended)
         batch = self.environment.batch_size
-        rows = Rows(self.environment.observation_leaves, batch, self._num_steps)
+        rows = RolloutRows(self.environment.observation_leaves, batch, self._num_steps)
         actor = self._random_actor if random else self._actor
         with torch.no_grad(), set_interaction_type(options.exploration_type):
             stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
@@ -102,18 +102,18 @@ class Source:
     def reset(self) -> None:
         self.environment.stepper.begin()
 
-    def update_weights(self, weights: Weights) -> None:
+    def update_weights(self, weights: PolicyWeights) -> None:
         if weights is None and self._policy is self._given_policy:
             return
         load_weights(self._policy, self._given_policy if weights is None else weights)
 
-    def states(self) -> list[State]:
-        state: State = {"trajectories": self.environment.stepper.num_ids - self._first_id}
+    def states(self) -> list[CollectorState]:
+        state: CollectorState = {"trajectories": self.environment.stepper.num_ids - self._first_id}
         if isinstance(self._policy, torch.nn.Module):
             state["policy"] = self._policy.state_dict()
         return [state]
 
-    def load_states(self, states: list[State]) -> None:
+    def load_states(self, states: list[CollectorState]) -> None:
         (state,), stepper = states, self.environment.stepper
         stepper.begin()
         self._first_id = int(stepper.ids.min()) - state["trajectories"]
@@ -122,6 +122,13 @@ class Source:
 
     def close(self) -> None:
         self.environment.close()
+
+    def close_in_silence(self) -> Outside:
+        """Close the environment, and return the actions that it else warns of."""
+        actions = self.environment.stepper.actions
+        outside, actions.outside = actions.outside, Outside()
+        self.environment.close()
+        return outside
 
     def __repr__(self) -> str:
         return repr(self.environment)
@@ -167,7 +174,7 @@ def _on_device(policy: Any, device: torch.device | None) -> Any:
     return policy if places <= {device.type} else deepcopy(policy).to(device)
 
 
-def load_weights(policy: Any, weights: Weights) -> None:
+def load_weights(policy: Any, weights: PolicyWeights) -> None:
     """Give a policy weights."""
     known = known_weights(policy, weights)
     try:
@@ -176,7 +183,7 @@ def load_weights(policy: Any, weights: Weights) -> None:
         raise UsageError(f"The weights are not those of the policy: {error}") from error
 
 
-def known_weights(policy: Any, weights: Weights) -> Mapping[str, Any]:
+def known_weights(policy: Any, weights: PolicyWeights) -> Mapping[str, Any]:
     """Return weights by name, if they are a policy's."""
     if not isinstance(policy, torch.nn.Module):
         raise UsageError(

@@ -16,8 +16,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.environments.collectors.source import Source, SourceOptions, environment_of
+from datasets_cli.environments.collectors.source import BatchSource, SourceOptions, environment_of
 from datasets_cli.errors import RldsError
+
+CLOSED = "closed"
+"""The last message of a process, with the actions that were out of bounds."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def work(connection: Connection, job: Job) -> None:
     """Do what the other end of a connection says, until it closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     torch.set_num_threads(1)  # there is a process for each core
-    source: Source | None = None
+    source: BatchSource | None = None
     try:
         source = _source(job)
         send(connection, ("made", source.environment.device))
@@ -93,15 +96,17 @@ def work(connection: Connection, job: Job) -> None:
             send(connection, ("error", _sendable(error, job.options.worker)))
     finally:
         if source is not None:
-            source.close()
+            outside = source.close_in_silence()
+            with suppress(OSError):  # nobody waits for it any more
+                send(connection, (CLOSED, outside))
 
 
-def _source(job: Job) -> Source:
+def _source(job: Job) -> BatchSource:
     random.seed(job.seed)
     np.random.seed(job.seed % 2**32)
     torch.manual_seed(job.seed)
     create, arguments, policy = map(pickle.loads, job.pickled)
-    return Source(environment_of(create, arguments), policy, job.options)
+    return BatchSource(environment_of(create, arguments), policy, job.options)
 
 
 def _sendable(error: Exception, worker: int) -> RldsError:
@@ -113,7 +118,7 @@ def _sendable(error: Exception, worker: int) -> RldsError:
     )
 
 
-def _do(source: Source, name: str, arguments: list[Any]) -> Any:
+def _do(source: BatchSource, name: str, arguments: list[Any]) -> Any:
     """Return what a method of a source gives; it collects with other weights if they came."""
     if name == "update_weights":
         return source.update_weights(_unpacked(*arguments))

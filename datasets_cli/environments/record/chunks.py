@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from datasets_cli.environments.actions import CheckActions, Outside
-from datasets_cli.environments.record.episodes import Columns, Episodes, Piece
+from datasets_cli.environments.record.episodes import EpisodePiece, Episodes, StepColumns
 from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import seed_of
 from datasets_cli.sources.disk import disk_errors
@@ -60,7 +60,7 @@ def record_chunk(task: ChunkTask) -> None:
     options = task.options
     new = task.folder / f".{task.number:06}.{os.getpid()}"
     shutil.rmtree(new, ignore_errors=True)
-    with disk_errors(task.folder), torch.random.fork_rng(devices=[]):
+    with disk_errors(task.folder), _global_seeds_kept():
         new.mkdir(parents=True)
         function = None if task.policy is None else cloudpickle.loads(task.policy)
         episodes = range(task.first, task.stop)
@@ -75,6 +75,17 @@ def record_chunk(task: ChunkTask) -> None:
         (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
         shutil.rmtree(task.done, ignore_errors=True)
         new.rename(task.done)
+
+
+@contextmanager
+def _global_seeds_kept() -> Iterator[None]:
+    """Give the random numbers of torch and numpy back as they were: this may be the caller's."""
+    numpys: Any = np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        np.random.set_state(numpys)
 
 
 def num_steps_in(folder: Path) -> int:
@@ -92,20 +103,20 @@ def _summary(folder: Path) -> Any:
     return json.loads((folder / CHUNK).read_text(encoding="ascii"))
 
 
-def read_chunk(folder: Path) -> Iterator[Columns]:
+def read_chunk(folder: Path) -> Iterator[StepColumns]:
     """Yield the steps of a finished chunk, in the order of its episodes."""
     for path in sorted(folder.glob("*.npz")):
         with np.load(path, allow_pickle=False) as stored:
-            columns: Columns = {}
+            columns: StepColumns = {}
             for name in stored.files:
                 is_text, key = json.loads(name)
                 columns[tuple(key)] = stored[name].astype(object) if is_text else stored[name]
             yield columns
 
 
-def _write(folder: Path, found: Iterator[Piece]) -> int:
+def _write(folder: Path, found: Iterator[EpisodePiece]) -> int:
     """Write the steps of episodes; those of short ones together, in order. Return the steps."""
-    whole: dict[int, Columns] = {}
+    whole: dict[int, StepColumns] = {}
     num_pieces: dict[int, int] = {}
     num_steps = 0
     for piece in found:
@@ -126,7 +137,7 @@ def _write(folder: Path, found: Iterator[Piece]) -> int:
     return num_steps
 
 
-def _save(folder: Path, episode: int, number: int, parts: list[Columns]) -> None:
+def _save(folder: Path, episode: int, number: int, parts: list[StepColumns]) -> None:
     columns: dict[str, Any] = {}
     for key in parts[0]:
         values = np.concatenate([part[key] for part in parts])

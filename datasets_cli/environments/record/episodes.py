@@ -27,7 +27,7 @@ from datasets_cli.environments.record.policies import (
     named_policy,
     seed_of,
 )
-from datasets_cli.environments.rows import Rows
+from datasets_cli.environments.rows import RolloutRows
 from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
@@ -40,15 +40,15 @@ ROOM_STEPS = 1024
 ROOM_BYTES = 64 << 20
 """Room for steps that are taken before they are written; of one step at least."""
 
-Columns = dict[Key, np.ndarray]
+StepColumns = dict[Key, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Piece:
+class EpisodePiece:
     """Consecutive steps of one episode."""
 
     episode: int
-    columns: Columns
+    columns: StepColumns
     is_last: bool
 
 
@@ -76,7 +76,7 @@ class Episodes:
             self._space, self._actions, *self._batch, lambda number: self._seed(number, 1)
         )
 
-    def pieces(self, actor: Actor) -> Iterator[Piece]:
+    def pieces(self, actor: Actor) -> Iterator[EpisodePiece]:
         """Yield the steps of the episodes; those of each one are in order."""
         room = self._room()
         # One step more than are wanted of all episodes: a row that is cut there is not kept.
@@ -84,7 +84,7 @@ class Episodes:
         with _failures_of(self._options.env):
             self._stepper.begin()
         while not self._is_over():
-            rows = Rows(self._observations, self._batch, room, torch.float64)
+            rows = RolloutRows(self._observations, self._batch, room, torch.float64)
             with torch.no_grad(), _failures_of(self._options.env):
                 taken = self._stepper.roll(actor, rows, max_frames=limit, is_over=self._is_over)
             yield from self._pieces_of(rows, taken)
@@ -112,7 +112,7 @@ class Episodes:
         )
         return max(1, min(ROOM_STEPS, ROOM_BYTES // max(1, step_bytes * self._options.num_envs)))
 
-    def _pieces_of(self, rows: Rows, taken: int) -> Iterator[Piece]:
+    def _pieces_of(self, rows: RolloutRows, taken: int) -> Iterator[EpisodePiece]:
         columns, ids = self._columns(rows, taken), rows.ids[:, :taken]
         ends = columns[TERMINATED] | columns[TRUNCATED]
         for lane in range(self._options.num_envs):
@@ -124,9 +124,9 @@ class Episodes:
                         key: column[lane, begin:stop].copy() for key, column in columns.items()
                     }
                     steps[TRAJECTORY_END] = end.copy()
-                    yield Piece(self._numbers[number], steps, bool(end[-1]))
+                    yield EpisodePiece(self._numbers[number], steps, bool(end[-1]))
 
-    def _columns(self, rows: Rows, taken: int) -> Columns:
+    def _columns(self, rows: RolloutRows, taken: int) -> StepColumns:
         """Return what is recorded, ``[N, T, ...]``."""
         kept = rows.columns(taken)
         observed = [leaf.key for leaf in self._observations]

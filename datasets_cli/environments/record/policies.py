@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from datasets_cli.environments.leaves import Leaf
+from datasets_cli.environments.leaves import SpaceLeaf
 from datasets_cli.environments.policies import flat_items
-from datasets_cli.environments.rows import Column, Rows, Written
+from datasets_cli.environments.rows import PolicyOutput, RolloutRows, StepColumn
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.functions import failure_of
@@ -30,7 +30,7 @@ class RandomActions:
     def __init__(
         self,
         space: gymnasium.Space[Any],
-        leaves: Sequence[Leaf],
+        leaves: Sequence[SpaceLeaf],
         num_envs: int,
         seed_of: Callable[[int], int],
     ) -> None:
@@ -38,7 +38,7 @@ class RandomActions:
         self._spaces = [deepcopy(space) for _ in range(num_envs)]
         self._ids = np.full(num_envs, -1)  # of the trajectories that the spaces are seeded for
 
-    def act(self, rows: Rows, step: int) -> Written:
+    def act(self, rows: RolloutRows, step: int) -> PolicyOutput:
         ids = rows.ids[:, step]
         for lane in np.flatnonzero(ids != self._ids).tolist():
             self._spaces[lane].seed(self._seed_of(int(ids[lane])))
@@ -47,7 +47,7 @@ class RandomActions:
         return {leaf.key: _column(leaf, drawn) for leaf in self._leaves}
 
 
-def _column(leaf: Leaf, drawn: list[Any]) -> Column:
+def _column(leaf: SpaceLeaf, drawn: list[Any]) -> StepColumn:
     column = np.empty((len(drawn), *leaf.shape), leaf.dtype)
     for lane, action in enumerate(drawn):
         leaf.keep(action, column[lane : lane + 1])
@@ -55,7 +55,7 @@ def _column(leaf: Leaf, drawn: list[Any]) -> Column:
 
 
 def named_policy(
-    function: PolicyFunction, name: str, leaves: Sequence[Leaf]
+    function: PolicyFunction, name: str, leaves: Sequence[SpaceLeaf]
 ) -> Callable[[TensorDictBase], TensorDictBase]:
     """Return a policy as collectors call it, whose failures have its name."""
     shapes = {leaf.key: leaf.shape for leaf in leaves}

@@ -40,7 +40,7 @@ CHUNKS_A_WAVE = 4
 """Chunks for each worker between two looks at whether the steps are enough."""
 
 
-class Run:
+class RecordingRun:
     """What one call records."""
 
     # check_actions decides no value, and is no part of the plan: a call that was refused an action

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.environments.record.chunks import read_chunk
-from datasets_cli.environments.record.episodes import Columns
-from datasets_cli.environments.record.run import Run
+from datasets_cli.environments.record.episodes import StepColumns
+from datasets_cli.environments.record.run import RecordingRun
 from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import make_folder
@@ -35,7 +35,7 @@ CHECKED = "recorded"
 def stage(
     root: CacheRoot,
     id: str,
-    run: Run,
+    run: RecordingRun,
     chunks: list[Path],
     older: Dataset | None,
     layout: str | None,
@@ -64,7 +64,7 @@ def stage(
 def _write(
     folder: Path,
     id: str,
-    blocks: Iterator[Columns],
+    blocks: Iterator[StepColumns],
     layout: str | None,
     on_rows: Callable[[int], None],
 ) -> Written:
@@ -86,7 +86,7 @@ def _write(
         raise
 
 
-def _resource(run: Run, digest: _Digest) -> dict[str, Any]:
+def _resource(run: RecordingRun, digest: _Digest) -> dict[str, Any]:
     return {
         "filename": f"episodes from {run.first_episode}",
         "url": "",
@@ -97,7 +97,9 @@ def _resource(run: Run, digest: _Digest) -> dict[str, Any]:
     }
 
 
-def _metadata(run: Run, num_steps: int, num_episodes: int, digest: _Digest) -> dict[str, Any]:
+def _metadata(
+    run: RecordingRun, num_steps: int, num_episodes: int, digest: _Digest
+) -> dict[str, Any]:
     """Return what Minari keeps of a dataset, and each recording that it is made of."""
     own = {"episodes_recorded": digest.num_episodes, "steps_recorded": digest.num_steps}
     return {
@@ -109,7 +111,7 @@ def _metadata(run: Run, num_steps: int, num_episodes: int, digest: _Digest) -> d
     }
 
 
-def _first_steps(chunks: list[Path], num_steps: int | None) -> Iterator[Columns]:
+def _first_steps(chunks: list[Path], num_steps: int | None) -> Iterator[StepColumns]:
     """Yield the steps of chunks; where they are counted, the last one of them is a cut."""
     left = num_steps
     for columns in chain.from_iterable(map(read_chunk, chunks)):
@@ -124,7 +126,7 @@ def _first_steps(chunks: list[Path], num_steps: int | None) -> Iterator[Columns]
         yield columns
 
 
-def _rows_of(older: Dataset | None) -> Iterator[Columns]:
+def _rows_of(older: Dataset | None) -> Iterator[StepColumns]:
     """Yield the rows of a dataset; the writer numbers the episodes again."""
     for rows in older.blocks() if older is not None else ():
         yield {key: values for key, values in rows.items() if key != EPISODE}
@@ -137,7 +139,7 @@ class _Digest:
         self.num_steps = self.num_episodes = self.size_bytes = 0
         self._columns: dict[Key, Any] = {}
 
-    def take(self, columns: Columns) -> Columns:
+    def take(self, columns: StepColumns) -> StepColumns:
         """Add steps, and return them."""
         for key, values in columns.items():
             kind = f"{'.'.join(key)} {values.dtype} {values.shape[1:]}"

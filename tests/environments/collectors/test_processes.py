@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -123,6 +124,26 @@ def failures() -> None:
         assert not [each for each in collector._source._workers if each.is_alive()]
 
 
+def pushy(tensordict: TensorDict) -> TensorDict:
+    return tensordict.set("action", torch.full((1,), 2.5))
+
+
+def out_of_bounds() -> None:
+    """What was out of bounds in all processes is said once, when they end."""
+    for kind in (MultiSyncCollector, MultiAsyncCollector):
+        collector = kind([make_env] * 2, pushy, frames_per_batch=20, total_frames=40)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert len([*collector]) == 2
+        with pytest.warns(UserWarning, match="2 processes: [0-9]+ actions .* 0.5, ") as said:
+            collector.shutdown()
+        assert len(said) == 1 and "processes: 40 actions" in str(said[0].message)
+
+
+def test_actions_out_of_bounds_are_counted_over_all_processes() -> None:
+    assert "out of bounds" not in run("page.out_of_bounds()"), "no process says it itself"
+
+
 def test_weights_states_and_seeds() -> None:
     run("page.weights_and_states(); page.random_actions_differ_and_repeat()")
 
@@ -136,9 +157,11 @@ def test_a_program_that_does_not_shut_its_collector_down_ends() -> None:
         "c.next()")  # fmt: skip
 
 
-def run(code: str) -> None:
+def run(code: str) -> str:
+    """Run code in an interpreter without a main file, and return what it wrote on stderr."""
     code = (
         f"from tests.environments.collectors import test_processes as page; {code}; print('done')"
     )
     done = preloaded("-c", code, folder=PROJECT)
     assert done.stdout.splitlines()[-1:] == ["done"] and not done.returncode, done.stderr
+    return done.stderr

@@ -249,6 +249,15 @@ def test_actions_out_of_bounds_are_recorded_as_given_and_counted_at_the_end(
     assert "by up to 0.25," in said
 
 
+def test_the_callers_random_numbers_go_on_as_if_nothing_was_recorded() -> None:
+    torch.manual_seed(5)
+    np.random.seed(5)
+    before = torch.get_rng_state(), np.random.get_state()[1]
+    record(PENDULUM, "x", num_episodes=1, policy=toys.pushy)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert np.array_equal(np.random.get_state()[1], before[1])
+
+
 def test_what_is_said_does_not_depend_on_workers(capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for workers in (0, 2):
