@@ -161,19 +161,26 @@ from datasets_cli.replay.transforms.steps import Reward2GoTransform as Reward2Go
 from datasets_cli.replay.transforms.steps import RewardSum as RewardSum
 from datasets_cli.replay.transforms.steps import StepCounter as StepCounter
 from datasets_cli.replay.transforms.transform import Transform as Transform
-from datasets_cli.specs.binary import Binary as Binary
-from datasets_cli.specs.binary import BinaryDiscreteTensorSpec as BinaryDiscreteTensorSpec
 from datasets_cli.specs.bounded import Bounded as Bounded
 from datasets_cli.specs.bounded import BoundedTensorSpec as BoundedTensorSpec
+from datasets_cli.specs.bounded import Unbounded as Unbounded
+from datasets_cli.specs.bounded import UnboundedContinuous as UnboundedContinuous
+from datasets_cli.specs.bounded import (
+    UnboundedContinuousTensorSpec as UnboundedContinuousTensorSpec,
+)
+from datasets_cli.specs.bounded import UnboundedDiscrete as UnboundedDiscrete
+from datasets_cli.specs.bounded import UnboundedDiscreteTensorSpec as UnboundedDiscreteTensorSpec
+from datasets_cli.specs.categorical import Binary as Binary
+from datasets_cli.specs.categorical import BinaryDiscreteTensorSpec as BinaryDiscreteTensorSpec
 from datasets_cli.specs.categorical import Categorical as Categorical
 from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
 from datasets_cli.specs.check import check_env_specs as check_env_specs
 from datasets_cli.specs.composite import Composite as Composite
 from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
-from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium as spec_from_gymnasium
-from datasets_cli.specs.forms.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
-from datasets_cli.specs.forms.json_form import spec_from_json as spec_from_json
-from datasets_cli.specs.forms.json_form import spec_to_json as spec_to_json
+from datasets_cli.specs.gymnasium_spaces import spec_from_gymnasium as spec_from_gymnasium
+from datasets_cli.specs.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
+from datasets_cli.specs.json_form import spec_from_json as spec_from_json
+from datasets_cli.specs.json_form import spec_to_json as spec_to_json
 from datasets_cli.specs.multi_categorical import MultiCategorical as MultiCategorical
 from datasets_cli.specs.multi_categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
 from datasets_cli.specs.non_tensor import NonTensor as NonTensor
@@ -184,13 +191,6 @@ from datasets_cli.specs.one_hot import (
 from datasets_cli.specs.one_hot import OneHot as OneHot
 from datasets_cli.specs.one_hot import OneHotDiscreteTensorSpec as OneHotDiscreteTensorSpec
 from datasets_cli.specs.spec import TensorSpec as TensorSpec
-from datasets_cli.specs.unbounded import Unbounded as Unbounded
-from datasets_cli.specs.unbounded import UnboundedContinuous as UnboundedContinuous
-from datasets_cli.specs.unbounded import (
-    UnboundedContinuousTensorSpec as UnboundedContinuousTensorSpec,
-)
-from datasets_cli.specs.unbounded import UnboundedDiscrete as UnboundedDiscrete
-from datasets_cli.specs.unbounded import UnboundedDiscreteTensorSpec as UnboundedDiscreteTensorSpec
 from datasets_cli.store.deep_check.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer

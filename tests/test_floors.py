@@ -31,7 +31,6 @@ FLOORS = [
     ["specs"],
     [
         *("install", "replay.trajectories", "replay.sharing"),
-        "specs.forms",
     ],
     ["replay.storages", "environments"],
     ["replay.draws", "environments.collectors"],

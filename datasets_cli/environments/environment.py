@@ -20,10 +20,10 @@ from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
+from datasets_cli.specs.bounded import Unbounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.unbounded import Unbounded
 
 ACTION = "action"
 _TAKEN = {ACTION, "reward", "next", "collector", *FLAGS}

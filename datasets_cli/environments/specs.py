@@ -9,7 +9,7 @@ import torch
 from datasets_cli.environments.leaves import SpaceLeaf
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.forms.gymnasium_spaces import spec_from_gymnasium
+from datasets_cli.specs.gymnasium_spaces import spec_from_gymnasium
 from datasets_cli.specs.spec import TensorSpec
 
 

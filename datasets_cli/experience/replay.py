@@ -51,7 +51,7 @@ from datasets_cli.replay.storages.options import SequenceOptions
 from datasets_cli.replay.storages.sequences import Sequences
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.forms.dataset import dataset_specs
+from datasets_cli.specs.described_spaces import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.rows.selection import Selection, whole_dataset

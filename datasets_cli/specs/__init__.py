@@ -1,1 +1,1 @@
-"""Specs: what the tensors of an environment or a dataset are: shape, domain, dtype, device."""
+"""Specs: what tensors of an environment or a dataset are; from and as spaces, and JSON."""

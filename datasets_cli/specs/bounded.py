@@ -1,4 +1,4 @@
-"""Values between bounds."""
+"""Values of an element type, between bounds or without any."""
 
 from __future__ import annotations
 
@@ -7,15 +7,23 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.leaf import Leaf
-from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.arguments import (
+    ARITHMETIC,
+    Change,
+    ShapeLike,
+    as_tensor,
+    cast,
+    clamped,
+    known_dtype,
+    shape_of,
+)
+from datasets_cli.specs.leaf import LeafSpec
 from datasets_cli.specs.spaces import ContinuousBox
-from datasets_cli.specs.values import ARITHMETIC, as_tensor, cast, clamped, known_dtype
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 
 
-class Bounded(Leaf):
+class Bounded(LeafSpec):
     """Values from ``low`` to ``high``, both of which belong to them.
 
     Floating point values are ``"continuous"``, whole numbers ``"discrete"``.
@@ -40,7 +48,7 @@ class Bounded(Leaf):
         self,
         low: Any = None,
         high: Any = None,
-        shape: Shape | None = None,
+        shape: ShapeLike | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         *,
@@ -72,7 +80,7 @@ class Bounded(Leaf):
         """The highest values, ``[*shape]``."""
         return self.space.high
 
-    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+    def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
         """Return values ``[*shape, *self.shape]``, uniform between finite bounds.
 
         Where one bound is infinite the distance from the other one is exponential, where both are
@@ -142,7 +150,7 @@ def _bound(
     return cast(as_tensor(old_value if value is None else value).clone(), dtype)
 
 
-def _shape(bounds: list[torch.Tensor], shape: Shape | None) -> torch.Size:
+def _shape(bounds: list[torch.Tensor], shape: ShapeLike | None) -> torch.Size:
     try:
         sizes = [bound.shape for bound in bounds]
         size = torch.broadcast_shapes(*sizes) if shape is None else shape_of(shape)
@@ -152,3 +160,93 @@ def _shape(bounds: list[torch.Tensor], shape: Shape | None) -> torch.Size:
         shapes = [tuple(bound.shape) for bound in bounds]
         raise UsageError(f"Bounds of shapes {shapes} do not fit the shape {shape}.") from error
     return size
+
+
+class Unbounded(LeafSpec):
+    """Any values of an element type: an UnboundedContinuous or an UnboundedDiscrete.
+
+    Args:
+        shape: of a value.
+        device: where values are.
+        dtype: their element type; torch's default where None.
+    """
+
+    def __init__(
+        self,
+        shape: ShapeLike = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        dtype = known_dtype(dtype)
+        is_float = dtype.is_floating_point
+        if type(self) is Unbounded:
+            self.__class__ = UnboundedContinuous if is_float else UnboundedDiscrete
+        if is_float != isinstance(self, UnboundedContinuous):
+            raise UsageError(f"{type(self).__name__} is not for {dtype}. Unbounded is for both.")
+        super().__init__(shape, None, device, dtype, "continuous" if is_float else "discrete")
+        self.space: Any = self._limits(self.shape)
+
+    def _limits(self, shape: torch.Size) -> ContinuousBox | None:
+        """Return the numbers that the element type has; complex ones have no order."""
+        if self.dtype.is_complex:
+            return None
+        if self.dtype == torch.bool:
+            limits: tuple[Any, Any] = (False, True)
+        else:
+            type_info = torch.finfo if self.dtype.is_floating_point else torch.iinfo
+            limits = (type_info(self.dtype).min, type_info(self.dtype).max)
+        low, high = (torch.tensor(x, dtype=self.dtype, device=self.device) for x in limits)
+        return ContinuousBox(low.expand(shape), high.expand(shape))
+
+    def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
+        """Return normal values ``[*shape, *self.shape]``, or whole numbers from 0 on."""
+        size = self._size(shape)
+        dtype, device = self.dtype, self.device
+        if dtype.is_floating_point or dtype.is_complex:
+            drawn = dtype if dtype in ARITHMETIC or dtype.is_complex else torch.float32
+            return torch.randn(size, dtype=drawn, device=device).to(dtype)
+        drawn = dtype if dtype in ARITHMETIC else torch.int64
+        return torch.empty(size, dtype=drawn, device=device).random_().to(dtype)
+
+    def _holds(self, value: torch.Tensor) -> bool:
+        return True
+
+    def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        if self.domain == "continuous" or self.space is None:
+            return value.to(self.dtype)
+        return clamped(value, self.space.low, self.space.high)
+
+    def _changed(self, change: Change) -> Self:
+        changed = super()._changed(change)
+        return changed._like_this(space=self._limits(changed.shape))
+
+    def _moved(self, device: torch.device, dtype: torch.dtype) -> Unbounded:
+        return Unbounded(self.shape, device, dtype)
+
+
+class UnboundedContinuous(Unbounded):
+    """Any floating point values: ``Unbounded`` of such an element type."""
+
+    def __init__(  # of its own, so that what it refuses names this class
+        self,
+        shape: ShapeLike = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(shape, device, dtype)
+
+
+class UnboundedDiscrete(Unbounded):
+    """Any whole numbers: ``Unbounded`` of such an element type, int64 by default."""
+
+    def __init__(
+        self,
+        shape: ShapeLike = (1,),
+        device: str | torch.device | None = None,
+        dtype: torch.dtype | None = torch.int64,
+    ) -> None:
+        super().__init__(shape, device, dtype)
+
+
+UnboundedContinuousTensorSpec = UnboundedContinuous
+UnboundedDiscreteTensorSpec = UnboundedDiscrete

@@ -8,10 +8,9 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.schema.columns import Key
 
 NUM_STEPS = 3
-
-Key = tuple[str, ...]
 
 
 def check_env_specs(

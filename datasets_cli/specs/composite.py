@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.arguments import Change, ShapeLike, shape_of
 from datasets_cli.specs.spec import TensorSpec
 
-Key = str | tuple[str, ...]
+EntryKey = str | tuple[str, ...]
 
 
 class Composite(TensorSpec):
@@ -35,7 +35,7 @@ class Composite(TensorSpec):
     def __init__(
         self,
         *args: Mapping[str, Any],
-        shape: Shape | None = None,
+        shape: ShapeLike | None = None,
         device: str | torch.device | None = None,
         **specs: Any,
     ) -> None:
@@ -50,7 +50,7 @@ class Composite(TensorSpec):
 
     # -- entries
 
-    def __setitem__(self, key: Key, spec: Any) -> None:
+    def __setitem__(self, key: EntryKey, spec: Any) -> None:
         """Put a spec under a name, or under the last of several nested ones."""
         name, *below = (key,) if isinstance(key, str) else key
         if below:
@@ -94,14 +94,14 @@ class Composite(TensorSpec):
             raise KeyError(f"There is no spec {index!r}: {name!r} is no Composite.")
         return spec[tuple(below)]
 
-    def get(self, key: Key, default: Any = None) -> Any:
+    def get(self, key: EntryKey, default: Any = None) -> Any:
         """Return a spec by its name or nested names, ``default`` where there is none."""
         try:
             return self[key]
         except KeyError:
             return default
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: EntryKey) -> bool:
         return self.get(key) is not None
 
     def items(
@@ -142,17 +142,17 @@ class Composite(TensorSpec):
 
     # -- values
 
-    def rand(self, shape: Shape | None = None) -> TensorDict:
+    def rand(self, shape: ShapeLike | None = None) -> TensorDict:
         """Return a TensorDict ``[*shape, *self.shape]`` of random values, drawn in this order."""
         return self._made("rand", shape)
 
-    def zero(self, shape: Shape | None = None) -> TensorDict:
+    def zero(self, shape: ShapeLike | None = None) -> TensorDict:
         return self._made("zero", shape)
 
-    def one(self, shape: Shape | None = None) -> TensorDict:
+    def one(self, shape: ShapeLike | None = None) -> TensorDict:
         return self._made("one", shape)
 
-    def _made(self, method: str, shape: Shape | None) -> TensorDict:
+    def _made(self, method: str, shape: ShapeLike | None) -> TensorDict:
         values = {name: getattr(spec, method)(shape) for name, spec in self._specs.items()}
         return TensorDict(values, batch_size=self._size(shape), device=self.device)
 

@@ -8,12 +8,18 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Shape, ends_with, same_but_ones
+from datasets_cli.specs.arguments import (
+    ShapeLike,
+    as_tensor,
+    cast,
+    ends_with,
+    known_device,
+    same_but_ones,
+)
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.values import as_tensor, cast, known_device
 
 
-class Leaf(TensorSpec):
+class LeafSpec(TensorSpec):
     """What a tensor may be: a spec that is no Composite, and whose values are numbers."""
 
     @abstractmethod
@@ -32,10 +38,10 @@ class Leaf(TensorSpec):
         mask = None if self.mask is None else self.mask.to(device)
         return self._like_this(device=device, dtype=dtype, mask=mask)
 
-    def zero(self, shape: Shape | None = None) -> torch.Tensor:
+    def zero(self, shape: ShapeLike | None = None) -> torch.Tensor:
         return torch.zeros(self._size(shape), dtype=self.dtype, device=self.device)
 
-    def one(self, shape: Shape | None = None) -> torch.Tensor:
+    def one(self, shape: ShapeLike | None = None) -> torch.Tensor:
         return torch.ones(self._size(shape), dtype=self.dtype, device=self.device)
 
     def is_in(self, value: Any) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import pad
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.arguments import Change, ShapeLike, as_tensor, shape_of
 from datasets_cli.specs.categorical import (
     Categorical,
     are_allowed,
@@ -18,14 +19,12 @@ from datasets_cli.specs.categorical import (
     checked_mask,
     known_mask,
 )
-from datasets_cli.specs.leaf import Leaf
-from datasets_cli.specs.shapes import Change, Shape, shape_of
+from datasets_cli.specs.leaf import LeafSpec
 from datasets_cli.specs.spaces import BoxList, CategoricalBox
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.values import as_tensor
 
 
-class MultiCategorical(Leaf):
+class MultiCategorical(LeafSpec):
     """Numbers of which each has categories of its own: item ``i`` is from 0 to ``nvec[i] - 1``.
 
     Args:
@@ -46,7 +45,7 @@ class MultiCategorical(Leaf):
     def __init__(
         self,
         nvec: Any,
-        shape: Shape | None = None,
+        shape: ShapeLike | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype = torch.int64,
         mask: torch.Tensor | None = None,
@@ -89,7 +88,7 @@ class MultiCategorical(Leaf):
         nvec: torch.Tensor = self.nvec.to(device)
         return torch.arange(int(nvec.max()), device=device) < nvec.unsqueeze(-1)
 
-    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+    def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
         """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
         size = self._size(shape)
         sizes = _one_row(self.nvec)

@@ -8,10 +8,9 @@ import torch
 from tensordict import NonTensorData
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import Shape
+from datasets_cli.specs.arguments import ShapeLike, known_device
 from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.values import known_device
 
 
 class NonTensor(TensorSpec):
@@ -30,7 +29,7 @@ class NonTensor(TensorSpec):
 
     def __init__(
         self,
-        shape: Shape = (1,),
+        shape: ShapeLike = (1,),
         device: str | torch.device | None = None,
         dtype: torch.dtype | None = None,
         example_data: Any = None,
@@ -48,7 +47,7 @@ class NonTensor(TensorSpec):
         if space is not None and self.example_data not in space:
             raise UsageError(f"The example {example_data!r} is not one of {space}.")
 
-    def rand(self, shape: Shape | None = None) -> NonTensorData:
+    def rand(self, shape: ShapeLike | None = None) -> NonTensorData:
         """Return the example, as a batch ``[*shape, *self.shape]``."""
         size = self._size(shape)
         return NonTensorData(self.example_data, batch_size=size, device=self.device)

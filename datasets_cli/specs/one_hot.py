@@ -10,23 +10,29 @@ import torch
 from torch.nn.functional import one_hot
 
 from datasets_cli.errors import UsageError
+from datasets_cli.specs.arguments import (
+    Change,
+    ShapeLike,
+    as_tensor,
+    ends_with,
+    keeps_last,
+    shape_of,
+)
 from datasets_cli.specs.categorical import Categorical, check_numbers, chosen, counted
-from datasets_cli.specs.leaf import Leaf
+from datasets_cli.specs.leaf import LeafSpec
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.shapes import Change, Shape, ends_with, keeps_last, shape_of
 from datasets_cli.specs.spaces import BoxList, CategoricalBox
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.values import as_tensor
 
-Numbers = Categorical | MultiCategorical
+CategorySpec = Categorical | MultiCategorical
 
 
-class CategoryVectors(Leaf):
+class CategoryVectors(LeafSpec):
     """Categories as one-hot vectors, one after the other in the last dimension."""
 
     def __init__(
         self,
-        numbers: Numbers,
+        numbers: CategorySpec,
         sizes: Sequence[int],
         shape: torch.Size,
         dtype: torch.dtype,
@@ -45,7 +51,7 @@ class CategoryVectors(Leaf):
     def _split(self, numbers: torch.Tensor) -> Iterable[torch.Tensor]:
         """Return a value of ``_numbers`` as the number of each vector."""
 
-    def rand(self, shape: Shape | None = None) -> torch.Tensor:
+    def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
         """Return vectors ``[*shape, *self.shape]``, each that the mask allows as likely."""
         return self._vectors(self._numbers.rand(shape))
 
@@ -111,7 +117,7 @@ class CategoryVectors(Leaf):
         return changed._like_this(_numbers=self._numbers_of(shape, changed.mask))
 
     @abstractmethod
-    def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> Numbers:
+    def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> CategorySpec:
         """Return the spec of the same categories as numbers, for another shape of vectors."""
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
@@ -138,7 +144,7 @@ class OneHot(CategoryVectors):
     def __init__(
         self,
         n: int,
-        shape: Shape | None = None,
+        shape: ShapeLike | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype = torch.bool,
         use_register: bool = False,
@@ -190,7 +196,7 @@ class MultiOneHot(CategoryVectors):
     def __init__(
         self,
         nvec: Any,
-        shape: Shape | None = None,
+        shape: ShapeLike | None = None,
         device: str | torch.device | None = None,
         dtype: torch.dtype = torch.bool,
         use_register: bool = False,

@@ -75,7 +75,7 @@ class TextBox:
         )
 
 
-Space = CategoricalBox | BoxList | ContinuousBox | TextBox
+ValueSpace = CategoricalBox | BoxList | ContinuousBox | TextBox
 
 
 def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:

@@ -11,17 +11,18 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.shapes import (
+from datasets_cli.specs.arguments import (
     Change,
-    Shape,
+    ShapeLike,
     after_change,
     dimension,
     indexing,
+    known_device,
+    known_dtype,
     shape_of,
     written_sizes,
 )
-from datasets_cli.specs.spaces import Space
-from datasets_cli.specs.values import known_device, known_dtype
+from datasets_cli.specs.spaces import ValueSpace
 
 
 class TensorSpec(ABC):
@@ -42,8 +43,8 @@ class TensorSpec(ABC):
 
     def __init__(
         self,
-        shape: Shape,
-        space: Space | None,
+        shape: ShapeLike,
+        space: ValueSpace | None,
         device: str | torch.device | None = None,
         dtype: torch.dtype = torch.float32,
         domain: str = "",
@@ -54,22 +55,20 @@ class TensorSpec(ABC):
         self.dtype: Any = known_dtype(dtype)
         self.domain: Any = domain
 
-    # -- values
-
-    def _size(self, shape: Shape | None) -> torch.Size:
+    def _size(self, shape: ShapeLike | None) -> torch.Size:
         """Return the shape of values that have further dimensions before those of one."""
         return shape_of(shape) + self.shape
 
     @abstractmethod
-    def rand(self, shape: Shape | None = None) -> Any:
+    def rand(self, shape: ShapeLike | None = None) -> Any:
         """Return random values ``[*shape, *self.shape]``, drawn by torch's global generator."""
 
     @abstractmethod
-    def zero(self, shape: Shape | None = None) -> Any:
+    def zero(self, shape: ShapeLike | None = None) -> Any:
         """Return zeros ``[*shape, *self.shape]``, which need not be in the space."""
 
     @abstractmethod
-    def one(self, shape: Shape | None = None) -> Any:
+    def one(self, shape: ShapeLike | None = None) -> Any:
         """Return ones ``[*shape, *self.shape]``, which need not be in the space."""
 
     @abstractmethod
@@ -226,15 +225,15 @@ class TensorSpec(ABC):
 
     # -- the same by other names
 
-    def sample(self, shape: Shape | None = None) -> Any:
+    def sample(self, shape: ShapeLike | None = None) -> Any:
         """Return ``rand(shape)``."""
         return self.rand(shape)
 
-    def zeros(self, shape: Shape | None = None) -> Any:
+    def zeros(self, shape: ShapeLike | None = None) -> Any:
         """Return ``zero(shape)``."""
         return self.zero(shape)
 
-    def ones(self, shape: Shape | None = None) -> Any:
+    def ones(self, shape: ShapeLike | None = None) -> Any:
         """Return ``one(shape)``."""
         return self.one(shape)
 
@@ -257,8 +256,6 @@ class TensorSpec(ABC):
     def cuda(self, device: int | str | torch.device | None = None) -> TensorSpec:
         """Return ``to("cuda")``, or on one of several."""
         return self.to(torch.device("cuda" if device is None else device))
-
-    # -- comparing and printing
 
     def __eq__(self, other: object) -> bool:
         if type(self) is not type(other) or not isinstance(other, TensorSpec):
@@ -295,9 +292,8 @@ class TensorSpec(ABC):
 def _stack(specs: Iterable[TensorSpec], dim: int = 0) -> TensorSpec:
     """Return the spec of stacked values."""
     first, *others = specs
-    for other in others:
-        if first != other:
-            raise UsageError(f"Only equal specs can be stacked. Found {first} and {other}.")
+    if different := [other for other in others if first != other]:
+        raise UsageError(f"Only equal specs can be stacked. Found {first} and {different[0]}.")
     place = dimension(dim, first.ndim + 1)
     sizes = (*first.shape[:place], len(others) + 1, *first.shape[place:])
     stacked: TensorSpec = first.unsqueeze(place).expand(sizes)

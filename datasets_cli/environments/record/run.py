@@ -30,7 +30,7 @@ from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import make_folder
-from datasets_cli.specs.forms.gymnasium_spaces import describe
+from datasets_cli.specs.gymnasium_spaces import describe
 from datasets_cli.store.manifest import Manifest
 
 WORTH_PROCESSES_SECONDS = 10.0

@@ -1,6 +1,6 @@
 """``traj``: entries of trajectories, reduced to numbers, and compared to make conditions.
 
-traj.reward            Field           an entry of the rows
+traj.reward            TrajectoryField           an entry of the rows
 traj.reward.sum()      Number          one number of each trajectory
 traj.reward > 3        RowComparison   true or false of each row
 .any(), .all(), > 3    TrajectoryPredicate
@@ -19,14 +19,14 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate, predicate_of
 from datasets_cli.replay.queries.tree import (
-    Constant,
+    ConstantTerm,
     Length,
-    Node,
     Operation,
     Operator,
     Reduced,
     RowsCompared,
-    Values,
+    Term,
+    TermValues,
     nested,
 )
 from datasets_cli.replay.trajectories.reductions import Reduction
@@ -85,7 +85,7 @@ class Number(Expression):
 
     hint: ClassVar[str] = "compare it with a number, such as traj.length > 50."
     name: str
-    node: Node
+    node: Term
 
     def _compared(self, sign: Operator, other: Any) -> TrajectoryPredicate:
         value = other.node if isinstance(other, Number) else values_of(other)
@@ -94,7 +94,7 @@ class Number(Expression):
                 f"{self.name} is one number of a trajectory; it cannot be compared with "
                 f"{list(value.shape)}."
             )
-        node = Constant(value) if isinstance(value, int | float) else value
+        node = ConstantTerm(value) if isinstance(value, int | float) else value
         return predicate_of(Operation(sign, (self.node, node)), f"({self!r} {sign} {other!r})")
 
     def __repr__(self) -> str:
@@ -102,7 +102,7 @@ class Number(Expression):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Field(Expression):
+class TrajectoryField(Expression):
     """An entry of the rows: that of the root, or else that below ``"next"``."""
 
     # Reductions are of all numbers in all rows; sums and means are worked out in float64. The first
@@ -169,9 +169,9 @@ class RowComparison(Expression):
     """What is true or false of each row, until ``any()`` or ``all()`` makes a condition of it."""
 
     hint: ClassVar[str] = "it compares each row. End it with .any() or .all()."
-    field: Field
+    field: TrajectoryField
     sign: Operator
-    other: Values
+    other: TermValues
 
     def any(self) -> TrajectoryPredicate:
         """Return whether it is true of any number in any row."""
@@ -189,7 +189,7 @@ class RowComparison(Expression):
         return f"({self.field!r} {self.sign} {self.other!r})"
 
 
-def values_of(other: Any) -> Values:
+def values_of(other: Any) -> TermValues:
     """Return what a user compares with: a number, or an array of several."""
     if isinstance(other, torch.Tensor):
         other = other.detach().cpu().numpy()
@@ -223,16 +223,16 @@ class TrajectoryFields:
         """The sum of the rewards of a trajectory."""
         return Number("traj.total_reward", Reduced(("reward",), "sum"))
 
-    def __getattr__(self, name: str) -> Field:
+    def __getattr__(self, name: str) -> TrajectoryField:
         if name.startswith("_"):  # as copying, pickling, help() and notebooks ask
             raise AttributeError(f"traj has no attribute {name!r}; traj[{name!r}] is an entry.")
-        return Field((name,))
+        return TrajectoryField((name,))
 
-    def __getitem__(self, key: NestedKey) -> Field:
+    def __getitem__(self, key: NestedKey) -> TrajectoryField:
         names = key_of(key) if isinstance(key, str | tuple) else ()
         if not names or not all(isinstance(name, str) for name in names):
             raise UsageError(f"traj[...] takes the name of an entry, or several, not {key!r}.")
-        return Field(names)
+        return TrajectoryField(names)
 
     def __repr__(self) -> str:
         return "traj"

@@ -24,7 +24,7 @@ from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 
 
-class Entries(Protocol):
+class RowEntries(Protocol):
     """Rows whose entries are read one by one: a storage, or a rollout."""
 
     def has(self, key: Key) -> bool:
@@ -42,7 +42,7 @@ class RowLeaves:
 
     def __init__(
         self,
-        entries: Entries,
+        entries: RowEntries,
         rows: torch.Tensor,
         lengths: np.ndarray,
         trajectory: Trajectory | None = None,
@@ -81,11 +81,11 @@ class RowLeaves:
         return (leaf.float() if as_float else leaf).cpu().numpy()
 
 
-Leaves = Trajectories | RowLeaves
+TrajectoryLeaves = Trajectories | RowLeaves
 """The numbers of K trajectories: what a table has reduced already is not read again."""
 
 
-def whole_trajectory(leaves: Leaves) -> Trajectory | None:
+def whole_trajectory(leaves: TrajectoryLeaves) -> Trajectory | None:
     """Return the only trajectory, where it was read whole."""
     return leaves.trajectory if isinstance(leaves, RowLeaves) else None
 
@@ -128,7 +128,7 @@ def leaves_of(trajectory: Trajectory) -> RowLeaves:
     return RowLeaves(Rollout(trajectory.data), rows, lengths, trajectory)
 
 
-def find_leaf(leaves: Leaves, key: Key) -> Key:
+def find_leaf(leaves: TrajectoryLeaves, key: Key) -> Key:
     """Return the leaf that a name means: that of the root, or else that below ``"next"``."""
     names = (key, ("next", *key))
     for name in names:

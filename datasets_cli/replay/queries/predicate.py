@@ -7,7 +7,14 @@ from typing import Any, Literal, NoReturn
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.queries.tree import Function, Keys, Node, Operation, holds, keys_of
+from datasets_cli.replay.queries.tree import (
+    EntryKeys,
+    FunctionTerm,
+    Operation,
+    Term,
+    holds,
+    keys_of,
+)
 
 
 class TrajectoryPredicate:
@@ -30,22 +37,22 @@ class TrajectoryPredicate:
         self,
         fn: Callable[[Trajectory], Any],
         description: str = "predicate",
-        keys: Keys | None = None,
+        keys: EntryKeys | None = None,
     ) -> None:
         if not callable(fn):
             raise UsageError(f"A condition is made of a function of a trajectory, not of {fn!r}.")
-        self._tree: Node = Function(fn, keys)
+        self._tree: Term = FunctionTerm(fn, keys)
         self._description = description
 
     @property
-    def tree(self) -> Node:
+    def tree(self) -> Term:
         """What it is made of."""
         return self._tree
 
     def __call__(self, trajectory: Trajectory) -> bool:
         return holds(self._tree, trajectory)
 
-    def required_keys(self) -> Keys | None:
+    def required_keys(self) -> EntryKeys | None:
         """Return the entries that it reads; None where a function says nothing of them."""
         return keys_of(self._tree)
 
@@ -83,7 +90,7 @@ class TrajectoryPredicate:
         return f"TrajectoryPredicate({self._description})"
 
 
-def predicate_of(tree: Node, description: str) -> TrajectoryPredicate:
+def predicate_of(tree: Term, description: str) -> TrajectoryPredicate:
     """Return a condition that is made of a tree."""
     predicate = TrajectoryPredicate.__new__(TrajectoryPredicate)
     predicate._tree, predicate._description = tree, description

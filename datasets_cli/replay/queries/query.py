@@ -15,10 +15,10 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.queries.expressions import Expression
-from datasets_cli.replay.queries.leaves import Entries, Leaves, Rollout, RowLeaves
+from datasets_cli.replay.queries.leaves import Rollout, RowEntries, RowLeaves, TrajectoryLeaves
 from datasets_cli.replay.queries.predicate import TrajectoryPredicate
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.queries.tree import Function, Node, holds, reads_trajectories
+from datasets_cli.replay.queries.tree import FunctionTerm, Term, holds, reads_trajectories
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,
@@ -57,7 +57,9 @@ def query(
         each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
         read = (trajectory for one in each for trajectory in _read(storage, one, transform))
         return [trajectory for trajectory in read if holds(tree, trajectory)]
-    leaves: Leaves = table or RowLeaves(storage, index.every_row()[2], index.lengths.numpy())
+    leaves: TrajectoryLeaves = table or RowLeaves(
+        storage, index.every_row()[2], index.lengths.numpy()
+    )
     return [*_read(storage, _at(index, torch.from_numpy(np.array(tree.values(leaves)))), transform)]
 
 
@@ -113,7 +115,7 @@ def filter_trajectories(
     return [one for one in each if tree is None or holds(tree, one)]
 
 
-def _tree(predicate: Predicate | None) -> Node | None:
+def _tree(predicate: Predicate | None) -> Term | None:
     """Return what a condition, or a function, says of trajectories."""
     if isinstance(predicate, Expression):
         raise predicate.unfinished
@@ -124,7 +126,7 @@ def _tree(predicate: Predicate | None) -> Node | None:
             "Trajectories are found by a condition such as traj.length >= 50, or by a function of "
             f"a trajectory, not by {reprlib.repr(predicate)}."
         )
-    return Function(predicate)
+    return FunctionTerm(predicate)
 
 
 def _check_rows(storage: Storage) -> None:
@@ -137,7 +139,7 @@ def _check_rows(storage: Storage) -> None:
 
 
 def _keys(
-    rows: Entries, trajectory_key: NestedKey | None, *, knows: bool = False
+    rows: RowEntries, trajectory_key: NestedKey | None, *, knows: bool = False
 ) -> TrajectoryKeys:
     """Return the columns that tell trajectories apart; see ``iter_trajectories``."""
     if trajectory_key is not None:

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries.tree import Operator, Reduced, Values, apply
+from datasets_cli.replay.queries.tree import Operator, Reduced, TermValues, apply
 from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.trajectories.table import Trajectories
 
@@ -64,9 +64,9 @@ class TextCondition:
             raise self._refused(f"Condition {_shown(self._where)!r} cannot be read") from error
         return np.broadcast_to(flags, len(self._table))
 
-    def _values(self, node: ast.expr) -> Values:
+    def _values(self, node: ast.expr) -> TermValues:
         """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
-        values: Values
+        values: TermValues
         match node:
             case ast.BoolOp():
                 values = apply(_SIGNS[type(node.op)], [*map(self._flags, node.values)])
@@ -92,7 +92,7 @@ class TextCondition:
                 raise self._wrong(node, "is not part of the language of conditions")
         return values
 
-    def _compared(self, node: ast.Compare) -> Values:
+    def _compared(self, node: ast.Compare) -> TermValues:
         """Return what comparisons give, those of a chain joined by and."""
         operands = [*map(self._values, (node.left, *node.comparators))]
         if len({*map(_is_flag, operands)}) > 1:
@@ -102,7 +102,7 @@ class TextCondition:
         compared = [apply(sign, [*pair]) for sign, pair in pairs]
         return compared[0] if len(compared) == 1 else apply("&", compared)
 
-    def _column(self, node: ast.Name) -> Values:
+    def _column(self, node: ast.Name) -> TermValues:
         try:
             column = self._table[node.id.replace(RETURN, "return")]
         except KeyError as error:
@@ -115,19 +115,19 @@ class TextCondition:
             )
         return column
 
-    def _reduced(self, node: ast.Call, leaf: ast.expr, reduction: Reduction) -> Values:
+    def _reduced(self, node: ast.Call, leaf: ast.expr, reduction: Reduction) -> TermValues:
         try:
             return Reduced(tuple(self._show(leaf).split(".")), reduction).values(self._table)
         except UsageError as error:
             raise self._wrong(node, f"cannot be read. {error}") from error
 
-    def _flags(self, node: ast.expr) -> Values:
+    def _flags(self, node: ast.expr) -> TermValues:
         """Return what is true or false of each trajectory."""
         if not _is_flag(values := self._values(node)):
             raise self._wrong(node, "is a number, not true or false")
         return values
 
-    def _numbers(self, node: ast.expr) -> Values:
+    def _numbers(self, node: ast.expr) -> TermValues:
         """Return a number of each trajectory."""
         if _is_flag(values := self._values(node)):
             raise self._wrong(node, "is true or false, not a number")
@@ -151,5 +151,5 @@ def _shown(text: str) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _is_flag(values: Values) -> bool:
+def _is_flag(values: TermValues) -> bool:
     return np.asarray(values).dtype == np.bool_

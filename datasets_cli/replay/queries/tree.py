@@ -14,7 +14,12 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
-from datasets_cli.replay.queries.leaves import Leaves, find_leaf, leaves_of, whole_trajectory
+from datasets_cli.replay.queries.leaves import (
+    TrajectoryLeaves,
+    find_leaf,
+    leaves_of,
+    whole_trajectory,
+)
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.trajectories.reductions import (
     UFUNCS,
@@ -24,9 +29,9 @@ from datasets_cli.replay.trajectories.reductions import (
 )
 from datasets_cli.schema.columns import Key, show_key
 
-Keys = frozenset[NestedKey]
-Value = bool | int | float
-Values = Value | np.ndarray
+EntryKeys = frozenset[NestedKey]
+ConstantValue = bool | int | float
+TermValues = ConstantValue | np.ndarray
 Operator = Literal["<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "~"]
 
 ARITHMETIC: dict[Operator, Callable[..., Any]] = {
@@ -51,20 +56,20 @@ OPERATORS: dict[Operator, Callable[..., Any]] = {
 }
 
 
-class Node(Protocol):
+class Term(Protocol):
     """A number of each trajectory, or what is true or false of it."""
 
-    def values(self, leaves: Leaves) -> Values:
+    def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
 
 
 @dataclass(frozen=True)
-class Constant:
+class ConstantTerm:
     """One value for all trajectories."""
 
-    value: Value
+    value: ConstantValue
 
-    def values(self, leaves: Leaves) -> Value:
+    def values(self, leaves: TrajectoryLeaves) -> ConstantValue:
         """Return the value."""
         return self.value
 
@@ -73,7 +78,7 @@ class Constant:
 class Length:
     """The number of rows of each trajectory."""
 
-    def values(self, leaves: Leaves) -> np.ndarray:
+    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
         """Return the lengths, int64 ``[K]``."""
         return leaves.lengths
 
@@ -85,7 +90,7 @@ class Reduced:
     key: Key
     reduction: Reduction
 
-    def values(self, leaves: Leaves) -> np.ndarray:
+    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
         """Return the reductions, ``[K]``."""
         key = find_leaf(leaves, self.key)
         reduced = leaves.reduce(key, self.reduction)
@@ -107,10 +112,10 @@ class RowsCompared:
 
     key: Key
     sign: Operator
-    other: Values
+    other: TermValues
     reduction: Literal["any", "all"]
 
-    def values(self, leaves: Leaves) -> np.ndarray:
+    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
         """Return whether the comparison is true, bool ``[K]``."""
         key = find_leaf(leaves, self.key)
         reduced = np.empty(len(leaves.lengths), np.bool_)
@@ -132,13 +137,13 @@ class RowsCompared:
 
 
 @dataclass(frozen=True)
-class Function:
+class FunctionTerm:
     """A user's function of a trajectory."""
 
     function: Callable[[Trajectory], Any]
-    keys: Keys | None = None
+    keys: EntryKeys | None = None
 
-    def values(self, leaves: Leaves) -> np.ndarray:
+    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
         """Return what the function says of the one trajectory, bool ``[1]``."""
         trajectory = whole_trajectory(leaves)
         if trajectory is None:
@@ -163,11 +168,11 @@ class Operation:
     """An operator between the values of other nodes."""
 
     operator: Operator
-    operands: tuple[Node, ...]
+    operands: tuple[Term, ...]
 
-    def values(self, leaves: Leaves) -> Values:
+    def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the result for each trajectory, ``[K]``."""
-        values: list[Values] = []
+        values: list[TermValues] = []
         is_joined = self.operator in ("&", "|") and whole_trajectory(leaves) is not None
         for operand in self.operands:
             values.append(operand.values(leaves))
@@ -177,33 +182,33 @@ class Operation:
         return apply(self.operator, values)
 
 
-def apply(sign: Operator, values: list[Values]) -> Values:
+def apply(sign: Operator, values: list[TermValues]) -> TermValues:
     """Return the result of an operator, a Python value where all operands are."""
     function = OPERATORS[sign]
     with np.errstate(all="ignore"):  # NaN is a value, and infinity what is above a type
         result = reduce(function, values) if len(values) > 1 else function(*values)
-    applied: Values = result.item() if isinstance(result, np.generic) else result
+    applied: TermValues = result.item() if isinstance(result, np.generic) else result
     return applied
 
 
-def keys_of(tree: Node) -> Keys | None:
+def keys_of(tree: Term) -> EntryKeys | None:
     """Return the entries that a tree reads; None where a function says nothing of them."""
     if isinstance(tree, Operation):
         keys = [*map(keys_of, tree.operands)]
         return None if None in keys else frozenset().union(*filter(None, keys))
-    if isinstance(tree, Function):
+    if isinstance(tree, FunctionTerm):
         return tree.keys
     return frozenset({nested(tree.key)} if isinstance(tree, Reduced | RowsCompared) else ())
 
 
-def reads_trajectories(tree: Node) -> bool:
+def reads_trajectories(tree: Term) -> bool:
     """Return whether a tree has a function, which sees each trajectory whole."""
     if isinstance(tree, Operation):
         return any(map(reads_trajectories, tree.operands))
-    return isinstance(tree, Function)
+    return isinstance(tree, FunctionTerm)
 
 
-def holds(tree: Node, trajectory: Trajectory) -> bool:
+def holds(tree: Term, trajectory: Trajectory) -> bool:
     """Return whether a condition is true of one trajectory."""
     return bool(np.all(tree.values(leaves_of(trajectory))))
 

@@ -22,7 +22,7 @@ from datasets_cli.schema.bits import bits_of
 Cursor = int | torch.Tensor | range | None
 
 
-class Bounds(NamedTuple):
+class TrajectoryBounds(NamedTuple):
     """Trajectories of several sequences, one sequence after the other."""
 
     # sequence: the sequence of each trajectory, int64 `[K]`.
@@ -36,16 +36,16 @@ class Bounds(NamedTuple):
     lengths: torch.Tensor
 
 
-def bounds_of(ends: torch.Tensor) -> Bounds:
+def bounds_of(ends: torch.Tensor) -> TrajectoryBounds:
     """Return the trajectories that end; steps after the last end of a sequence are in none."""
     # ends: whether a step ends its trajectory, bool `[S, T]`.
     sequence, last = ends.nonzero().unbind(1)
     first = last.roll(1) + 1  # the step after the last one of the trajectory before
     first[_opens(sequence)] = 0
-    return Bounds(sequence, first, last, last - first + 1)
+    return TrajectoryBounds(sequence, first, last, last - first + 1)
 
 
-def ring_bounds_of(ends: torch.Tensor) -> Bounds:
+def ring_bounds_of(ends: torch.Tensor) -> TrajectoryBounds:
     """Return the trajectories of rings, in which step 0 follows the last step.
 
     step     0 1 2 3 4 5
@@ -57,7 +57,7 @@ def ring_bounds_of(ends: torch.Tensor) -> Bounds:
     final = torch.searchsorted(sequence, sequence[opens], right=True) - 1
     num_steps = ends.shape[1]
     first[opens] = (last[final] + 1) % num_steps
-    return Bounds(sequence, first, last, (last - first) % num_steps + 1)
+    return TrajectoryBounds(sequence, first, last, (last - first) % num_steps + 1)
 
 
 def ends_of_numbers(number: torch.Tensor, time: int = -1) -> torch.Tensor:

@@ -9,23 +9,19 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.binary import Binary
-from datasets_cli.specs.bounded import Bounded
-from datasets_cli.specs.categorical import Categorical
+from datasets_cli.specs.arguments import torch_dtype
+from datasets_cli.specs.bounded import Bounded, UnboundedContinuous, UnboundedDiscrete
+from datasets_cli.specs.categorical import Binary, Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.multi_categorical import MultiCategorical
 from datasets_cli.specs.non_tensor import NonTensor
 from datasets_cli.specs.one_hot import MultiOneHot, OneHot
 from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.unbounded import UnboundedContinuous, UnboundedDiscrete
-from datasets_cli.specs.values import torch_dtype
 
 VERSION = 1
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}
 """Strict JSON has no infinite numbers."""
-
-Device = str | torch.device | None
 
 
 def spec_to_json(spec: TensorSpec) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def spec_to_json(spec: TensorSpec) -> dict[str, Any]:
     return {"version": VERSION, "spec": _entry(spec)}
 
 
-def spec_from_json(data: Mapping[str, Any], device: Device = None) -> TensorSpec:
+def spec_from_json(data: Mapping[str, Any], device: str | torch.device | None = None) -> TensorSpec:
     """Return the spec that ``spec_to_json`` gave.
 
     Args:
@@ -123,7 +119,7 @@ def _text(space: TextBox | None) -> dict[str, Any] | None:
     return {**lengths, "characters": "".join(sorted(space.characters))}
 
 
-def _spec(entry: Mapping[str, Any], device: Device) -> TensorSpec:
+def _spec(entry: Mapping[str, Any], device: str | torch.device | None) -> TensorSpec:
     shape, place = tuple(entry["shape"]), device or entry["device"]
     kind = entry["type"]
     if kind == "Composite":
@@ -145,9 +141,9 @@ def _spec(entry: Mapping[str, Any], device: Device) -> TensorSpec:
     return LEAVES[kind](entry, options)
 
 
-Made = Callable[[Mapping[str, Any], dict[str, Any]], TensorSpec]
+SpecMaker = Callable[[Mapping[str, Any], dict[str, Any]], TensorSpec]
 
-LEAVES: dict[str, Made] = {
+LEAVES: dict[str, SpecMaker] = {
     "Bounded": lambda entry, options: Bounded(
         _bound(entry["low"], options["dtype"]), _bound(entry["high"], options["dtype"]), **options
     ),

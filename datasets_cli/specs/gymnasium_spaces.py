@@ -10,21 +10,19 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.binary import Binary
-from datasets_cli.specs.bounded import Bounded
-from datasets_cli.specs.categorical import Categorical
+from datasets_cli.specs.bounded import Bounded, Unbounded
+from datasets_cli.specs.categorical import Binary, Categorical
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.forms.from_space import spec_of_space
+from datasets_cli.specs.described_spaces import spec_of_space
 from datasets_cli.specs.multi_categorical import MultiCategorical
 from datasets_cli.specs.non_tensor import NonTensor
 from datasets_cli.specs.one_hot import MultiOneHot, OneHot
 from datasets_cli.specs.spec import TensorSpec
-from datasets_cli.specs.unbounded import Unbounded
 
 if TYPE_CHECKING:
     from gymnasium import Space
 
-Description = dict[str, Any]
+SpaceJson = dict[str, Any]
 
 
 def spec_from_gymnasium(space: Space[Any], *, one_hot: bool = False) -> TensorSpec:
@@ -53,7 +51,7 @@ def spec_to_gymnasium(spec: TensorSpec) -> Space[Any]:
     return space
 
 
-def describe(space: Space[Any]) -> Description:
+def describe(space: Space[Any]) -> SpaceJson:
     """Return a space as JSON values, as Minari keeps it."""
     kinds = [kind.__name__ for kind in type(space).__mro__ if kind.__name__ in DESCRIBED]
     if not kinds:
@@ -64,7 +62,7 @@ def describe(space: Space[Any]) -> Description:
     return {"type": kinds[0], **DESCRIBED[kinds[0]](space)}
 
 
-DESCRIBED: dict[str, Callable[[Any], Description]] = {
+DESCRIBED: dict[str, Callable[[Any], SpaceJson]] = {
     "Dict": lambda space: {
         "subspaces": {_name(name): describe(item) for name, item in space.spaces.items()}
     },
@@ -91,7 +89,7 @@ DESCRIBED: dict[str, Callable[[Any], Description]] = {
 """What is kept of a space of each type; the names are gymnasium's."""
 
 
-def build(space: Description) -> Any:
+def build(space: SpaceJson) -> Any:
     """Return the space that JSON values describe, as Minari keeps them."""
     try:
         from gymnasium import spaces
@@ -104,7 +102,7 @@ def build(space: Description) -> Any:
     return BUILT[space["type"]](spaces, space)
 
 
-BUILT: dict[str, Callable[[Any, Description], Any]] = {
+BUILT: dict[str, Callable[[Any, SpaceJson], Any]] = {
     "Dict": lambda spaces, space: spaces.Dict(
         {name: build(item) for name, item in space["subspaces"].items()}
     ),
@@ -132,7 +130,7 @@ def _name(name: Any) -> str:
     return name
 
 
-def space_of_spec(spec: TensorSpec) -> Description:
+def space_of_spec(spec: TensorSpec) -> SpaceJson:
     """Return the description of the space of a spec."""
     # One-hot vectors have the space of their numbers. Element types of categories are gymnasium's:
     # int64, and int8 of Binary. A batch size is in each shape.
@@ -142,12 +140,12 @@ def space_of_spec(spec: TensorSpec) -> Description:
 
 
 @singledispatch
-def _space(spec: Any) -> Description:
+def _space(spec: Any) -> SpaceJson:
     raise UsageError(f"gymnasium has no space of the values of {spec}.")
 
 
 @_space.register
-def _(spec: Composite) -> Description:
+def _(spec: Composite) -> SpaceJson:
     items = {name: space_of_spec(item) for name, item in spec.items()}
     if items and [*items] == [str(number) for number in range(len(items))]:
         return {"type": "Tuple", "subspaces": [*items.values()]}
@@ -156,29 +154,29 @@ def _(spec: Composite) -> Description:
 
 @_space.register(OneHot)
 @_space.register(MultiOneHot)
-def _(spec: OneHot | MultiOneHot) -> Description:
+def _(spec: OneHot | MultiOneHot) -> SpaceJson:
     return _space(spec.to_categorical_spec())
 
 
 @_space.register
-def _(spec: Categorical) -> Description:
+def _(spec: Categorical) -> SpaceJson:
     if spec.ndim == 0:
         return {"type": "Discrete", "dtype": "int64", "start": 0, "n": spec.n}
     return _numbers(torch.full(spec.shape, spec.n))
 
 
 @_space.register
-def _(spec: MultiCategorical) -> Description:
+def _(spec: MultiCategorical) -> SpaceJson:
     return _numbers(spec.nvec)
 
 
-def _numbers(nvec: torch.Tensor) -> Description:
+def _numbers(nvec: torch.Tensor) -> SpaceJson:
     start = torch.zeros_like(nvec).tolist()
     return {"type": "MultiDiscrete", "dtype": "int64", "nvec": nvec.tolist(), "start": start}
 
 
 @_space.register
-def _(spec: Binary) -> Description:
+def _(spec: Binary) -> SpaceJson:
     if spec.ndim == 0:
         return {"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}
     n = spec.shape[0] if spec.ndim == 1 else [*spec.shape]
@@ -186,7 +184,7 @@ def _(spec: Binary) -> Description:
 
 
 @_space.register
-def _(spec: NonTensor) -> Description:
+def _(spec: NonTensor) -> SpaceJson:
     text = spec.space
     if text is None or spec.ndim > 0:
         raise UsageError(f"Text of one value, with its characters, has a space; not {spec}.")
@@ -195,7 +193,7 @@ def _(spec: NonTensor) -> Description:
 
 
 @_space.register
-def _(spec: Bounded) -> Description:
+def _(spec: Bounded) -> SpaceJson:
     is_number = spec.dtype == torch.int64 and spec.ndim == 0
     if is_number and int(spec.low) != 0:
         n = int(spec.high) - int(spec.low) + 1
@@ -204,14 +202,14 @@ def _(spec: Bounded) -> Description:
 
 
 @_space.register
-def _(spec: Unbounded) -> Description:
+def _(spec: Unbounded) -> SpaceJson:
     if not spec.dtype.is_floating_point and not spec.dtype.is_complex:
         return _box(spec, spec.space.low, spec.space.high)
     limit = torch.full(spec.shape, torch.inf)
     return _box(spec, -limit, limit)
 
 
-def _box(spec: TensorSpec, low: torch.Tensor, high: torch.Tensor) -> Description:
+def _box(spec: TensorSpec, low: torch.Tensor, high: torch.Tensor) -> SpaceJson:
     dtype = str(spec.dtype).removeprefix("torch.")
     if dtype in ("bfloat16", "bool") or spec.dtype.is_complex:
         raise UsageError(f"A Box has no values of {spec.dtype}.")

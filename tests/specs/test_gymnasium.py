@@ -25,7 +25,7 @@ from datasets_cli import (
     spec_from_gymnasium,
     spec_to_gymnasium,
 )
-from datasets_cli.specs.forms.gymnasium_spaces import build, describe
+from datasets_cli.specs.gymnasium_spaces import build, describe
 
 INFINITE = np.array([-np.inf, -1.0], np.float32)
 SPACES: dict[str, Space[Any]] = {
