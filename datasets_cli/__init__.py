@@ -236,7 +236,8 @@ __all__ += ["__version__"]
 
 def __getattr__(name: str) -> object:  # what it is, the stub beside this file says
     if name in _LAZY_IMPORTS:
-        return getattr(import_module(f"datasets_cli.{_LAZY_IMPORTS[name]}"), name)
+        value = getattr(import_module(f"datasets_cli.{_LAZY_IMPORTS[name]}"), name)
+        return globals().setdefault(name, value)  # found without this function from now on
     if name in _SUBPACKAGES:
         return import_module(f"datasets_cli.{name}")
     raise AttributeError(f"module 'datasets_cli' has no attribute {name!r}")

@@ -8,12 +8,13 @@ from functools import partial
 from datasets_cli.catalogue.names import is_glob, known_ids, match
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset
-from datasets_cli.store.cache_root import CacheRoot, id_text
+from datasets_cli.store.cache_root import CacheRoot, refuse_id
 
 
 def as_list(texts: str | Iterable[str]) -> list[str]:
     """Return one text, or several, as a list."""
-    return [texts] if isinstance(texts, str) else [*map(id_text, texts)]
+    several = [texts] if isinstance(texts, str) else texts
+    return [text if isinstance(text, str) else refuse_id(text) for text in several]
 
 
 def select_known(ids: str | Iterable[str], config: Config) -> list[str]:

@@ -2,34 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.experience.options import DatasetOptions
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset
-from datasets_cli.install.installed import check_asked, installed_id, is_there
+from datasets_cli.install.installed import check_asked, installed_id, is_installed, is_there
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.progress import Progress
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Accept, warn_if_unverified
+from datasets_cli.store.manifest import LAYOUTS
 
 
-def open_rows(
+def open_or_install(
     id: str,
     config: Config,
-    options: StorageOptions,
-    install_options: InstallOptions | None = None,
-    download: bool | str = False,
-    progress: Progress | None = None,
+    options: DatasetOptions,
+    variant: Mapping[str, str] | None = None,
+    num_workers: int | None = 0,
 ) -> DatasetStorage:
     """Open the rows of a dataset, which is installed first where that is asked for."""
-    folder, accept = _find(id, config, install_options or InstallOptions(), download, progress)
+    # Most often it is there, and nothing is asked for but its rows in a layout.
+    asks_more = variant or options.source is not None or options.download == "force" or num_workers
+    is_plain = not asks_more and num_workers is not None and options.layout in (None, *LAYOUTS)
+    if is_plain and is_installed(CacheRoot(config.root), id):
+        return _open(*_unchecked(id, config, options.layout), config, options)
+    install_options = InstallOptions(
+        layout=options.layout,
+        force=options.download == "force",
+        source=options.source,
+        options=variant or {},
+        workers=Workers(num_workers=num_workers),
+    )
+    return _open(*_find(id, config, options, install_options), config, options)
+
+
+def open_rows(id: str, config: Config, options: StorageOptions) -> DatasetStorage:
+    """Open the rows of an installed dataset."""
+    return _open(*_unchecked(installed_id(id, config), config, None), config, options)
+
+
+def _find(
+    id: str, config: Config, options: DatasetOptions, install_options: InstallOptions
+) -> tuple[Path, Accept | None]:
+    """Return the folder of a dataset, and what opening it must check."""
+    if options.download is False:
+        id = installed_id(id, config, install_options.options)
+    elif not is_there(id, config, install_options):
+        progress = options.progress
+        return install_dataset(id, config, install_options, progress=progress).path, None
+    if install_options.source is not None:
+        return find_installed(id, config, install_options).path, None
+    return _unchecked(id, config, install_options.layout)
+
+
+def _unchecked(id: str, config: Config, layout: str | None) -> tuple[Path, Accept]:
+    """Return where a dataset is that is checked while it is opened: its manifest is read once."""
+    return CacheRoot(config.root).dataset(id), partial(check_asked, id=id, layout=layout)
+
+
+def _open(
+    folder: Path, accept: Accept | None, config: Config, options: StorageOptions
+) -> DatasetStorage:
     try:
-        with raised_limits(dict(config.limits)):
+        with raised_limits(dict(config.limits)) if config.limits else nullcontext():
             rows = reopen_storage(folder, options, accept)
     except PermissionError as error:
         raise DamagedDataset(
@@ -37,22 +81,3 @@ def open_rows(
         ) from error
     warn_if_unverified(rows.dataset.manifest)
     return rows
-
-
-def _find(
-    id: str,
-    config: Config,
-    install_options: InstallOptions,
-    download: bool | str,
-    progress: Progress | None,
-) -> tuple[Path, Accept | None]:
-    """Return the folder of a dataset, and what opening it must check."""
-    # A dataset that is there is checked while it is opened, so that its manifest is read once.
-    if download is False:
-        id = installed_id(id, config, install_options.options)
-    elif not is_there(id, config, install_options):
-        return install_dataset(id, config, install_options, progress=progress).path, None
-    if install_options.source is not None:
-        return find_installed(id, config, install_options).path, None
-    asked = partial(check_asked, id=id, layout=install_options.layout)
-    return CacheRoot(config.root).dataset(id), asked

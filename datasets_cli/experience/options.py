@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from datasets_cli.errors import UsageError
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
 from datasets_cli.replay.draws.slicing import SliceOptions
@@ -47,10 +46,6 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     source: str | None = None
     replacement: bool = True
     writer: Writer | None = None
-
-    def __post_init__(self) -> None:
-        if self.download not in (False, True, "force"):
-            raise UsageError(f"download is True, False or 'force', not {self.download!r}.")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.experience.opening import open_rows
+from datasets_cli.experience.opening import open_or_install
 from datasets_cli.experience.options import (
     OpenOptions,
     SequenceBufferOptions,
@@ -23,11 +23,9 @@ from datasets_cli.experience.options import (
 from datasets_cli.experience.preprocess import ReplayPreprocessOptions, preprocess_rows
 from datasets_cli.experience.qlearning import qlearning_columns
 from datasets_cli.install.installed import remove
-from datasets_cli.install.options import InstallOptions
 from datasets_cli.options import part_of, takes_fields
-from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
-from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
+from datasets_cli.replay.buffers.options import BatchOptions, BufferOptions, DrawOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.random import RandomSampler, SamplerWithoutReplacement
@@ -44,6 +42,7 @@ from datasets_cli.replay.queries.choices import (
 from datasets_cli.replay.queries.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.queries.view_file import SUFFIX as VIEW_SUFFIX
 from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
@@ -85,34 +84,29 @@ class ExperienceReplay(TensorDictReplayBuffer):
         num_workers: int | None = 0,
     ) -> None:
         """Open a dataset, installed first if need be, as this buffer."""
-        given = options.dataset_id
-        view = read_view(Path(given)) if is_view_file(given) else None
+        if options.download not in (False, True, "force"):
+            raise UsageError(f"download is True, False or 'force', not {options.download!r}.")
+        given = os.fspath(options.dataset_id)
+        view = read_view(Path(given)) if given.endswith(VIEW_SUFFIX) else None
         self.config = load_config(root=options.root)
-        asked = InstallOptions(
-            layout=options.layout,
-            force=options.download == "force",
-            source=options.source,
-            options=variant or {},
-            workers=Workers(num_workers=num_workers),
-        )
-        id = self._id(os.fspath(given) if view is None else view.id, view)
-        rows = open_rows(id, self.config, options, asked, options.download, options.progress)
+        id = self._id(given if view is None else view.id, view)
+        rows = open_or_install(id, self.config, options, variant, num_workers)
         if view is not None:
             content = rows.dataset.manifest.content
             rows = rows.select(view.selection(content, rows.offsets.numpy()))
         stacked = options.frame_stack
-        stored = (
-            rows if stacked is None else FrameStack(rows, whole_number("frame_stack", stacked, 1))
+        if stacked is not None:
+            stacked = whole_number("frame_stack", stacked, 1)
+        self._rows, self._stored = rows, rows if stacked is None else FrameStack(rows, stacked)
+        batches = vars(part_of(options, BatchOptions)) | {
+            "sampler": options.sampler or choose_sampler(options, options.replacement),
+            "pin_memory": False,  # the storage pins its rows
+        }
+        size, writer = options.batch_size, options.writer
+        self._assemble(
+            BufferOptions(storage=self._stored, writer=writer, batch_size=size, **batches)
         )
-        sampler = options.sampler or choose_sampler(options, options.replacement)
-        # The storage pins its rows itself.
-        batches = replace(
-            part_of(options, TensorDictBatchOptions), sampler=sampler, pin_memory=False
-        )
-        super().__init__(
-            storage=stored, writer=options.writer, batch_size=options.batch_size, **vars(batches)
-        )
-        self._rows, self._stored = rows, stored
+        self.priority_key = options.priority_key
 
     def _id(self, id: str, view: SavedView | None) -> str:
         """Return the full id of what is asked for, which is of the family of this class."""

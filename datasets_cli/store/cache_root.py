@@ -28,6 +28,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import platformdirs
 
@@ -145,18 +146,16 @@ def lock_of(dest: Path) -> Path:
     return dest.parent / f".{dest.name}.lock"
 
 
-def id_text(id: object) -> str:
-    """Return what a user gives as an id, or as a glob of ids, if it is text."""
-    if not isinstance(id, str):
-        raise UsageError(
-            f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}."
-        )
-    return id
+def refuse_id(id: object) -> NoReturn:
+    """Refuse what a user gives as an id, or as a glob of ids, and is no text."""
+    raise UsageError(
+        f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}."
+    )
 
 
 def check_id(id: str) -> str:
     """Return ``id`` if it is a relative path of plain names."""
-    parts = id_text(id).split("/")
+    parts = id.split("/") if isinstance(id, str) else refuse_id(id)
     if any(character in id for character in "*?["):
         raise UsageError(
             f"{id!r} is a glob, and one id is needed here. Write one of the ids that this shows: "

@@ -10,6 +10,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import BufferOptions, TensorDictBufferOptions
+from datasets_cli.replay.buffers.parts import storage_or_list
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.storages.lists import NO_LIMIT
@@ -61,7 +62,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
     @takes_fields(PrioritizedOptions)
     def __init__(self, options: PrioritizedOptions) -> None:
-        storage, sampler, device = options.rows, options.sampler, options.sampler_device
+        storage = storage_or_list(options.storage)
+        sampler, device = options.sampler, options.sampler_device
         if sampler is not None and device is not None:
             raise UsageError("Give the sampler a device, or sampler_device without a sampler.")
         if sampler is None:
@@ -99,7 +101,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
 
     @takes_fields(TensorDictPrioritizedOptions)
     def __init__(self, options: TensorDictPrioritizedOptions) -> None:
-        storage = options.rows
+        storage = storage_or_list(options.storage)
         sampler = PrioritizedSampler(
             capacity_of(storage),
             options.alpha,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +26,8 @@ from datasets_cli.replay.buffers.parts import (
     as_writer,
     check_room,
     given,
+    storage_or_list,
+    warn_of_index,
 )
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.random import RandomSampler
@@ -38,7 +41,7 @@ from datasets_cli.replay.rows.reader import BatchReader, CollateFunction
 from datasets_cli.replay.rows.replace import clear_rows, writable
 from datasets_cli.replay.rows.row_numbers import is_key, rows_at
 from datasets_cli.replay.rows.row_writer import RowWriter
-from datasets_cli.replay.rows.sample_info import SampleInfo, warn_of_index
+from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.writers import TensorDictRoundRobinWriter, Writer
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, takes
@@ -61,17 +64,20 @@ class ReplayBuffer:
     Attributes:
         reader: what makes the batches; it has the parts that are in use.
         row_writer: what writes the rows.
-        persistence: what dumps and restores the buffer.
     """
 
     _sample_info = SampleInfo()
 
     @takes_fields(BufferOptions)
     def __init__(self, options: BufferOptions) -> None:
+        self._assemble(options)
+
+    def _assemble(self, options: BufferOptions) -> None:
+        """Put the parts together."""
         sampler, transform = options.sampler, options.transform
         self.reader = BatchReader(
-            storage=options.rows,
-            sampler=as_sampler(RandomSampler() if sampler is None else sampler),
+            storage=storage_or_list(options.storage),
+            sampler=RandomSampler() if sampler is None else as_sampler(sampler),
             transform=Compose() if transform is None else Compose(transform),
             batch_size=options.batch_size,
             collate_fn=options.collate_fn,
@@ -89,11 +95,17 @@ class ReplayBuffer:
         check_room(self.reader.sampler, self.reader.storage)
         writer = None if options.writer is None else as_writer(options.writer)
         self.row_writer = RowWriter(self.reader, writer)
-        self.persistence = Persistence(self.reader, self.row_writer)
         self._carry_index(options.writer)
-        self._use_format(choose_format(options.format))
+        self._format: BatchFormat | None = None
+        if options.format != "torch":
+            self._use_format(choose_format(options.format))
         if options.shared:
             self.share()
+
+    @cached_property
+    def persistence(self) -> Persistence:
+        """What dumps and restores the buffer."""
+        return Persistence(self.reader, self.row_writer)
 
     @property
     def shared(self) -> bool:
@@ -138,10 +150,10 @@ class ReplayBuffer:
         batch_format = choose_format(format, cast=cast)
         if batch_format is self._format:  # torch's, again
             return self
-        found = type(self).__new__(type(self))
-        vars(found).update(vars(self))
-        found._use_format(batch_format)
-        return found
+        converted = type(self).__new__(type(self))
+        vars(converted).update(vars(self) | {"persistence": self.persistence})
+        converted._use_format(batch_format)
+        return converted
 
     def _use_format(self, batch_format: BatchFormat | None) -> None:
         if batch_format is not None:

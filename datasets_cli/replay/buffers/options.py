@@ -7,15 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from datasets_cli.replay.arguments import NestedKey
-from datasets_cli.replay.buffers.parts import as_storage
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.reader import CollateFunction
 from datasets_cli.replay.rows.writers import Writer
-from datasets_cli.replay.storages.lists import ListStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import TransformLike
-
-DEFAULT_SIZE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,11 +71,6 @@ class BufferOptions(BatchOptions):
     batch_size: int | None = None
     dim_extend: int | None = None
     shared: bool = False
-
-    @property
-    def rows(self) -> Storage:
-        """The storage, complete, or a new list."""
-        return as_storage(ListStorage(DEFAULT_SIZE) if self.storage is None else self.storage)
 
 
 @dataclass(frozen=True, kw_only=True)

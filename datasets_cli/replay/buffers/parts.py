@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any, cast
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.draws.priority_sampler import Prioritized
 from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler
+from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.writers import Writer
-from datasets_cli.replay.storages.lists import NO_LIMIT
+from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
+from datasets_cli.schema.columns import show_key
+from datasets_cli.store.dataset import Dataset
+
+DEFAULT_SIZE = 1000
+"""Rows of the list that a buffer without a storage gets."""
 
 
 def as_storage(part: Any) -> Storage:
@@ -26,6 +33,11 @@ def as_storage(part: Any) -> Storage:
     is_writable = hasattr(part, "write")
     protocol = WritableStorage if is_writable else Storage
     return cast(Storage, _complete(part, protocol, {"is_writable": is_writable}))
+
+
+def storage_or_list(part: Any) -> Storage:
+    """Return a storage that has every member: the one that is given, or a new list."""
+    return as_storage(ListStorage(DEFAULT_SIZE) if part is None else part)
 
 
 def as_sampler(part: Any) -> Sampler:
@@ -46,6 +58,20 @@ def check_room(sampler: Sampler, storage: Storage) -> None:
         if is_writable(storage) and storage.max_size >= NO_LIMIT:
             raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
         sampler.follow(storage)
+
+
+def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
+    """Warn where batches have the rows' numbers in place of what a dataset has under ``index``."""
+    dataset: Dataset | None = getattr(storage, "dataset", None)
+    if dataset is None or not (sample_info.index or sample_info.marks):
+        return
+    if hidden := [show_key(key) for key in dataset.keys if key[0] == "index"]:
+        warnings.warn(
+            f"{dataset.manifest.id} has {', '.join(hidden)}, which the batches of this buffer do "
+            "not carry: index is the rows' numbers there. Read it as "
+            'replay["index"] or replay[rows], or rename it with preprocess().',
+            stacklevel=4,
+        )
 
 
 def as_writer(part: Any) -> Writer:

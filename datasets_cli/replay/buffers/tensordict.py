@@ -6,10 +6,10 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.options import part_of, takes_fields
-from datasets_cli.replay.arguments import Rows, key_of
+from datasets_cli.options import takes_fields
+from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.buffers.options import BufferOptions, TensorDictBufferOptions
+from datasets_cli.replay.buffers.options import TensorDictBufferOptions
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.torchrl_words import BUFFER, takes
@@ -28,9 +28,19 @@ class TensorDictReplayBuffer(ReplayBuffer):
 
     @takes_fields(TensorDictBufferOptions)
     def __init__(self, options: TensorDictBufferOptions) -> None:
-        super().__init__(**vars(part_of(options, BufferOptions)))
+        self._assemble(options)
         self.priority_key = options.priority_key
-        self.reader.others.priority_key = key_of(options.priority_key)
+
+    @property
+    def priority_key(self) -> NestedKey:
+        """The entry that ``update_tensordict_priority`` reads."""
+        key = self.reader.priority_key
+        assert key is not None, "it is set with the other parts"
+        return key
+
+    @priority_key.setter
+    def priority_key(self, key: NestedKey) -> None:
+        self.reader.priority_key = key
 
     def extend(
         self,

@@ -11,12 +11,11 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Info, Sampler
 from datasets_cli.replay.rows.ahead import STALE, Draw, Prefetch, ReadAhead
 from datasets_cli.replay.rows.batch_format import BatchFormat
-from datasets_cli.replay.rows.drawing import DrawGenerator, SharedDraw
-from datasets_cli.replay.rows.other_writers import OtherWriters
+from datasets_cli.replay.rows.drawing import DrawGenerator, OtherWriters, SharedDraw
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.sharing.process import tell_after_fork
@@ -58,6 +57,7 @@ class BatchReader:
         self.collate_fn = collate_fn
         self._draws_from = DrawGenerator(generator, seed)
         self.sample_info = sample_info
+        self.priority_key: NestedKey | None = None  # where written rows have their priorities
         self._pin_memory = can_page_lock(pin_memory)
         self._start(storage)
 
@@ -92,7 +92,7 @@ class BatchReader:
 
     def _learn(self) -> None:
         """Learn what other processes did."""
-        if self.others.tell(self.storage, self.sampler):
+        if self.others.tell(self.storage, self.sampler, self.priority_key):
             self.drop()
 
     @property
@@ -128,7 +128,8 @@ class BatchReader:
         """Read the rows of a storage from now on."""
         self.storage = storage
         self._checked: BatchFormat | None = None  # what these rows can be given as
-        self._ahead: ReadAhead | None = self._new_read_ahead()
+        self._ahead: ReadAhead | None = None  # from the first batch on
+        self._reads_ahead = bool(storage.row_bytes and not self._depth)
         self.others.note(storage)
         options = storage.device_options
         moves = options.device is not None or options.pin_memory
@@ -139,7 +140,7 @@ class BatchReader:
         if self._ahead is not None:
             self._ahead.give_back()
         self._draws_from.after_copy()
-        self._ahead = self._new_read_ahead()
+        self._ahead = None
         self._begin()
 
     def sample(
@@ -220,23 +221,22 @@ class BatchReader:
             steps = self._draw_ahead, self._make_ahead, self._give_back
             self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads)
 
-    def _new_read_ahead(self) -> ReadAhead | None:
-        return ReadAhead(self.storage) if self.storage.row_bytes and not self._depth else None
-
     def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows, after whatever other threads drew, and gather them as they then are."""
         with self._threads:
+            if self._ahead is None and self._reads_ahead:
+                self._ahead = ReadAhead(self.storage)
             ahead = self._ahead
-            found = None if ahead is None else ahead.take(self.sampler, size, self._draws_from)
-            if found is None:
+            taken = None if ahead is None else ahead.take(self.sampler, size, self._draws_from)
+            if taken is None:
                 if self.storage.sharing is not None:
                     return self._take_shared(self.storage.sharing, size)
                 index, info = self.sampler.sample(self.storage, size, self.generator)
                 if self.storage.is_writable:
                     return index, info, self.storage.gather(index)
-        if found is None:  # rows that never change are gathered without the lock
+        if taken is None:  # rows that never change are gathered without the lock
             return index, info, self._gather(index, batch_format)
-        index, info, block, start = found
+        index, info, block, start = taken
         if self._takes_arrays(batch_format):
             return index, info, block.arrays(start, start + size)
         return index, info, block.tree(start, start + size)
@@ -339,6 +339,5 @@ class BatchReader:
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
-        self._ahead = self._new_read_ahead()
         self._begin()
         tell_after_fork(self)

@@ -14,7 +14,7 @@ from datasets_cli.replay.draws.protocol import has_priorities
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
-from datasets_cli.replay.rows.writers import ImmutableDatasetWriter, RoundRobinWriter, Writer
+from datasets_cli.replay.rows.writers import IMMUTABLE, RoundRobinWriter, Writer
 from datasets_cli.replay.storages.batches import stack_rows
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
@@ -151,7 +151,7 @@ def check_priorities(data: Rows, key: Key) -> None:
 def _default_writer(storage: Storage) -> Writer:
     """Return the writer of a buffer that was given none: after the rows that are there."""
     if not is_writable(storage):
-        return ImmutableDatasetWriter()
+        return IMMUTABLE
     writer = RoundRobinWriter()
     writer.cursor = storage.cursor * storage.width
     return writer

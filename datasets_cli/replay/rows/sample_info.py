@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,8 @@ from datasets_cli.replay.draws.protocol import Info, Sampler
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import to_tensor
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree, entry, put
-from datasets_cli.store.dataset import Dataset
 
 
 @dataclass(frozen=True)
@@ -75,20 +73,6 @@ def _rows_first(rows: Any) -> Any:
     if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
         return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
     return rows
-
-
-def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
-    """Warn where batches have the rows' numbers in place of what a dataset has under ``index``."""
-    dataset: Dataset | None = getattr(storage, "dataset", None)
-    if dataset is None or not (sample_info.index or sample_info.marks):
-        return
-    if hidden := [show_key(key) for key in dataset.keys if key[0] == "index"]:
-        warnings.warn(
-            f"{dataset.manifest.id} has {', '.join(hidden)}, which the batches of this buffer do "
-            "not carry: index is the rows' numbers there. Read it as "
-            'replay["index"] or replay[rows], or rename it with preprocess().',
-            stacklevel=4,
-        )
 
 
 def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:

@@ -149,6 +149,10 @@ class ImmutableDatasetWriter(Writer):
         return "ImmutableDatasetWriter()"
 
 
+IMMUTABLE = ImmutableDatasetWriter()
+"""The writer of every dataset: it has no state."""
+
+
 def refuse_to_write() -> NoReturn:
     """Refuse to change the rows of a dataset."""
     raise ImmutableError(

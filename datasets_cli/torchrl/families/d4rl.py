@@ -37,7 +37,6 @@ class D4RLOptions(TrajectoryDatasetOptions):
     terminate_on_end: bool | None = None
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         refuse("from_env=True", self.from_env)
         refuse("use_truncated_as_done=False", not self.use_truncated_as_done)
         refuse("terminate_on_end=True", bool(self.terminate_on_end))

@@ -31,7 +31,6 @@ class MinariOptions(TrajectoryDatasetOptions):
     load_from_local_minari: bool = False
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         refuse("load_from_local_minari=True", self.load_from_local_minari)
 
 
