@@ -7,6 +7,7 @@ PATH/rng_state/  the state of the buffer's own generator, as TorchRL 0.14 writes
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,22 @@ def wrong_state(
 
 
 AGAIN = "Dump the buffer again."
+
+
+def continue_from(
+    reader: BatchReader,
+    put: Callable[[], None] | None,
+    drawn: StateDict | None,
+    generator: torch.Tensor | None,
+) -> None:
+    """Put rows into a buffer, and go on drawing where a sampler and a generator stood."""
+    reader.drop()
+    if put is not None:
+        put()
+    if drawn is not None:
+        reader.sampler.load_state_dict(drawn)
+    if generator is not None:
+        reader.generator.set_state(generator)
 
 
 def write_draws(reader: BatchReader, folder: Path, *, dumps_global: bool) -> None:

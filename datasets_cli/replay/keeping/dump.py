@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 from tensordict import (
@@ -28,25 +27,20 @@ from tensordict import (
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.keeping.draws import write_draws
-from datasets_cli.replay.keeping.dump_folder import (
-    DATASET,
-    ROWS,
-    SEAL,
-    WRITER,
-)
+from datasets_cli.replay.keeping.dump_folder import DATASET, ROWS, SEAL, WRITER
 from datasets_cli.replay.keeping.write_folder import plan_files, write_files
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.writers import Writer
-from datasets_cli.replay.storages.batches import as_tensordict, map_rows, stack_rows
+from datasets_cli.replay.storages.batches import as_tensordict, leading_sizes, map_rows, stack_rows
 from datasets_cli.replay.storages.description import TENSORS, Description, describe
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.state_files import write_state
 
-Hook = Callable[[Any], Any]
+Hook = Callable[[Rows], Rows]
 """Takes rows that are written or were read, and returns others."""
 
 ROWS_META = "storage_metadata.json"
@@ -73,47 +67,36 @@ def plan_dump(reader: BatchReader, writer: Writer, hooks: list[Hook]) -> Callabl
     return write
 
 
-def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, Any]:
-    """Return the rows ``[steps, ...]`` that are dumped, time first, and the structure they are
-    in.
-    """
-    # None for no rows; without a structure where they are TensorDicts.
+def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, Description]:
+    """Return the rows ``[steps, ...]`` that are dumped, time first, and what they are in."""
+    # No rows for an empty storage; no structure where they are TensorDicts.
     if not len(storage):
         return None, None
     rows = storage.contents() if is_writable(storage) else storage.run(0, len(storage))
     if isinstance(rows, list):
         rows = _as_one(rows)
-    if isinstance(rows, list):
-        rows = stack_rows(rows) if all(map(_is_of_tensors, rows)) else rows
+        if isinstance(rows, list) and all(map(_is_of_tensors, rows)):
+            rows = stack_rows(rows)
     elif storage.ndim > 1:
-        time = storage.ndim - 1
-        rows = map_rows(lambda part: part.transpose(0, time), rows)
+        rows = map_rows(lambda part: part.transpose(0, storage.ndim - 1), rows)
     is_tensordict = is_tensor_collection(rows)
     for hook in hooks:
         rows = hook(rows)
-    found = as_tensordict(rows) if is_tensorclass(rows) else rows
-    if not is_tensordict and not isinstance(found, TensorDictBase):
-        return to_columns(found, storage.ndim)
-    if not isinstance(found, TensorDictBase) or not found.batch_size:
+    if not is_tensordict and not is_tensor_collection(rows):
+        # Their tensors, under their numbers.
+        description, columns = describe(rows, kinds=TENSORS)
+        named = {str(number): column for number, column in enumerate(columns)}
+        return TensorDict(named, leading_sizes(rows, storage.ndim)), description
+    if not is_tensor_collection(rows) or not rows.batch_size:
         raise UsageError(
             f"Only rows that are TensorDicts can be dumped of such rows, not {outline(rows)}, "
             "which a hook returned. Let it return rows [steps, ...]."
         )
-    return found, None
+    return as_tensordict(rows), None
 
 
-def to_columns(rows: Rows, ndim: int) -> tuple[TensorDict, Description]:
-    """Return the tensors of rows under their numbers ``[*rows]``, and what the rows are."""
-    description, columns = describe(rows, kinds=TENSORS)
-    sizes = {tuple(column.shape[:ndim]) for column in columns}
-    if len(sizes) != 1 or min(column.ndim for column in columns) < ndim:
-        raise UsageError(f"Expected tensors of the same number of rows; found the sizes {sizes}.")
-    named = {str(number): column for number, column in enumerate(columns)}
-    return TensorDict(named, sizes.pop()), description
-
-
-def _is_of_tensors(row: Any) -> bool:
-    """Tell whether a row of a list is tensors alone, which it is after it was joined, too."""
+def _is_of_tensors(row: Rows) -> bool:
+    """Return whether a row of a list is tensors alone, which it is after it was joined, too."""
     return all(isinstance(leaf, torch.Tensor) for leaf in _pytree.tree_leaves(row))
 
 
@@ -121,14 +104,15 @@ def _write_counts(
     storage: Storage,
     writer: Writer,
     rows: TensorDictBase | None,
-    structure: Any,
+    structure: Description,
     folder: Path,
 ) -> None:
     """Write how many rows there are, and where the next one goes."""
-    steps = 0 if rows is None else len(rows)
-    width = 1 if rows is None else math.prod(rows.shape[1 : storage.ndim])
+    steps, *side = (0,) if rows is None else rows.shape[: storage.ndim]
+    width = math.prod(side)
     # TorchRL knows nothing of the names that are stored in another form.
-    counts = {"metadata": {}, "is_pytree": False, "len": steps * width, "escaped_names": True}
+    counts: StateDict = {"metadata": {}, "is_pytree": False, "escaped_names": True}
+    counts["len"] = steps * width
     if structure is not None:
         counts[STRUCTURE] = structure
     if rows is None:
@@ -145,7 +129,7 @@ def _as_one(items: list[Rows]) -> Rows:
     """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are."""
     # Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors
     # stay one value a row.
-    if not items or not all(isinstance(i, TensorDictBase) or is_tensorclass(i) for i in items):
+    if not all(map(is_tensor_collection, items)):
         return items
     rows = [item._tensordict if is_tensorclass(item) else item for item in items]
     if len(shapes := {tuple(row.batch_size) for row in rows}) > 1:
@@ -159,18 +143,14 @@ def _as_one(items: list[Rows]) -> Rows:
 
 def _joined(rows: list[Rows]) -> TensorDict | None:
     """Return TensorDicts of the same form as one; None for others."""
-    if any(type(row) is not TensorDict for row in rows):
+    forms = {(row.batch_size, *sorted(row.keys())) for row in rows if type(row) is TensorDict}
+    if len(forms) != 1 or any(type(row) is not TensorDict for row in rows):
         return None
-    if len({(row.batch_size, tuple(sorted(row.keys()))) for row in rows}) > 1:
+    names = rows[0].keys()
+    columns = {name: _joined_entry([row._get_str(name, None) for row in rows]) for name in names}
+    if any(column is None for column in columns.values()):
         return None
-    entries: dict[str, Rows] = {}
-    for name in rows[0].keys():  # noqa: SIM118
-        column = [row._get_str(name, None) for row in rows]
-        entry = _joined_entry(column)
-        if entry is None:
-            return None
-        entries[name] = entry
-    return TensorDict(entries, (len(rows), *rows[0].batch_size))
+    return TensorDict(columns, (len(rows), *rows[0].batch_size))
 
 
 def _joined_entry(column: list[Rows]) -> Rows | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated
 
 from datasets_cli.checked_json import Check
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
     check_folder,
@@ -96,7 +97,13 @@ def new_dump(folder: Path, is_part: Callable[[str], object]) -> Iterator[Path]:
 
     ``is_part`` says which names in ``folder`` are parts of an older dump.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise UsageError(
+            f"{folder} cannot be the folder of a dump: expected a folder, or a path where there is "
+            f"nothing, found a file ({error}). Choose another path."
+        ) from error
     _finish(folder)
     partial = folder / PARTIAL
     _remove(partial)  # of a dump that was killed

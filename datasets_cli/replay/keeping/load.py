@@ -8,24 +8,24 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
-from tensordict import LazyStackedTensorDict, TensorDictBase
+from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collection
 
 from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.keeping.dataset_reference import check_dataset
-from datasets_cli.replay.keeping.draws import read_generator, read_sampler
+from datasets_cli.replay.keeping.draws import continue_from, read_generator, read_sampler
 from datasets_cli.replay.keeping.dump import (
     EMPTY,
     ROWS_META,
     STRUCTURE,
     WRITER_META,
     Hook,
-    to_columns,
 )
 from datasets_cli.replay.keeping.dump_folder import (
     DATASET,
@@ -38,13 +38,13 @@ from datasets_cli.replay.keeping.dump_folder import (
     open_dump,
 )
 from datasets_cli.replay.keeping.read_folder import read_tensordict
-from datasets_cli.replay.keeping.write_folder import as_class
+from datasets_cli.replay.keeping.write_folder import TensorClass, as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.writers import Writer
-from datasets_cli.replay.storages.batches import stack_rows
+from datasets_cli.replay.storages.batches import leading_sizes, map_rows, stack_rows
 from datasets_cli.replay.storages.description import Description, restore
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.state_files import (
@@ -66,16 +66,120 @@ class _Seal:
     batch_size: Annotated[int, Check("a whole number from 1 on", lambda n: n >= 1)] | None = None
 
 
-def read_counts(folder: Path) -> StateDict:
-    """Return what is known of the rows that were dumped into a folder: their number, their form."""
-    check_folder(folder)
-    return read_state(folder / ROWS_META, SETTINGS_BYTES)
+def plan_load(
+    reader: BatchReader,
+    writer: Writer,
+    path: str | Path,
+    hooks: list[Hook],
+    tensorclass: TensorClass = None,
+) -> Callable[[], None]:
+    """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called."""
+    # Whatever may be refused is refused here, with the buffer as it was.
+    # A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
+    # starts again. An epoch also starts again where another kind of sampler was dumped, or
+    # TorchRL's sampler of slices, which counts trajectories differently. Ranks that TorchRL's
+    # writer kept are computed from the rows again. A generator continues where it was dumped;
+    # torch's global one does only for a dataset.
+    folder = open_dump(Path(path))
+    seal = folder / SEAL  # without it, not everything is there
+    checked(_Seal, read_state(seal, SETTINGS_BYTES), seal)
+    # TorchRL, which dumps rows, may have written over a dump of a dataset.
+    is_dataset = os.path.lexists(folder / DATASET) and not os.path.lexists(folder / ROWS)
+    if is_dataset:
+        check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(path))
+    elif not reader.storage.is_writable:
+        raise ImmutableError(
+            f"{path} holds rows; the rows of this buffer are a dataset, which is never written. "
+            "Load it into a buffer with a storage of its own, such as LazyTensorStorage."
+        )
+    is_own = is_dataset or reader.generator is not torch.default_generator
+    generator = read_generator(folder / GENERATOR, reader.generator) if is_own else None
+    if is_dataset:
+        drawn, put = read_sampler(reader.sampler, folder / SAMPLER), reader.sampler.on_clear
+    else:
+        drawn, put = _plan_rows(reader, writer, folder, hooks, tensorclass)
+    return partial(continue_from, reader, put, drawn, generator)
 
 
-def _in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
+def _plan_rows(
+    reader: BatchReader,
+    writer: Writer,
+    folder: DumpFolder,
+    hooks: list[Hook],
+    tensorclass: TensorClass,
+) -> tuple[StateDict | None, Callable[[], None]]:
+    """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
+    storage = writable(reader)
+    check_folder(folder / ROWS)
+    counts = read_state(folder / ROWS / ROWS_META, SETTINGS_BYTES)
+    state = _read_writer(folder / WRITER, writer)
+    if counts.get(EMPTY) is True:
+        drawn = read_sampler(reader.sampler, folder / SAMPLER)
+        empty = copy.copy(writer)
+        empty.on_clear()  # a writer of another kind may have been dumped
+        return drawn, partial(replace_rows, reader, writer, None, empty.state_dict())
+    rows, num_dumped = _hooked(folder / ROWS, counts, storage, hooks)
+    num_steps, *side = leading_sizes(rows, storage.ndim)
+    width = max(1, math.prod(side))
+    num_rows, room = num_steps * width, -(-storage.max_size // width)
+    if num_steps > room:
+        raise UsageError(
+            f"{folder.path} has {num_rows} rows; the storage has room for {room * width}."
+        )
+    is_whole = num_steps == num_dumped
+    oldest = _oldest_step(state, num_steps) if is_whole else 0
+    shift = oldest * width if num_steps < room else 0  # only a full ring may begin in its middle
+    if isinstance(writer, TensorDictMaxValueWriter):
+        ranks = _ranks_in(state, folder / WRITER, num_steps)
+        state["ranks"] = _ranks(writer, rows, folder.path) if ranks is None else ranks
+    else:
+        state["cursor"] = num_rows if num_steps < room else oldest * width
+        state.setdefault("write_count", num_rows)
+    drawn = read_sampler(reader.sampler, folder / SAMPLER)
+    # Last, because an empty storage takes the form of the first rows that it flattens.
+    try:
+        columns = _columns(storage, rows, tensorclass)
+    except UsageError as error:
+        raise UsageError(f"{folder.path} has other rows than the buffer. {error}") from error
+    columns = [_rolled(column, shift) for column in columns]
+    put = partial(replace_rows, reader, writer, columns, state)
+    return _moved(drawn, shift, num_rows, is_whole), put
+
+
+def _hooked(
+    folder: Path, counts: StateDict, storage: WritableStorage, hooks: list[Hook]
+) -> tuple[Rows, int]:
+    """Return what hooks made of the rows ``[steps, ...]`` that were dumped, and their steps."""
+    # Our tensor storages copy what they are given; others, and hooks, may write into it.
+    mapped = isinstance(storage, TensorRows) and not hooks
+    dumped = _read_rows(folder, counts, storage.ndim, mapped)
+    structure = counts.get(STRUCTURE)
+    rows = dumped if structure is None else _in_structure(folder, structure, dumped)
+    for hook in hooks:
+        rows = hook(rows)
+    return rows, len(dumped)
+
+
+def _read_rows(folder: Path, counts: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
+    """Return the rows ``[steps, ...]`` that were dumped, time first."""
+    if counts.get("is_pytree"):
+        raise UsageError(
+            f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
+            "rows that are TensorDicts can be loaded: dump these as TensorDicts."
+        )
+    is_ours = counts.get("escaped_names") is True
+    rows = read_tensordict(folder, mapped=mapped, escaped=is_ours)
+    if len(rows.batch_size) < ndim:
+        raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
+    width = max(1, math.prod(rows.shape[1:ndim]))
+    rows = rows[: whole(counts, "len", folder / ROWS_META, len(rows) * width) // width]
+    return rows if is_ours else without_index(rows)  # TorchRL's writer puts it among the rows
+
+
+def _in_structure(folder: Path, structure: Description, rows: TensorDictBase) -> Rows:
     """Return tensors ``[steps, ...]`` in the lists, tuples and dicts that they were dumped from."""
     try:
-        return _from_columns(structure, rows)
+        return restore(structure, [rows.get(str(number)) for number in range(len([*rows.keys()]))])
     except ValueError as error:
         raise DamagedDataset(
             f"{folder / ROWS_META}: {STRUCTURE} is not that of these rows: {error}. Dump the "
@@ -83,36 +187,7 @@ def _in_structure(folder: Path, structure: Any, rows: TensorDictBase) -> Rows:
         ) from error
 
 
-def _from_columns(structure: Description, rows: TensorDictBase) -> Rows:
-    """Return the rows that ``to_columns`` took apart."""
-    numbers = range(len(list(rows.keys())))
-    return restore(structure, [rows.get(str(number)) for number in numbers])
-
-
-def _is_ours(known: StateDict) -> bool:
-    """Tell whether we wrote the rows, by what ``read_counts`` returned."""
-    return known.get("escaped_names") is True
-
-
-def read_rows(folder: Path, known: StateDict, ndim: int, mapped: bool) -> TensorDictBase:
-    """Return the rows ``[steps, ...]`` that were dumped, time first."""
-    path = folder / ROWS_META
-    if known.get("is_pytree"):
-        raise UsageError(
-            f"{folder} holds tensors that are not in a TensorDict, as TorchRL can dump them. Only "
-            "rows that are TensorDicts can be loaded: dump these as TensorDicts."
-        )
-    rows = read_tensordict(folder, mapped=mapped, escaped=_is_ours(known))
-    if len(rows.batch_size) < ndim:
-        raise wrong(folder, "shape", f"{ndim} or more dimensions of rows", list(rows.batch_size))
-    width = max(1, math.prod(rows.shape[1:ndim]))
-    rows = rows[: whole(known, "len", path, len(rows) * width) // width]
-    if not _is_ours(known):  # TorchRL's writer puts it among the rows
-        rows = without_index(rows)
-    return rows
-
-
-def read_writer(folder: Path, writer: Writer) -> StateDict:
+def _read_writer(folder: Path, writer: Writer) -> StateDict:
     """Return where the writer stood."""
     check_folder(folder)
     path = folder / WRITER_META
@@ -126,16 +201,15 @@ def read_writer(folder: Path, writer: Writer) -> StateDict:
     return state
 
 
-def oldest_step(state: StateDict, num_steps: int) -> int:
+def _oldest_step(state: StateDict, num_steps: int) -> int:
     """Return the step of a ring's oldest rows, where it continues; 0 for what is not a ring."""
     cursor = 0 if "rank_key" in state else int(state.get("cursor", 0))  # TorchRL counts time steps
     return cursor if 0 <= cursor < num_steps else 0
 
 
-def ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:
+def _ranks_in(state: StateDict, folder: Path, num_rows: int) -> list[float] | None:
     """Return the ranks that were dumped; None where there are none, or those of other rows."""
-    ranks = state.get("ranks")
-    if ranks is None:
+    if (ranks := state.get("ranks")) is None:
         return None
     if not isinstance(ranks, list) or any(
         type(rank) not in (int, float) or math.isnan(rank) for rank in ranks
@@ -144,123 +218,18 @@ def ranks_of(state: StateDict, folder: Path, num_rows: int) -> list[float] | Non
     return [*map(float, ranks)] if len(ranks) == num_rows else None
 
 
-def plan_load(
-    reader: BatchReader,
-    writer: Writer,
-    path: str | Path,
-    hooks: list[Hook],
-    tensorclass: Any = None,
-) -> Callable[[], None]:
-    """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called."""
-    # Whatever may be refused is refused here, with the buffer as it was.
-    # A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
-    # starts again. An epoch also starts again where another kind of sampler was dumped, or
-    # TorchRL's sampler of slices, which counts trajectories differently. Ranks that TorchRL's
-    # writer kept are computed from the rows again. A generator continues where it was dumped;
-    # torch's global one does only for a dataset.
-    folder = open_dump(Path(path))
-    path_of_seal = folder / SEAL  # without it, not everything is there
-    checked(_Seal, read_state(path_of_seal, SETTINGS_BYTES), path_of_seal)
-    # TorchRL, which dumps rows, may have written over a dump of a dataset.
-    if os.path.lexists(folder / DATASET) and not os.path.lexists(folder / ROWS):
-        check_dataset(reader.storage, read_state(folder / DATASET, SETTINGS_BYTES), str(path))
-        generator = read_generator(folder / GENERATOR, reader.generator)
-        drawn = read_sampler(reader.sampler, folder / SAMPLER)
-        put: Callable[[], None] = reader.sampler.on_clear
-    else:
-        if not reader.storage.is_writable:
-            raise ImmutableError(
-                f"{path} holds rows; the rows of this buffer are a dataset, which is never "
-                "written. Load it into a buffer with a storage of its own, such as "
-                "LazyTensorStorage."
-            )
-        is_own = reader.generator is not torch.default_generator
-        generator = read_generator(folder / GENERATOR, reader.generator) if is_own else None
-        drawn, put = _plan_rows(reader, writer, folder, hooks, tensorclass)
-
-    def restore() -> None:
-        reader.drop()
-        put()
-        if drawn:
-            reader.sampler.load_state_dict(drawn)
-        if generator is not None:
-            reader.generator.set_state(generator)
-
-    return restore
-
-
-def _plan_rows(
-    reader: BatchReader, writer: Writer, folder: DumpFolder, hooks: list[Hook], tensorclass: Any
-) -> tuple[StateDict | None, Callable[[], None]]:
-    """Return the state of the sampler, if any, and what puts the rows dumped into a buffer."""
-    storage = writable(reader)
-    counts = read_counts(folder / ROWS)
-    state = read_writer(folder / WRITER, writer)
-    if counts.get(EMPTY) is True:
-        drawn = read_sampler(reader.sampler, folder / SAMPLER)
-        empty = copy.copy(writer)
-        empty.on_clear()  # a writer of another kind may have been dumped
-        return drawn, partial(replace_rows, reader, writer, None, empty.state_dict())
-    # Our tensor storages copy what they are given; others, and hooks, may write into it.
-    mapped = isinstance(storage, TensorRows) and not hooks
-    dumped = read_rows(folder / ROWS, counts, storage.ndim, mapped)
-    rows, structure = _hooked(folder / ROWS, dumped, counts.get(STRUCTURE), hooks, storage.ndim)
-    width = max(1, math.prod(rows.shape[1 : storage.ndim]))
-    num_steps, room = len(rows), -(-storage.max_size // width)
-    if num_steps > room:
-        raise UsageError(
-            f"{folder.path} has {num_steps * width} rows; the storage has room for {room * width}."
-        )
-    oldest = oldest_step(state, num_steps) if num_steps == len(dumped) else 0
-    shift = oldest if num_steps < room else 0  # only a full ring may begin in its middle
-    if isinstance(writer, TensorDictMaxValueWriter):
-        ranks = ranks_of(state, folder / WRITER, num_steps)
-        state["ranks"] = _ranks(writer, rows, folder.path) if ranks is None else ranks
-    else:
-        state["cursor"] = (num_steps if num_steps < room else oldest) * width
-        state.setdefault("write_count", num_steps * width)
-    drawn = read_sampler(reader.sampler, folder / SAMPLER)
-    # Last, because an empty storage takes the form of the first rows that it flattens.
-    try:
-        columns = _columns(storage, rows, structure, tensorclass)
-    except UsageError as error:
-        raise UsageError(f"{folder.path} has other rows than the buffer. {error}") from error
-    columns = [_rolled(column, shift * width) for column in columns]
-    put = partial(replace_rows, reader, writer, columns, state)
-    is_whole = num_steps == len(dumped)
-    return _moved(drawn, shift * width, num_steps * width, is_whole), put
-
-
-def _hooked(
-    folder: Path, rows: TensorDictBase, structure: Any, hooks: list[Hook], ndim: int
-) -> tuple[TensorDictBase, Any]:
-    """Return what hooks made of the rows that were dumped, and of their structure if they have
-    one.
-    """
-    given: Rows = rows if structure is None else _in_structure(folder, structure, rows)
-    for hook in hooks:
-        given = hook(given)
-    return (given, None) if structure is None else to_columns(given, ndim)
-
-
-def _columns(
-    storage: WritableStorage, rows: TensorDictBase, structure: Any, tensorclass: Any
-) -> list[Rows]:
+def _columns(storage: WritableStorage, rows: Rows, tensorclass: TensorClass) -> list[Rows]:
     """Return the columns of rows ``[steps, ...]``, as a storage flattens them."""
-    if structure is not None:
-        if tensorclass is not None:
-            raise UsageError("The rows are tensors, which cannot be made a tensorclass.")
-        if storage.takes_lists:
-            return storage.flatten([_from_columns(structure, row) for row in rows.unbind(0)])
-        time = storage.ndim - 1
-        rows = rows.transpose(0, time) if time else rows
-        return storage.flatten(_from_columns(structure, rows))
     if isinstance(rows, LazyStackedTensorDict) and not storage.takes_lists:
         rows = stack_rows(list(rows.unbind(0)))
-    made: Any = as_class(rows, tensorclass)
-    if storage.takes_lists:
+    made, time = as_class(rows, tensorclass), storage.ndim - 1
+    if not storage.takes_lists:
+        return storage.flatten(map_rows(lambda part: part.transpose(0, time), made))
+    if is_tensor_collection(made):
         return storage.flatten(list(made.unbind(0)))
-    return storage.flatten(made.transpose(0, storage.ndim - 1) if storage.ndim > 1 else made)
+    # A row of a structure is one step of each tensor in it.
+    steps = range(leading_sizes(made, 1)[0])
+    return storage.flatten([map_rows(itemgetter(step), made) for step in steps])
 
 
 def _rolled(column: Rows, shift: int) -> Rows:
@@ -272,13 +241,13 @@ def _rolled(column: Rows, shift: int) -> Rows:
     return column.roll(-shift, 0)
 
 
-def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase, folder: Path) -> list[float]:
+def _ranks(writer: TensorDictMaxValueWriter, rows: Rows, folder: Path) -> list[float]:
     """Return the ranks that a writer gives rows."""
     trial = copy.copy(writer)
     trial.on_clear()
     try:
         trial.write(LazyTensorStorage(max(1, len(rows))), rows.select(writer.rank_key))
-    except (KeyError, UsageError) as error:
+    except (KeyError, AttributeError, UsageError) as error:
         raise UsageError(
             f"The rows in {folder} cannot be ranked by {writer.rank_key!r}: {error} Give the "
             "writer another rank_key, or dump rows that have it."
@@ -289,20 +258,14 @@ def _ranks(writer: TensorDictMaxValueWriter, rows: TensorDictBase, folder: Path)
 
 def _moved(drawn: StateDict | None, shift: int, num_rows: int, is_whole: bool) -> StateDict | None:
     """Return a sampler's state for rows of which the first ``shift`` became the last."""
-    if drawn and "priorities" in drawn:
-        known = drawn["priorities"]
-        # It is not known which rows a hook left out: those that stay get the default priority.
-        if not is_whole or len(known) > num_rows:
-            known = known[:0]
-        drawn["priorities"] = _shifted(known, shift, num_rows)
-        return drawn
-    return None if shift else drawn
-
-
-def _shifted(priorities: torch.Tensor, shift: int, num_rows: int) -> torch.Tensor:
-    """Return priorities float64 ``[n]`` of rows of which the first ``shift`` became the last."""
-    if not shift:
-        return priorities
-    known = priorities.new_full((num_rows,), -1.0)
-    known[: len(priorities)] = priorities[:num_rows]
-    return known.roll(-shift)
+    if not drawn or "priorities" not in drawn:
+        return None if shift else drawn
+    priorities = drawn["priorities"]
+    # It is not known which rows a hook left out: those that stay get the default priority.
+    if not is_whole or len(priorities) > num_rows:
+        priorities = priorities[:0]
+    if shift:
+        of_all = priorities.new_full((num_rows,), -1.0)
+        of_all[: len(priorities)] = priorities
+        priorities = of_all.roll(-shift)
+    return drawn | {"priorities": priorities}

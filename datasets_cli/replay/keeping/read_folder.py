@@ -8,6 +8,7 @@ JSON, a leaf is a regular file that is long enough, and what is no tensor is JSO
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +22,7 @@ from tensordict import (
 )
 
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.keeping.tensor_files import Shape, read_leaf
 from datasets_cli.replay.keeping.write_folder import (
     LAZY_STACK,
@@ -56,6 +58,16 @@ class _Level:
     mapped: bool
     escaped: bool
 
+    @property
+    def meta(self) -> Path:
+        """The file that says what is in the folder."""
+        return self.folder / META_FILENAME
+
+    def check_batch(self, batch: tuple[int, ...], name: str) -> None:
+        """Check that a batch size begins with that of the level above."""
+        if batch[: len(self.batch)] != self.batch:
+            raise wrong(self.meta, name, f"sizes that begin with {list(self.batch)}", list(batch))
+
     def below(self, name: str, batch: tuple[int, ...]) -> _Level:
         """Return the level of a folder in this one."""
         if self.depth == MOST_DEPTH:
@@ -71,21 +83,14 @@ def read_tensordict(folder: Path, *, mapped: bool = False, escaped: bool = False
     return found
 
 
-def _read(level: _Level) -> Any:
+def _read(level: _Level) -> Rows:
     check_folder(level.folder)
-    path = level.folder / META_FILENAME
-    meta = read_state(path, MOST_BYTES)
+    meta = read_state(level.meta, MOST_BYTES)
     kind = meta.get("_type")
-    if kind == TENSORDICT:
-        return _read_tensordict(level, meta)
-    if kind == LAZY_STACK:
-        return _read_stack(level, meta)
-    if kind == VALUE:
-        return _read_value(level, meta)
-    if kind == VALUES:
-        return _read_values(level, meta)
     if not isinstance(kind, str):
-        raise wrong(path, "_type", "the name of a class", kind)
+        raise wrong(level.meta, "_type", "the name of a class", kind)
+    if kind in _READERS:
+        return _READERS[kind](level, meta)
     if not os.path.lexists(level.folder / CLASS_FOLDER):
         raise UsageError(
             f"{level.folder} holds a {kind}, which cannot be loaded: only TensorDicts, "
@@ -94,12 +99,10 @@ def _read(level: _Level) -> Any:
     return _read_class(level, meta)
 
 
-def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
-    path = level.folder / META_FILENAME
-    batch = _shape(path, "shape", meta.get("shape"))
-    if batch[: len(level.batch)] != level.batch:
-        raise wrong(path, "shape", f"sizes that begin with {list(level.batch)}", list(batch))
-    entries: dict[str, Any] = {}
+def _read_tensordict(level: _Level, meta: StateDict) -> TensorDict:
+    path, batch = level.meta, _shape(level, meta.get("shape"), "shape")
+    level.check_batch(batch, "shape")
+    entries: StateDict = {}
     for stored, entry in meta.items():
         if not isinstance(entry, dict):
             if stored in RESERVED_NAMES or stored.startswith("_"):
@@ -118,12 +121,12 @@ def _read_tensordict(level: _Level, meta: dict[str, Any]) -> TensorDict:
     return TensorDict(entries, batch)
 
 
-def _shape(path: Path, name: str, found: Any) -> tuple[int, ...]:
-    shape: tuple[int, ...] = checked(cast(Any, Shape), found, path, name)
+def _shape(level: _Level, sizes: object, name: str) -> tuple[int, ...]:
+    shape: tuple[int, ...] = checked(cast(Any, Shape), sizes, level.meta, name)
     return shape
 
 
-def _check_named(level: _Level, meta: dict[str, Any]) -> None:
+def _check_named(level: _Level, meta: StateDict) -> None:
     """Check that every leaf and folder of a level is an entry of its JSON."""
     entries = {name: entry for name, entry in meta.items() if isinstance(entry, dict)}
     known = {
@@ -139,15 +142,15 @@ def _check_named(level: _Level, meta: dict[str, Any]) -> None:
         ]
     if unknown:
         raise DamagedDataset(
-            f"{level.folder / META_FILENAME} has no entry for {min(unknown)}, which is in its "
+            f"{level.meta} has no entry for {min(unknown)}, which is in its "
             "folder. Dump the buffer again."
         )
 
 
-def _read_stack(level: _Level, meta: dict[str, Any]) -> LazyStackedTensorDict:
-    path = level.folder / META_FILENAME
+def _read_stack(level: _Level, meta: StateDict) -> LazyStackedTensorDict:
+    path = level.meta
     dim = whole(meta, "stack_dim", path, 64)
-    members: list[Any] = []
+    members: list[Rows] = []
     while os.path.lexists(level.folder / str(len(members))):
         members.append(_read(level.below(str(len(members)), ())))
     if not members or meta.get("len", len(members)) != len(members):
@@ -156,33 +159,29 @@ def _read_stack(level: _Level, meta: dict[str, Any]) -> LazyStackedTensorDict:
     plain = all(isinstance(member, TensorDictBase) for member in members)
     if len(shapes) > 1 or not plain or dim > len(members[0].batch_size):
         raise DamagedDataset(f"{level.folder} holds parts that make no stack along {dim}.")
-    found = LazyStackedTensorDict(*members, stack_dim=dim)
-    if tuple(found.batch_size[: len(level.batch)]) != level.batch:
-        raise wrong(path, "its parts", f"rows {list(level.batch)}", list(found.batch_size))
-    return found
+    stack = LazyStackedTensorDict(*members, stack_dim=dim)
+    level.check_batch(tuple(stack.batch_size), "its parts")
+    return stack
 
 
-def _read_value(level: _Level, meta: dict[str, Any]) -> NonTensorData:
+def _read_value(level: _Level, meta: StateDict) -> NonTensorData:
     if "data" not in meta:
         raise _pickled(level.folder)
     return NonTensorData(data=_value(level, meta["data"]), batch_size=level.batch)
 
 
-def _read_values(level: _Level, meta: dict[str, Any]) -> Any:
-    data, path = meta.get("data"), level.folder / META_FILENAME
+def _read_values(level: _Level, meta: StateDict) -> Rows:
+    data = meta.get("data")
     if isinstance(data, str):
         raise _pickled(level.folder)
-    batch = _shape(path, "batch_size", meta.get("batch_size", list(level.batch)))
-    if (
-        batch[: len(level.batch)] != level.batch
-        or 0 in (batch or (0,))
-        or not _has_shape(data, batch)
-    ):
-        raise wrong(path, "data", f"lists of values of the shape {list(batch)}", data)
+    batch = _shape(level, meta.get("batch_size", list(level.batch)), "batch_size")
+    level.check_batch(batch, "batch_size")
+    if 0 in (batch or (0,)) or not _has_shape(data, batch):
+        raise wrong(level.meta, "data", f"lists of values of the shape {list(batch)}", data)
     return _stacked(level, data, len(batch))
 
 
-def _read_class(level: _Level, meta: dict[str, Any]) -> TensorDictBase:
+def _read_class(level: _Level, meta: StateDict) -> TensorDictBase:
     """Return the TensorDict in a tensorclass."""
     if any(os.path.lexists(level.folder / name) for name in PICKLES):
         raise _pickled(level.folder)
@@ -196,26 +195,26 @@ def _read_class(level: _Level, meta: dict[str, Any]) -> TensorDictBase:
     return found
 
 
-def _has_shape(data: Any, batch: tuple[int, ...]) -> bool:
-    """Tell whether lists of lists have a shape."""
+def _has_shape(data: Rows, batch: tuple[int, ...]) -> bool:
+    """Return whether lists of lists have a shape."""
     if not batch:
         return True
     is_list = isinstance(data, list) and len(data) == batch[0]
     return is_list and all(_has_shape(item, batch[1:]) for item in data)
 
 
-def _stacked(level: _Level, data: Any, ndim: int) -> Any:
+def _stacked(level: _Level, data: Rows, ndim: int) -> Rows:
     """Return the values in lists of lists, one for each row of ``ndim`` dimensions."""
     if not ndim:
         return NonTensorData(data=_value(level, data), batch_size=())
     return NonTensorStack(*(_stacked(level, item, ndim - 1) for item in data), stack_dim=0)
 
 
-def _value(level: _Level, data: Any) -> Any:
+def _value(level: _Level, data: Rows) -> Rows:
     try:
         return from_json(data)
     except ValueError as error:
-        raise DamagedDataset(f"{level.folder / META_FILENAME}: {error}.") from error
+        raise DamagedDataset(f"{level.meta}: {error}.") from error
 
 
 def _pickled(folder: Path) -> UsageError:
@@ -223,3 +222,11 @@ def _pickled(folder: Path) -> UsageError:
         f"{folder} holds an object that was pickled ({' or '.join(PICKLES)}). To load it could run "
         "any code, so it is never loaded. Dump rows of tensors, numbers and texts instead."
     )
+
+
+_READERS: dict[str, Callable[[_Level, StateDict], Rows]] = {
+    TENSORDICT: _read_tensordict,
+    LAZY_STACK: _read_stack,
+    VALUE: _read_value,
+    VALUES: _read_values,
+}

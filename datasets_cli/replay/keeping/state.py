@@ -5,23 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.keeping.dataset_reference import check_dataset, dataset_of
-from datasets_cli.replay.keeping.draws import WRONG_STATE, try_state
-from datasets_cli.replay.keeping.write_folder import as_class
+from datasets_cli.replay.keeping.draws import WRONG_STATE, continue_from, try_state
+from datasets_cli.replay.keeping.write_folder import TensorClass, as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.storages.batches import leading_sizes
 from datasets_cli.replay.storages.description import describe, restore
-from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
-from datasets_cli.replay.storages.tensor_rows import TensorRows
 
 STATE_FORMAT = 4
 
@@ -48,30 +47,36 @@ def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
 
 
 def plan_restore(
-    reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any = None
+    reader: BatchReader, writer: Writer, state: StateDict, tensorclass: TensorClass = None
 ) -> Callable[[], None]:
     """Return what continues with the rows and draws of a state, in place of a buffer's own."""
     # Whatever may be refused is refused here, with the buffer as it was.
-    found = state.keys() if isinstance(state, Mapping) else set()
-    if not {"sampler", "generator"} <= found:
+    names = state.keys() if isinstance(state, Mapping) else set()
+    if not {"sampler", "generator"} <= names:
         raise UsageError(
             "The state of a buffer has sampler and generator; this one has "
-            f"{', '.join(map(str, found)) or 'nothing'}. What TorchRL dumped, loads() reads."
+            f"{', '.join(map(str, names)) or 'nothing'}. What TorchRL dumped, loads() reads."
         )
     if "dataset" in state:
         check_dataset(reader.storage, state["dataset"], "The state")
     generator = generator_in(state, reader.generator)
+    _check_kind(reader.sampler, state["sampler"])
     try_state(reader.sampler, state["sampler"], "The state's sampler", UsageError, AGAIN)
     put = _plan_rows(reader, writer, state, tensorclass) if "rows" in state else None
+    return partial(continue_from, reader, put, state["sampler"], generator)
 
-    def restore() -> None:
-        reader.drop()
-        if put is not None:
-            put()
-        reader.sampler.load_state_dict(state["sampler"])
-        reader.generator.set_state(generator)
 
-    return restore
+def _check_kind(sampler: Sampler, state: object) -> None:
+    """Check that a state is of a sampler that draws in the same way."""
+    own = sampler.state_dict().get("kind")
+    drawn = state.get("kind") if isinstance(state, Mapping) else None
+    if own and drawn and drawn != own:
+        raise UsageError(
+            f"The state's sampler is not the state of a {type(sampler).__name__}: it draws "
+            f"{drawn}, and this buffer's sampler {own}. Make the buffer with a sampler of that "
+            "kind, or load only the storage: load_state_dict(state | {'sampler': "
+            "buffer.state_dict()['sampler']})."
+        )
 
 
 def generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
@@ -88,7 +93,7 @@ def generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
 
 
 def _plan_rows(
-    reader: BatchReader, writer: Writer, state: StateDict, tensorclass: Any
+    reader: BatchReader, writer: Writer, state: StateDict, tensorclass: TensorClass
 ) -> Callable[[], None]:
     storage = writable(reader)
     max_size, place = state.get("max_size"), state.get("writer")
@@ -101,39 +106,23 @@ def _plan_rows(
     if not isinstance(place, dict):
         raise UsageError(f"The state's writer is a {type(place).__name__}, not a dict. {AGAIN}")
     rows = _rows_in(storage, state, tensorclass)
-    _check_places(writer, place, *_counted(storage, rows), storage.max_size)
+    # Rows of a list have one dimension; those of tensors have time as the last one of several.
+    is_list = isinstance(rows, list) and storage.takes_lists
+    sizes = [len(rows)] if is_list else [0] if rows is None else leading_sizes(rows, storage.ndim)
+    num_rows, width = math.prod(sizes), max(1, math.prod(sizes[:-1]))
+    room = -(-storage.max_size // width) * width
+    if num_rows > room:
+        raise UsageError(f"The state has {num_rows} rows; the storage has room for {room}. {AGAIN}")
+    _check_places(writer, place, num_rows, width, room)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     columns = None if rows is None else storage.flatten(rows)
     return partial(replace_rows, reader, writer, columns, place)
 
 
-def _counted(storage: WritableStorage, rows: Rows) -> tuple[int, int]:
-    """Return how many rows of a state there are, and how many are written side by side."""
-    if rows is None:
-        return 0, 1
-    width = 1
-    if isinstance(storage, TensorRows):
-        form = form_of(rows, storage.ndim)
-        columns = form.flatten(rows)
-        check_leading(form, columns, storage.ndim)
-        *side, num_steps = columns[0].shape[: storage.ndim]  # time is last
-        width = max(1, math.prod(side))
-        num_rows = num_steps * width
-    else:
-        num_rows = len(storage.flatten(rows)[0])
-    room = -(-storage.max_size // width) * width
-    if num_rows > room:
-        raise UsageError(f"The state has {num_rows} rows; the storage has room for {room}. {AGAIN}")
-    return num_rows, width
-
-
-def _check_places(
-    writer: Writer, place: StateDict, num_rows: int, width: int, max_size: int
-) -> None:
+def _check_places(writer: Writer, place: StateDict, num_rows: int, width: int, room: int) -> None:
     """Check that a writer continues within, or right after, the rows that are there."""
     cursor = place.get("cursor", 0)
-    # After the last row that fits, a ring continues at row 0.
-    most = min(num_rows, -(-max_size // width) * width - 1)
+    most = min(num_rows, room - 1)  # after the last row that fits, a ring continues at row 0
     if not 0 <= whole_number("cursor", cursor) <= most or cursor % width:
         raise UsageError(
             f"The state's writer continues at row {cursor}, with {num_rows} rows in steps of "
@@ -151,7 +140,7 @@ def _copied(storage: WritableStorage, columns: list[torch.Tensor]) -> list[torch
     return [column.clone() for column in columns] if storage.takes_lists else columns
 
 
-def _rows_in(storage: WritableStorage, state: StateDict, tensorclass: Any) -> Rows:
+def _rows_in(storage: WritableStorage, state: StateDict, tensorclass: TensorClass) -> Rows:
     """Return the rows of a state."""
     if (version := state.get("format")) != STATE_FORMAT:
         raise UsageError(

@@ -20,9 +20,10 @@ from tensordict import (
 )
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.keeping.tensor_files import check_leaf, leaf_json, write_leaf
 from datasets_cli.replay.storages.batches import as_tensordict
-from datasets_cli.replay.storages.description import not_kept, to_json
+from datasets_cli.replay.storages.description import Description, not_kept, to_json
 from datasets_cli.replay.storages.state_files import MOST_BYTES
 from datasets_cli.schema.columns import META_FILENAME, Key, encode_name, escape_key, show_key
 
@@ -31,11 +32,14 @@ LAZY_STACK = "<class 'tensordict._lazy.LazyStackedTensorDict'>"
 VALUE = "<class 'tensordict.tensorclass.NonTensorData'>"
 VALUES = "<class 'tensordict.tensorclass.NonTensorStack'>"
 
-Planned = tuple[str, dict[str, Any] | torch.Tensor]
+TensorClass = Any
+"""The class of a tensorclass, or None."""
+
+Planned = tuple[str, StateDict | torch.Tensor]
 """A file: its path below the folder, and the JSON or the tensor that it will hold."""
 
 
-def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
+def plan_files(rows: Rows, key: Key = (), folder: str = "") -> Iterator[Planned]:
     """Yield the files of a TensorDict."""
     rows = as_tensordict(rows)
     if isinstance(rows, LazyStackedTensorDict):
@@ -45,7 +49,7 @@ def plan_files(rows: Any, key: Key = (), folder: str = "") -> Iterator[Planned]:
         for number, member in enumerate(members):
             yield from plan_files(member, (*key, str(number)), f"{folder}{number}/")
         return
-    level: dict[str, Any] = {}
+    level: StateDict = {}
     for name, item in rows.items():
         below = (*key, name)
         stored = stored_name(name, len(key), not isinstance(item, torch.Tensor))
@@ -84,7 +88,7 @@ def write_files(folder: Path, files: list[Planned]) -> None:
         path.write_text(text, encoding="ascii")
 
 
-def as_class(rows: Any, tensorclass: Any) -> Any:
+def as_class(rows: Rows, tensorclass: TensorClass) -> Rows:
     """Return rows of TensorDicts as a tensorclass; as they are where that is None."""
     if tensorclass is None:
         return rows
@@ -98,7 +102,7 @@ def as_class(rows: Any, tensorclass: Any) -> Any:
         ) from error
 
 
-def _values_json(item: Any, name: str) -> dict[str, Any]:
+def _values_json(item: NonTensorData | NonTensorStack, name: str) -> StateDict:
     """Return the ``meta.json`` of values, one for all rows or one for each."""
     if isinstance(item, NonTensorData):
         data = to_json(item.data, name)
@@ -108,7 +112,7 @@ def _values_json(item: Any, name: str) -> dict[str, Any]:
     return {"_type": VALUES, "stack_dim": 0, "device": None, "data": data, "batch_size": shape}
 
 
-def _nested(item: Any, name: str) -> Any:
+def _nested(item: NonTensorData | NonTensorStack, name: str) -> Description:
     """Return values as JSON, in lists of lists as the batch has dimensions."""
     if not item.batch_size:
         return to_json(item.data, name)

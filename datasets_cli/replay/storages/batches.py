@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,7 +23,7 @@ from tensordict import (
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.schema.bits import bits_of, stack_tensors
 from datasets_cli.schema.tree import Tree, put
 from datasets_cli.store.rows.selected_rows import SelectedTexts
@@ -48,25 +47,30 @@ def make_batch(
     return batch
 
 
-def map_rows(function: Callable[[Any], Any], batch: Rows) -> Rows:
+def map_rows(function: Callable[[Rows], Rows], batch: Rows) -> Rows:
     """Return a function of a TensorDict, or of each tensor and TensorDict in a structure."""
     # A tensorclass is like a TensorDict.
     return _pytree.tree_map(function, batch, is_leaf=_is_part)
 
 
+def leading_sizes(rows: Rows, ndim: int) -> tuple[int, ...]:
+    """Return the sizes of the first dimensions, which all tensors and TensorDicts of rows have."""
+    parts = _pytree.tree_leaves(rows, is_leaf=_is_part)
+    sizes = {tuple(getattr(part, "shape", ()))[:ndim] for part in parts}
+    if len(sizes) != 1 or any(len(size) < ndim for size in sizes):
+        raise UsageError(f"Expected tensors of the same number of rows; found the sizes {sizes}.")
+    return sizes.pop()
+
+
 def _is_part(part: Rows) -> bool:
-    found: bool = is_tensor_collection(part)
-    return found
+    return bool(is_tensor_collection(part))
 
 
-Name = TypeVar("Name")
-
-
-def lazy_stack(rows: list[Any], dim: int) -> LazyStackedTensorDict:
+def lazy_stack(rows: list[Rows], dim: int) -> LazyStackedTensorDict:
     """Return copies of rows of one batch size as a lazy stack."""
     copies = [row.clone() for row in rows]
-    found: LazyStackedTensorDict = LazyStackedTensorDict.lazy_stack(copies, dim)
-    return found
+    stack: LazyStackedTensorDict = LazyStackedTensorDict.lazy_stack(copies, dim)
+    return stack
 
 
 def batch_size_of(row: Rows) -> tuple[int, ...] | None:
@@ -124,16 +128,15 @@ def _stack_tensors(items: list[Rows]) -> Rows:
         raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
 
 
-def _stack_dicts(items: list[dict[str, Rows]]) -> dict[str, Rows]:
+def _stack_dicts(items: list[dict[Rows, Rows]]) -> dict[Rows, Rows]:
     return {name: stack_rows(column) for name, column in _columns(items).items()}
 
 
 def _stack_tuples(items: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
-    columns = _columns([dict(enumerate(item)) for item in items])
-    return tuple(stack_rows(column) for column in columns.values())
+    return tuple(_stack_dicts([dict(enumerate(item)) for item in items]).values())
 
 
-def _columns(trees: list[dict[Name, Rows]]) -> dict[Name, list[Rows]]:
+def _columns(trees: list[dict[Rows, Rows]]) -> dict[Rows, list[Rows]]:
     """Return what rows have under each of their keys, which must be the same."""
     names = trees[0].keys()
     for tree in trees:
@@ -152,8 +155,8 @@ _STACKS: dict[type | tuple[type, ...], Callable[[list[Rows]], Rows]] = {
 
 
 _NO_SHAPE = torch.Size([])
-_ENTRY: dict[str, Any] = NonTensorData("").__dict__
-_STACK: dict[str, Any] = NonTensorStack(NonTensorData("")).__dict__
+_ENTRY: StateDict = NonTensorData("").__dict__
+_STACK: StateDict = NonTensorStack(NonTensorData("")).__dict__
 
 
 def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) -> None:
@@ -176,7 +179,7 @@ def stack_texts(values: Values, shape: tuple[int, ...]) -> NonTensorStack:
 def _entry(value: str) -> NonTensorData:
     """Return ``NonTensorData(value)``."""
     entry: NonTensorData = object.__new__(NonTensorData)
-    state: dict[str, Any] = entry.__dict__
+    state: StateDict = entry.__dict__
     state.update(_ENTRY)
     state["_tensordict"] = TensorDict._new_unsafe({}, _NO_SHAPE)
     state["_non_tensordict"] = {**_ENTRY["_non_tensordict"], "data": value}

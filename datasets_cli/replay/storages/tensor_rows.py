@@ -24,7 +24,7 @@ from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowsSnapshot
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, show_key
-from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
 from datasets_cli.schema.tree import Tree
 
 
@@ -36,7 +36,7 @@ class TensorRows(WritableStorage):
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         self.max_size = whole_number("max_size", max_size, 1)
         self.ndim = whole_number("ndim", ndim, 1)
-        self._use_device(torch.device("cpu" if device == "auto" else device))
+        self._use_device(usable_device("cpu" if device == "auto" else device))
         self._follows_rows = device == "auto"
         self._owner = Ownership()
         self.is_tensordict = False  # as long as nothing was written

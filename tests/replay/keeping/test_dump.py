@@ -251,3 +251,14 @@ def test_a_datasets_rows_are_dumped_from_a_buffer_that_they_were_copied_into(
     assert other.extend(replay[:2]).tolist() == [len(replay), len(replay) + 1]
     with pytest.raises(ImmutableError):
         replay.loads(tmp_path)
+
+
+def test_a_file_cannot_be_the_folder_of_a_dump(tmp_path: Path) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(5))
+    buffer.extend(torch.arange(3))
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for path in (file, file / "below"):
+        with pytest.raises(UsageError, match=r"expected a folder.* found a file"):
+            buffer.dumps(path)
+    assert file.read_text() == "mine"

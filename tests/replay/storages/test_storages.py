@@ -195,3 +195,9 @@ def test_a_buffer_pickles_with_its_rows(kind: Any) -> None:
     copy = pickle.loads(pickle.dumps(buffer))
     assert bool((copy[:] == buffer[:]).all())
     assert bool((copy.sample() == buffer.sample()).all())
+
+
+@pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
+def test_a_device_that_there_is_none_of_is_refused(kind: Any) -> None:
+    with pytest.raises(UsageError, match="not 'gpuu'"):
+        kind(5, device="gpuu")
