@@ -99,7 +99,7 @@ def convert(folder: str, root: str) -> None:
     import datasets_cli.install.deferred_frames
     import datasets_cli.install.install
     import datasets_cli.sources.http
-    import datasets_cli.store.compact.writer
+    import datasets_cli.store.layouts.compact_writer
     from datasets_cli.catalogue.names import resolve
     from datasets_cli.config import load_config
     from datasets_cli.store.cache_root import CacheRoot
@@ -139,8 +139,8 @@ def peak_kilobytes() -> int:
 def unavoidable(folder: Path, frames: np.ndarray) -> dict[str, float]:
     """Return microseconds a frame of unpacking gzip alone, and of packing zstd alone."""
     from datasets_cli.formats.gzip import GzipStream
-    from datasets_cli.store.compact.dictionary import make_dictionary
-    from datasets_cli.store.compact.frame_writer import FrameSegments
+    from datasets_cli.store.layouts.dictionary import make_dictionary
+    from datasets_cli.store.layouts.frame_writer import FrameSegments
 
     pictures = folder / "$store$_observation_ckpt.0.gz"
     num_bytes, start = 0, time.process_time()

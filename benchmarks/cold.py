@@ -124,7 +124,7 @@ def make(folder: Path, gigabytes: float, names: list[str]) -> int:
     from tables import install, mujoco_like
 
     from datasets_cli import TensorDictReplayBuffer, open_storage
-    from datasets_cli.store.compact.writer import CompactWriter
+    from datasets_cli.store.layouts.compact_writer import CompactWriter
 
     rows = mujoco_like(SOURCE_ROWS, infos=True)
     size = open_storage(install(CompactWriter, folder / "once", rows)).dataset.manifest.size_bytes

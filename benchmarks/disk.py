@@ -23,8 +23,8 @@ from tensordict import TensorDict
 from timing import cold_per_second, compare
 
 from datasets_cli import open_storage
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 WRITERS = {"ted": TedWriter, "compact": CompactWriter}
 BLOCK_ROWS = 10_000

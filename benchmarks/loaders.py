@@ -31,7 +31,7 @@ from frames import play
 from tables import Rows, install, mujoco_like
 
 from datasets_cli import BatchStream, FrameStack, TensorDictReplayBuffer, open_storage
-from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
 
 WAYS = ("sample()", "prefetch=2", "1 worker", "2 workers")
 TURNS = 3

@@ -32,8 +32,8 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 WRITERS = {"compact": CompactWriter, "ted": TedWriter}
 WEIGHTS = [0.3, 0.2, 0.1, 0.1, 0.1, 0.1, 0.1]

@@ -25,8 +25,8 @@ from tables import Rows, install, mujoco_like
 from timing import compare, shown
 
 from datasets_cli import ExperienceReplay, open_storage
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 ID = "bench/rows"  # as ``install`` names what it writes
 NUM_ROWS = 1000

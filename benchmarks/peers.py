@@ -44,8 +44,8 @@ from tables import EPISODE_STEPS, Rows, install, mujoco_like
 from timing import KINDS, Time, compare
 
 from datasets_cli.schema.columns import Key
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 CASES = ("uniform", "without replacement", "slices", "prioritised")
 BASELINES = ("torchrl", "cpprb", "compact, torch, one by one")

@@ -31,8 +31,8 @@ from tensordict import TensorDict
 from timing import compare, shown
 
 from datasets_cli import PrioritizedSampler, TensorDictReplayBuffer, open_storage
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 Calls = dict[str, Callable[[], Any]]
 EXPONENTS = {"alpha": 0.7, "beta": 0.5}

@@ -26,8 +26,8 @@ import numpy as np
 from tables import EPISODE_STEPS, Rows, bare, install, mujoco_like, ours, torchrl_like, torchrls
 from timing import compare, lower, shown
 
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 Case = dict[str, Any]
 UNIFORM, MANY = {"batch": 256}, {"batch": 2048}

@@ -27,8 +27,8 @@ from timing import compare, shown
 
 from datasets_cli import Sequences, SliceSampler, TensorDictReplayBuffer, open_storage
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 WRITERS = {"compact": CompactWriter, "ted": TedWriter}
 Trajectory = dict[str, np.ndarray]

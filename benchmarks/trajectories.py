@@ -26,8 +26,8 @@ from timing import compare, shown
 
 from datasets_cli import Trajectories, open_storage
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 FILE_OF_REWARD = {"compact": "rows.memmap", "ted": "next/reward.memmap"}
 WRITERS = {"compact": CompactWriter, "ted": TedWriter}

@@ -23,9 +23,9 @@ from tables import install, mujoco_like
 from timing import compare, shown
 
 from datasets_cli import ExperienceReplay
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.rows import selected_rows
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store import selection as selected_rows
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 FILTERED = 50_000
 WHERE = "return > 0 and length >= 10"

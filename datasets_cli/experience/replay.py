@@ -53,7 +53,7 @@ from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.described_spaces import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.rows.selection import Selection, whole_dataset
+from datasets_cli.store.selection import Selection, whole_dataset
 
 if TYPE_CHECKING:
     import gymnasium

@@ -21,8 +21,8 @@ from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import check_free_space
 from datasets_cli.sources.raw_file import RawFile
-from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
+from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL

@@ -24,8 +24,8 @@ from datasets_cli.sources.disk import check_free_space, make_folder, open_regula
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import check_one_disk, commit, restore
-from datasets_cli.store.compact.records import RECORDS, ROW_MAP
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.layouts.records import RECORDS, ROW_MAP
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import LAYOUTS, Manifest, read_manifest
 from datasets_cli.store.writer import DatasetWriter

@@ -33,7 +33,7 @@ from datasets_cli.store.commit import restore
 from datasets_cli.store.dataset import Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.rows.selection import Selection, whole_dataset
+from datasets_cli.store.selection import Selection, whole_dataset
 from datasets_cli.store.tables import remove_tables
 
 FAMILY = "derived"

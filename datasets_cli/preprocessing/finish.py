@@ -43,9 +43,9 @@ from datasets_cli.sources.disk import (
 )
 from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.layouts.ted_writer import reward_column, write_beside, write_meta_files
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.ted.writer import reward_column, write_beside, write_meta_files
-from datasets_cli.store.text.writer import TextWriter
+from datasets_cli.store.text_writer import TextWriter
 from datasets_cli.version import TOOL
 
 ChunkBounds = list[tuple[int, int]]

@@ -24,7 +24,7 @@ from datasets_cli.replay.transforms.steps import Reward2GoTransform
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.rows.selection import whole_dataset
+from datasets_cli.store.selection import whole_dataset
 
 RETURNS_TO_GO: Key = ("returns_to_go",)
 SPANS: tuple[Key, ...] = (

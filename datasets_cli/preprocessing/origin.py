@@ -18,7 +18,7 @@ from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
 from datasets_cli.store.cache_root import has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.rows.selection import Selection
+from datasets_cli.store.selection import Selection
 
 
 @dataclass(frozen=True)

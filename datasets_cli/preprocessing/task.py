@@ -37,8 +37,8 @@ from datasets_cli.schema.texts import text_files
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
-from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.text.writer import TextWriter
+from datasets_cli.store.selection import Selection
+from datasets_cli.store.text_writer import TextWriter
 
 
 @dataclass(frozen=True)

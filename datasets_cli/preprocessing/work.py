@@ -39,7 +39,7 @@ from datasets_cli.sources.disk import (
     replacing,
 )
 from datasets_cli.store.cache_root import check_id, runs_to
-from datasets_cli.store.manifest_entries import Digest
+from datasets_cli.store.manifest import Digest
 from datasets_cli.store.sealed_json import parse
 
 REQUEST = "request.json"

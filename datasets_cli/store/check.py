@@ -18,7 +18,7 @@ from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.trajectory_file import table_bytes
 from datasets_cli.sources.disk import digest_of, kind_of, open_regular
-from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
+from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 
 # What a path that the file system cannot have gives: there is no such file.

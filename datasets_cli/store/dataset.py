@@ -22,14 +22,13 @@ from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
-from datasets_cli.store.compact.packed_rows import CompactRows
-from datasets_cli.store.compact.records import Record
+from datasets_cli.store.layouts.compact_rows import CompactRows
+from datasets_cli.store.layouts.protocol import Rows
+from datasets_cli.store.layouts.records import Record
+from datasets_cli.store.layouts.ted_rows import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
-from datasets_cli.store.rows.protocol import Rows
-from datasets_cli.store.rows.selected_rows import SelectedRowMap, SelectedRows, SelectedTexts
-from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.ted.leaves import LeafRows
-from datasets_cli.store.text.reader import TextRows
+from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
+from datasets_cli.store.text_rows import TextRows
 
 SMALL_BYTES = 1 << 20  # never worth refusing
 TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch

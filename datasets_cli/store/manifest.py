@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 import reprlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from datasets_cli.checked_json import Check, WrongValue, decode
+from datasets_cli.checked_json import Check, WrongValue, decode, has
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
@@ -18,18 +19,6 @@ from datasets_cli.schema.texts import AnyColumn, TextColumn
 from datasets_cli.sources.disk import read_bounded
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
-from datasets_cli.store.manifest_entries import (
-    Arguments,
-    Digest,
-    Files,
-    Function,
-    Metadata,
-    Parent,
-    Recipe,
-    Resource,
-    Statistics,
-    Successors,
-)
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 
 FORMAT_VERSION = 2
@@ -39,6 +28,60 @@ UNCHECKED = frozenset({"size", "nothing"})
 """What ``RawFile.checked`` says of a file whose publisher states no checksum."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_NAME_BYTES = 255
+
+STATES = ("installed", "unchecked", "unverified")
+"""How far the raw files of a dataset without damage are known to be the publisher's."""
+
+Digest = Annotated[str, Check("64 hexadecimal digits", re.compile("[0-9a-f]{64}").fullmatch)]
+_State = Annotated[str, Check(f"one of {', '.join(STATES)}", STATES.__contains__)]
+_Text = str | None
+_Number = float | None
+
+# Entries stay objects of JSON, with whatever else they have; no code after the reader meets another
+# type of what is named here.
+_Object = Mapping[str, Any]
+_is_function = has(
+    {"name": str, "digest": Digest}, **{"pipeline": _Object, "parts": Mapping[str, str]}
+)
+
+_Files = Mapping[str, Annotated[_Object, has({"bytes": Count, "sha256": Digest})]]
+_Resource = Annotated[
+    _Object,
+    has(
+        {"filename": str, "sha256": Digest},
+        **{"url": str, "bytes": Count, "validator": _Text, "checked": str, "describes": bool},
+    ),
+]
+_Recipe = Annotated[
+    _Object,
+    has(
+        {},
+        **{"family": str, "version": int | None, "identity": tuple[str, ...]},
+        **{"licence": _Text, "citation": _Text, "homepage": _Text},
+    ),
+]
+_Successors = Annotated[_Object, has({}, rule=str, version=int)]
+_Metadata = Annotated[
+    _Object,
+    has(
+        {},
+        **{"notes": tuple[str, ...], "licence": _Text, "citation": _Text},
+        **{"ref_min_score": _Number, "ref_max_score": _Number},
+    ),
+]
+_Parent = Annotated[
+    _Object,
+    has(
+        {"id": str},
+        **{"content": Digest, "manifest_sha256": Digest, "state": _State, "view": str},
+        **{"where": str, "max_trajectories": Count, "dropped": str},
+    ),
+]
+_Function = Annotated[  # empty where not derived
+    _Object, Check("an object", lambda value: not value or _is_function.holds(value))
+]
+_Statistics = Mapping[str, Mapping[str, _Number]]
+_Arguments = Mapping[str, int | str | None]
 
 
 @dataclass(frozen=True)
@@ -75,17 +118,17 @@ class Manifest(JsonForm):
     num_transitions: Count
     num_trajectories: Count
     columns: tuple[Column, ...]
-    files: Files
-    resources: tuple[Resource, ...] = ()
-    recipe: Recipe = field(default_factory=dict)
-    successors: Successors = field(default_factory=dict)
-    metadata: Metadata = field(default_factory=dict)
-    statistics: Statistics = field(default_factory=dict)
+    files: _Files
+    resources: tuple[_Resource, ...] = ()
+    recipe: _Recipe = field(default_factory=dict)
+    successors: _Successors = field(default_factory=dict)
+    metadata: _Metadata = field(default_factory=dict)
+    statistics: _Statistics = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
-    parent: Parent | None = None
-    function: Function = field(default_factory=dict)
-    arguments: Arguments = field(default_factory=dict)
+    parent: _Parent | None = None
+    function: _Function = field(default_factory=dict)
+    arguments: _Arguments = field(default_factory=dict)
     seed: int | None = None
     tool: str = ""
     content: Digest = ""

@@ -14,13 +14,13 @@ from datasets_cli.errors import SourceError
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.texts import TextColumn, is_text
 from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.compact.records import is_frame
-from datasets_cli.store.ted.writer import TedWriter, Written, describe_files
-from datasets_cli.store.text.writer import TextWriter
+from datasets_cli.store.layouts.records import is_frame
+from datasets_cli.store.layouts.ted_writer import TedWriter, Written, describe_files
+from datasets_cli.store.text_writer import TextWriter
 
 if TYPE_CHECKING:
     from datasets_cli.schema.frame_table import FrameFiles
-    from datasets_cli.store.compact.writer import CompactWriter
+    from datasets_cli.store.layouts.compact_writer import CompactWriter
 
 
 class DatasetWriter:
@@ -35,7 +35,9 @@ class DatasetWriter:
         self.id = id
         self._numbers: CompactWriter | TedWriter
         if layout == "compact":
-            from datasets_cli.store.compact.writer import CompactWriter  # with its compressor
+            from datasets_cli.store.layouts.compact_writer import (
+                CompactWriter,  # with its compressor
+            )
 
             self._numbers = CompactWriter(folder, id, offsets)
         else:

@@ -25,8 +25,8 @@ from datasets_cli.formats.structure.crc32c import SLICE_BYTES, crc32c_by_table
 from datasets_cli.formats.structure.hdf5_chunks import read_array
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.text.writer import VocabularyWriter
+from datasets_cli.store.layouts.frames import FrameReader
+from datasets_cli.store.text_writer import VocabularyWriter
 from tests.support.atari_files import save
 from tests.support.bombs import BOMBS, D4RL, Outcome, rows_of_nothing
 from tests.support.paths import PROJECT

@@ -19,7 +19,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.manager.verification import verify
 from datasets_cli.sources.partial_download import PartialDownload
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.catalogue.conftest import clear
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin

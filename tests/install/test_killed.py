@@ -55,7 +55,7 @@ install.install_dataset(sys.argv[1], load_config(), install.InstallOptions(force
 """
 
 DIE_AFTER_WRITES = """
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 write, calls = TedWriter.write, []
 def write_and_die(*arguments):
     write(*arguments)
@@ -110,7 +110,7 @@ installation.stage = pause_and_stage
 """
 
 PAUSE_IN_STAGING = """
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 write = TedWriter.write
 def write_and_pause(*arguments):
     write(*arguments)

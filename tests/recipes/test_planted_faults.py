@@ -18,7 +18,7 @@ from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.schema import transitions as ted
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.steps import Rows
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.support.d4rl_files import LAYOUTS
 from tests.support.values import assert_d4rl, read_leaves
 

@@ -25,10 +25,10 @@ from datasets_cli.experience.qlearning import qlearning_columns
 from datasets_cli.schema.columns import Key, can_store, column_of
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.schema.tree import entry
-from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.sealed_json import parse, seal
-from datasets_cli.store.ted.writer import TedWriter
 from tests.support.derived import preprocess
 from tests.support.element_types import (
     KNOWN_TO_TENSORDICT,

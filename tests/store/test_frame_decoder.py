@@ -11,8 +11,8 @@ import torch
 import zstandard
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.store.compact.frame_writer import FrameWriter
-from datasets_cli.store.compact.frames import FrameDecoder, FrameReader
+from datasets_cli.store.layouts.frame_writer import FrameWriter
+from datasets_cli.store.layouts.frames import FrameDecoder, FrameReader
 
 Compress = Callable[[bytes], bytes]
 SIZE = 1296

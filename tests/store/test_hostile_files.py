@@ -19,13 +19,13 @@ from datasets_cli import FrameStack, open_storage
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.mapping import DeviceOptions, TrajectoryTable
 from datasets_cli.store.check import check_digests, check_sizes
-from datasets_cli.store.compact.frame_writer import FrameWriter
-from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.frame_writer import FrameWriter
+from datasets_cli.store.layouts.frames import FrameReader
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.sealed_json import seal
-from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import frames_of, pixel_rows, write
 
 LENGTHS = [30, 1, 9]

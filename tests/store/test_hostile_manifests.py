@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.sealed_json import seal
-from datasets_cli.store.ted.writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 
 NUM_EXAMPLES = int(os.environ.get("RLDS_TEST_MUTATIONS", "75"))

@@ -26,9 +26,9 @@ from datasets_cli import (
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.schema import columns
 from datasets_cli.schema.columns import Key, column_of, escape_key
-from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, write_manifest
-from datasets_cli.store.ted.writer import TedWriter
 from tests.support.derived import preprocess
 
 LAYOUTS: dict[str, Any] = {"ted": TedWriter, "compact": CompactWriter}
@@ -250,7 +250,7 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = columns.encode_name
     monkeypatch.setattr(columns, "encode_name", lambda name: plain(name).lower())
     monkeypatch.setattr(
-        "datasets_cli.store.ted.writer.encode_name", lambda name: plain(name).lower()
+        "datasets_cli.store.layouts.ted_writer.encode_name", lambda name: plain(name).lower()
     )
 
 

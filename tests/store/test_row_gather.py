@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from datasets_cli.schema.bits import MOVABLE
-from datasets_cli.store.ted.leaves import THREADED_BYTES, RowGather
+from datasets_cli.store.layouts.ted_rows import THREADED_BYTES, RowGather
 
 NUM_ROWS = 50
 SHAPES = [(), (1,), (17,), (3, 2), (0,)]

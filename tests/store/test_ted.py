@@ -15,7 +15,7 @@ from datasets_cli.schema.mapping import TrajectoryTable
 from datasets_cli.schema.steps import Rows
 from datasets_cli.schema.trajectories import offsets_from_ends
 from datasets_cli.schema.transitions import Transitions, iterate_rows
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 ID = "family/name"
 

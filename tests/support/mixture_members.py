@@ -12,9 +12,9 @@ import numpy as np
 from datasets_cli import open_storage
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.columns import Key
-from datasets_cli.store.compact.writer import CompactWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, write_manifest
-from datasets_cli.store.ted.writer import TedWriter
 
 MEMBER_STEP = 100_000
 """By this the numbers in the column ``mark`` of two datasets are apart."""

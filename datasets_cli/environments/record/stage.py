@@ -21,8 +21,8 @@ from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.layouts.ted_writer import Written
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.ted.writer import Written
 from datasets_cli.store.writer import DatasetWriter, best_layout
 from datasets_cli.version import TOOL
 

@@ -15,7 +15,7 @@ from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import EPISODE, Key, show_key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.rows.protocol import Rows
+from datasets_cli.store.layouts.protocol import Rows
 
 NUMBERING: tuple[Key, ...] = (EPISODE, ("collector", "traj_ids"))
 """Leaves that number trajectories, and so differ between equal ones."""

@@ -21,8 +21,8 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.sources.disk import read_bounded, replacing
 from datasets_cli.store.dataset import check_memory
-from datasets_cli.store.rows.selection import Selection
 from datasets_cli.store.sealed_json import check_seal, parse, seal
+from datasets_cli.store.selection import Selection
 
 FORMAT = "rlds view"
 VERSION = 1

@@ -16,7 +16,7 @@ from datasets_cli.replay.draws.protocol import AheadSampler, Info, Sampler, tell
 from datasets_cli.replay.rows.drawing import DrawGenerator
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
-from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.layouts.protocol import GatheredRows
 
 STALE = object()
 """What is made of a draw whose rows have changed since."""

@@ -13,9 +13,9 @@ from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.schema.tree import Tree, TreePlan, grow_tree, leaves_in
-from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.layouts.gathered import GatheredLeaves
+from datasets_cli.store.layouts.protocol import GatheredRows
 
 
 class BufferRows(Storage):

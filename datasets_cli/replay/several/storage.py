@@ -22,8 +22,8 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import MEMBER, Key
 from datasets_cli.schema.tree import Tree, leaves_in, put
 from datasets_cli.store.dataset import check_memory
-from datasets_cli.store.joined_rows import JoinedRows
-from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.layouts.joined_rows import JoinedRows
+from datasets_cli.store.layouts.protocol import GatheredRows
 
 MEMBER_BYTES = 8
 

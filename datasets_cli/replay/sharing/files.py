@@ -18,7 +18,7 @@ from datasets_cli.replay.sharing.control import SUBFOLDER
 from datasets_cli.replay.sharing.process import rows_are_gone
 from datasets_cli.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.schema.columns import Column, check_key, one_file_each
-from datasets_cli.store.ted.writer import write_meta_files
+from datasets_cli.store.layouts.ted_writer import write_meta_files
 
 _DIGEST = "sha256"
 _DIGEST_BYTES = 32

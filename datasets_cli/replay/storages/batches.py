@@ -26,8 +26,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.schema.bits import bits_of, stack_tensors
 from datasets_cli.schema.tree import Tree, put
-from datasets_cli.store.rows.selected_rows import SelectedTexts
-from datasets_cli.store.text.reader import TextRows, Values
+from datasets_cli.store.selection import SelectedTexts
+from datasets_cli.store.text_rows import TextRows, Values
 
 
 def make_batch(

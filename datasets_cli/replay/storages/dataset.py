@@ -23,10 +23,10 @@ from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import Tree, entry, grow_tree
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_unverified
-from datasets_cli.store.rows.protocol import GatheredRows
-from datasets_cli.store.rows.protocol import Rows as LayoutRows
-from datasets_cli.store.rows.selection import Selection
-from datasets_cli.store.text.reader import Values
+from datasets_cli.store.layouts.protocol import GatheredRows
+from datasets_cli.store.layouts.protocol import Rows as LayoutRows
+from datasets_cli.store.selection import Selection
+from datasets_cli.store.text_rows import Values
 
 
 class DatasetStorage(Storage):

@@ -18,7 +18,7 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.bits import bits_of
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree, put
-from datasets_cli.store.text.reader import Values
+from datasets_cli.store.text_rows import Values
 
 Padding = Literal["zeros", "repeat"]
 

@@ -17,7 +17,7 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.schema.tree import Tree
-from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.layouts.protocol import GatheredRows
 
 NO_ROWS = (
     "Cannot sample from an empty storage. Write rows with extend() first; of a view, choose "

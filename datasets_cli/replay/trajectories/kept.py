@@ -12,8 +12,8 @@ import torch
 from datasets_cli.errors import RldsError
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.dataset import Dataset, check_memory
-from datasets_cli.store.rows.selected_rows import SelectedRowMap
-from datasets_cli.store.table_arrays import map_array, write_array
+from datasets_cli.store.selection import SelectedRowMap
+from datasets_cli.store.tables import map_array, write_array
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from datasets_cli.errors import DamagedDataset
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.schema.tree import entry
-from datasets_cli.store.compact.frames import FrameReader
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.deep_check.invariants import Invariants
 from datasets_cli.store.deep_check.offsets import offset_problems
 from datasets_cli.store.deep_check.ranges import ColumnRange
 from datasets_cli.store.deep_check.report import DeepReport
+from datasets_cli.store.layouts.frames import FrameReader
 
 
 def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:

@@ -12,8 +12,8 @@ import torch
 from datasets_cli.schema.mapping import map_file
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME, TextColumn
 from datasets_cli.schema.trajectories import numbers_of
-from datasets_cli.store.compact.records import ROW_MAP, Record, row_map_dtype
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.layouts.records import ROW_MAP, Record, row_map_dtype
 
 CHUNK_ROWS = 1 << 20
 

@@ -33,8 +33,8 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 from tests.support.covering import covering
 from tests.support.text_rows import steps_of

@@ -23,8 +23,8 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 
 

@@ -26,8 +26,8 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import transitions, write
 
 LENGTHS = [20, 30, 7]

@@ -13,8 +13,8 @@ import torch
 
 from datasets_cli import FrameStack, RandomSampler, TensorDictReplayBuffer, open_storage
 from datasets_cli.errors import UsageError
-from datasets_cli.store.compact.writer import CompactWriter
-from datasets_cli.store.ted.writer import TedWriter
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import Rows, pixel_rows, transitions, write
 
 LENGTHS = [7, 1, 2, 12]

@@ -29,8 +29,8 @@ from datasets_cli.replay.storages.returns_to_go import (
 from datasets_cli.sources import disk
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import Manifest, write_manifest
-from datasets_cli.store.ted.writer import TedWriter
 from tests.support.read_only_rows import columns_of, random_trajectories
 from tests.support.text_rows import LENGTHS, steps_of, write
 

@@ -32,7 +32,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.store.rows import selected_rows
+from datasets_cli.store import selection as selected_rows
 from tests.replay.views.conftest import LENGTHS, MISSIONS, install
 
 STARTS = np.cumsum([0, *LENGTHS])

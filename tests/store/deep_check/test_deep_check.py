@@ -20,14 +20,14 @@ from datasets_cli.manager.verification import verify, verify_deep
 from datasets_cli.progress import Silent
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.deep_check import deep_check as checker
 from datasets_cli.store.deep_check.deep_check import deep_check
 from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter, describe_files
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.tables import load_table
-from datasets_cli.store.ted.writer import TedWriter, describe_files
 from tests.store.test_compact import pixel_rows, transitions, write
 
 Capture = pytest.CaptureFixture[str]

@@ -18,8 +18,8 @@ from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.deep_check import offsets
 from datasets_cli.store.deep_check.deep_check import deep_check
+from datasets_cli.store.layouts.ted_writer import describe_files
 from datasets_cli.store.manifest import read_manifest, write_manifest
-from datasets_cli.store.ted.writer import describe_files
 from tests.support.text_rows import ID, objects, steps_of, write
 
 CODES = "text/observation/mission.memmap"

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from datasets_cli.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.schema.tree import TreePlan, entry, leaves_in
-from datasets_cli.store.compact.gathered_records import GatheredRecords
-from datasets_cli.store.rows.protocol import GatheredRows
+from datasets_cli.store.layouts.gathered import GatheredLeaves, GatheredRecords
+from datasets_cli.store.layouts.protocol import GatheredRows
 
 
 class JoinedRows:

@@ -9,12 +9,16 @@ import torch
 from datasets_cli.damage import damaged
 from datasets_cli.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
 from datasets_cli.schema.columns import EPISODE, Key, successor_of
-from datasets_cli.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.schema.mapping import DeviceOptions, Files
 from datasets_cli.schema.tree import Slot, Tree, TreePlan, entry
-from datasets_cli.store.compact.frames import FrameReader
-from datasets_cli.store.compact.gathered_records import DtypeViews, GatheredRecords, PairFields
-from datasets_cli.store.compact.records import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.layouts.frames import FrameReader
+from datasets_cli.store.layouts.gathered import (
+    DtypeViews,
+    GatheredLeaves,
+    GatheredRecords,
+    PairFields,
+)
+from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
 
 
 class RowMap:

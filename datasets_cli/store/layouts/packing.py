@@ -14,7 +14,7 @@ import numpy as np
 
 from datasets_cli.schema.columns import EPISODE, Column, rows_per_block, successor_of
 from datasets_cli.schema.trajectories import ends_of, num_records, numbers_of
-from datasets_cli.store.compact.records import (
+from datasets_cli.store.layouts.records import (
     RECORDS,
     ROW_MAP,
     ConstantField,

@@ -11,9 +11,9 @@ import torch
 from datasets_cli.schema.bits import bits_dtype, to_array, torch_dtype
 from datasets_cli.schema.columns import Column, Key, successor_of
 from datasets_cli.schema.element_types import numpy_dtype
-from datasets_cli.schema.gathered_leaves import GatheredLeaves
 from datasets_cli.schema.mapping import DeviceOptions, Files
 from datasets_cli.schema.tree import Tree, TreePlan
+from datasets_cli.store.layouts.gathered import GatheredLeaves
 
 # Copies from this size on, in bytes, are torch's: its threads pay.
 THREADED_BYTES = 128 << 10

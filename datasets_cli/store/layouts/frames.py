@@ -22,7 +22,7 @@ from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.schema.mapping import map_bytes, map_file
-from datasets_cli.store.compact.dictionary import for_zstd, read_dictionary
+from datasets_cli.store.layouts.dictionary import for_zstd, read_dictionary
 
 # A zstd block says its size in 3 bytes, has one byte or more, and decodes to at most 128 KiB.
 BLOCK_BYTES = 128 << 10

@@ -19,12 +19,11 @@ from datasets_cli.schema.columns import (
 )
 from datasets_cli.schema.trajectories import ends_of, num_records
 from datasets_cli.sources.disk import disk_errors
-from datasets_cli.store.compact.dictionary import SAMPLED_FRAMES, make_dictionary
-from datasets_cli.store.compact.frame_writer import join_segments
-from datasets_cli.store.compact.packing import pack
-from datasets_cli.store.compact.records import RECORDS, ROW_MAP, FrameField, columns_of, is_frame
-from datasets_cli.store.compact.shared_frames import PackedFrames, SharedFrames
-from datasets_cli.store.ted.writer import TedWriter, Written, write_beside
+from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES, make_dictionary
+from datasets_cli.store.layouts.frame_writer import PackedFrames, SharedFrames, join_segments
+from datasets_cli.store.layouts.packing import pack
+from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, FrameField, columns_of, is_frame
+from datasets_cli.store.layouts.ted_writer import TedWriter, Written, write_beside
 
 
 class CompactWriter:

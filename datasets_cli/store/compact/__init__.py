@@ -1,1 +1,0 @@
-"""The ``compact`` layout: each step once, frames compressed one by one."""

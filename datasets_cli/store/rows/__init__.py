@@ -1,1 +1,0 @@
-"""The rows of a dataset: all of them, or a selection that is read as if it were a dataset."""

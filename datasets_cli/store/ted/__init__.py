@@ -1,1 +1,0 @@
-"""The ``ted`` layout: one file per leaf."""
