@@ -128,10 +128,10 @@ _LAZY_IMPORTS = {
     # samplers
     "PrioritizedSampler": "replay.draws.prioritized",
     "PrioritizedSliceSampler": "torchrl.slice_samplers",
-    "RandomSampler": "replay.draws.random",
+    "RandomSampler": "replay.draws.rows",
     "Sampler": "replay.draws.protocol",
     "PrioritySampler": "replay.draws.protocol",
-    "SamplerWithoutReplacement": "replay.draws.random",
+    "SamplerWithoutReplacement": "replay.draws.rows",
     "DistributedSampler": "replay.draws.distributed",
     "BlockShuffleSampler": "replay.draws.block_shuffle",
     "SliceSampler": "torchrl.slice_samplers",

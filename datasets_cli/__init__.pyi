@@ -98,8 +98,8 @@ from datasets_cli.replay.draws.distributed import DistributedSampler as Distribu
 from datasets_cli.replay.draws.prioritized import PrioritizedSampler as PrioritizedSampler
 from datasets_cli.replay.draws.protocol import PrioritySampler as PrioritySampler
 from datasets_cli.replay.draws.protocol import Sampler as Sampler
-from datasets_cli.replay.draws.random import RandomSampler as RandomSampler
-from datasets_cli.replay.draws.random import SamplerWithoutReplacement as SamplerWithoutReplacement
+from datasets_cli.replay.draws.rows import RandomSampler as RandomSampler
+from datasets_cli.replay.draws.rows import SamplerWithoutReplacement as SamplerWithoutReplacement
 from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler

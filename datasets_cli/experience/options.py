@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
-from datasets_cli.replay.draws.slicing import SliceOptions
+from datasets_cli.replay.draws.slices import SliceOptions
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
 

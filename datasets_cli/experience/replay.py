@@ -27,10 +27,11 @@ from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.options import BatchOptions, BufferOptions, DrawOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.draws.draw import Uniform
+from datasets_cli.replay.draws.epochs import Epochs
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.draws.random import RandomSampler, SamplerWithoutReplacement
-from datasets_cli.replay.draws.slices import SliceEpochs, Slices
-from datasets_cli.replay.draws.slicing import SliceOptions, slicing_from
+from datasets_cli.replay.draws.rows import RandomSampler, SamplerWithoutReplacement
+from datasets_cli.replay.draws.slices import SliceOptions, cut_of
 from datasets_cli.replay.queries.choices import (
     TrajectoryNumbers,
     Where,
@@ -476,7 +477,6 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
 def choose_sampler(options: SliceOptions, replacement: bool) -> Sampler:
     """Return the sampler that the options of a dataset describe."""
-    slicing = slicing_from(options)
-    if slicing is None:
-        return RandomSampler() if replacement else SamplerWithoutReplacement()
-    return Slices(slicing) if replacement else SliceEpochs(slicing)
+    if options.has_slices:
+        return cut_of(Uniform() if replacement else Epochs(), options)
+    return RandomSampler() if replacement else SamplerWithoutReplacement()

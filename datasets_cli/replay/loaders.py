@@ -17,6 +17,7 @@ from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.distributed import SharedEpochs, process_rank, share
+from datasets_cli.replay.draws.rows import CutSampler
 from datasets_cli.replay.goals.sampler import HERSampler
 from datasets_cli.replay.several.ensemble import ReplayBufferEnsemble
 from datasets_cli.replay.several.offline_to_online import OfflineToOnline
@@ -87,8 +88,9 @@ class BatchStream(IterableDataset[Rows]):
         sampler = (buffer.offline if isinstance(buffer, OfflineToOnline) else buffer).sampler
         if isinstance(sampler, HERSampler):
             sampler = sampler.sampler
-        if isinstance(sampler, SharedEpochs):
-            sampler.set_epoch(sampler.epoch + 1 + sampler.ran_out)
+        draw = sampler.draw if isinstance(sampler, CutSampler) else None
+        if isinstance(draw, SharedEpochs):
+            draw.set_epoch(draw.epoch + 1 + draw.ran_out)
 
     def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Rows]:
         """Return a loader of whole batches.

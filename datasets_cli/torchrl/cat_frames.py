@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys
-from datasets_cli.replay.draws.slices import SlicePerRow
-from datasets_cli.replay.draws.slicing import SliceOptions
+from datasets_cli.replay.draws.draw import Uniform
+from datasets_cli.replay.draws.slices import SliceOptions, Slices
 from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps, StackPadding
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
 
@@ -33,6 +34,24 @@ class StackArguments(TrajectoryArguments):
     truncated_key: NestedKey | None = None
     init_key: NestedKey | None = None
     strict_length: bool = True
+
+
+class SlicePerRow(Slices):
+    """Draws a slice for each row of a batch."""
+
+    def __init__(self, **slices: Any) -> None:
+        super().__init__(Uniform(), **slices)
+        self.tells_ahead = False  # a batch has more rows than it is asked for
+
+    @property
+    def kind(self) -> str:
+        """The way of drawing."""
+        return "a uniform slice for each row"
+
+    def shape(self, batch_size: int) -> tuple[int, int]:
+        """Return how many slices of how many rows a batch is made of."""
+        assert self.slice_len is not None
+        return batch_size, self.slice_len
 
 
 class CatFrames(StackedSteps):
@@ -116,5 +135,5 @@ class CatFrames(StackedSteps):
                 "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
                 "rows of a trajectory."
             )
-        slicing = arguments.slicing(SliceOptions(slice_len=self.N))
-        return StackedSlices(self), SlicePerRow(slicing)
+        slices = arguments.slices(SliceOptions(slice_len=self.N))
+        return StackedSlices(self), SlicePerRow(**slices)

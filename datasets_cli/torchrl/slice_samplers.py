@@ -1,4 +1,4 @@
-"""Samplers of slices with TorchRL's arguments."""
+"""Samplers of slices with TorchRL's arguments, as cuts of the draws that rows have, too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ from dataclasses import KW_ONLY, dataclass
 
 import torch
 
+from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.draws.prioritized_slices import PrioritizedSlices
-from datasets_cli.replay.draws.slices import SliceEpochs, Slices
-from datasets_cli.torchrl.slicing_arguments import SliceArguments, slicing_of
+from datasets_cli.replay.draws.draw import Uniform
+from datasets_cli.replay.draws.epochs import Epochs
+from datasets_cli.replay.draws.prioritized import PrioritizedSampler
+from datasets_cli.replay.draws.priority_draw import PriorityDraw
+from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
+from datasets_cli.replay.draws.slices import Slices
+from datasets_cli.torchrl.slicing_arguments import SliceArguments, slices_of
 
 
 class SliceSampler(Slices):
@@ -33,7 +38,7 @@ class SliceSampler(Slices):
 
     @takes_fields(SliceArguments)
     def __init__(self, arguments: SliceArguments) -> None:
-        super().__init__(slicing_of(arguments))
+        Slices.__init__(self, Uniform(), **slices_of(arguments))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,7 @@ class SliceEpochArguments(SliceArguments):
     shuffle: bool = True
 
 
-class SliceSamplerWithoutReplacement(SliceEpochs, SliceSampler):
+class SliceSamplerWithoutReplacement(SliceSampler, SamplerWithoutReplacement):
     """Draws one random slice of every trajectory, each trajectory once an epoch.
 
     Raises:
@@ -59,9 +64,8 @@ class SliceSamplerWithoutReplacement(SliceEpochs, SliceSampler):
 
     @takes_fields(SliceEpochArguments)
     def __init__(self, arguments: SliceEpochArguments) -> None:
-        super().__init__(
-            slicing_of(arguments), drop_last=arguments.drop_last, shuffle=arguments.shuffle
-        )
+        draw = Epochs(arguments.shuffle, arguments.drop_last)
+        Slices.__init__(self, draw, **slices_of(arguments))
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class PrioritizedSliceArguments(SliceArguments):
     device: torch.device | str | None = None
 
 
-class PrioritizedSliceSampler(PrioritizedSlices, SliceSampler):
+class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
     """Draws runs of consecutive rows, each within one trajectory, by the priority of its first row.
 
         trajectory   0 0 0 0 0 1 1 1 2 2
@@ -112,14 +116,21 @@ class PrioritizedSliceSampler(PrioritizedSlices, SliceSampler):
 
     @takes_fields(PrioritizedSliceArguments)
     def __init__(self, arguments: PrioritizedSliceArguments) -> None:
-        super().__init__(
-            slicing_of(arguments),
+        draw = PriorityDraw(
             arguments.max_capacity,
             arguments.alpha,
             arguments.beta,
             arguments.eps,
             arguments.dtype,
             arguments.reduction,
-            max_priority_within_buffer=arguments.max_priority_within_buffer,
-            device=arguments.device,
+            arguments.max_priority_within_buffer,
+            arguments.device,
         )
+        Slices.__init__(self, draw, **slices_of(arguments))
+        if arguments.pad_output or arguments.fragmented:
+            raise UsageError("Slices that begin by priority are neither padded nor fragmented.")
+        if self.span[0]:
+            raise UsageError(
+                "A slice that begins at a row drawn by priority has no row before its trajectory. "
+                f"Give span=(False, {self.span[1]}), for the right side alone."
+            )

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 
+from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, key_of, optional_key
-from datasets_cli.replay.draws.slicing import SliceOptions, Slicing
+from datasets_cli.replay.draws.slices import SliceOptions
 from datasets_cli.replay.draws.windows import Span
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
 from datasets_cli.replay.trajectories.bounds import ends_of_numbers
@@ -70,18 +71,16 @@ class TrajectoryArguments:
     span: Span | Sequence[Span] = False
     use_gpu: torch.device | bool = False
 
-    def slicing(self, size: SliceOptions) -> Slicing:
-        """Return how slices of a size are cut."""
-        return Slicing(
-            num_slices=size.num_slices,
-            slice_len=size.slice_len,
-            trajectories=self._source(),
-            strict_length=size.strict_length,
-            pad_output=self.pad_output,
-            span=self.span,
-            truncated_key=self.truncated_key,
-            init_key=self.init_key,
-        )
+    def slices(self, size: SliceOptions) -> dict[str, Any]:
+        """Return what ``Slices`` takes, for slices of a size."""
+        return {
+            **vars(part_of(size, SliceOptions)),
+            "trajectories": self._source(),
+            "pad_output": self.pad_output,
+            "span": self.span,
+            "truncated_key": self.truncated_key,
+            "init_key": self.init_key,
+        }
 
     def _source(self) -> TrajectorySource:
         """Return where trajectories are: by number, by flags, or given."""
@@ -113,9 +112,9 @@ class SliceArguments(SliceOptions, TrajectoryArguments):
     """What every sampler of slices takes."""
 
 
-def slicing_of(arguments: SliceArguments) -> Slicing:
-    """Return how the slices of a sampler are cut."""
-    return arguments.slicing(arguments)
+def slices_of(arguments: SliceArguments) -> dict[str, Any]:
+    """Return what ``Slices`` takes."""
+    return arguments.slices(arguments)
 
 
 def _by_step(column: torch.Tensor) -> torch.Tensor:

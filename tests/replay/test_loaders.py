@@ -26,8 +26,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.replay import loaders
-from datasets_cli.replay.draws import distributed
-from datasets_cli.replay.draws import epoch as epochs
+from datasets_cli.replay.draws import distributed, epochs
 from datasets_cli.replay.loaders import whole_batch
 from tests.support.interpreters import Python
 from tests.support.trajectory_rows import TrajectoryRows

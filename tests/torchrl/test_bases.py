@@ -10,14 +10,22 @@ import pytest
 from tests.support.parity import ours, theirs
 
 STORAGES = ("TensorStorage", "LazyTensorStorage", "LazyMemmapStorage", "ListStorage")
-SLICES = ("SliceSampler", "SliceSamplerWithoutReplacement", "PrioritizedSliceSampler")
-PAIRS = [*itertools.permutations(STORAGES, 2), *itertools.permutations(SLICES, 2)]
+SAMPLERS = (
+    *("Sampler", "RandomSampler", "SamplerWithoutReplacement", "PrioritizedSampler"),
+    *("SliceSampler", "SliceSamplerWithoutReplacement", "PrioritizedSliceSampler"),
+)
+PAIRS = [*itertools.permutations(STORAGES, 2), *itertools.permutations(SAMPLERS, 2)]
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_storages_and_samplers_of_slices_derive_as_torchrls_do(first: str, second: str) -> None:
+def test_storages_and_samplers_derive_as_torchrls_do(first: str, second: str) -> None:
     derives = issubclass(getattr(theirs, first), getattr(theirs, second))
-    assert issubclass(getattr(ours, first), getattr(ours, second)) == derives
+    assert (getattr(ours, second) in getattr(ours, first).__mro__) == derives
+
+
+def test_samplers_of_both_libraries_are_compared_all() -> None:
+    shared = {name for name in ours.__all__ if "Sampler" in name and hasattr(theirs, name)}
+    assert shared == {*SAMPLERS, "SamplerEnsemble"}  # which holds samplers here, and is none
 
 
 @pytest.mark.parametrize(

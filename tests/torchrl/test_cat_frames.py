@@ -242,7 +242,7 @@ def test_the_slices_of_a_stack_are_cut_as_the_arguments_say() -> None:
     frames = CatFrames(3, -1, ["x"])
     transform, sampler = frames.make_rb_transform_and_sampler(2, traj_key="id", init_key="new")
     assert repr(transform.frames).startswith("CatFrames(N=3, dim=-1, in_keys=[('x',), ('next', ")
-    assert sampler.slicing.trajectories == TrajectoryKeys(number=("id",))
+    assert sampler.trajectories == TrajectoryKeys(number=("id",))
     assert (sampler.slice_len, sampler.truncated_key, sampler.init_key) == (3, None, ("new",))
     with pytest.raises(TypeError, match="Give one of end_key"):
         frames.make_rb_transform_and_sampler(2, traj_key="id", trajectory_key="id")

@@ -32,8 +32,8 @@ STORAGES: dict[str, Any] = {
 def powers(buffer: Any) -> np.ndarray:
     """The weight that each row has in the tree, float64 ``[rows]``."""
     sampler = buffer.sampler
-    if hasattr(sampler, "priorities"):
-        return sampler.priorities._tree.weights(np.arange(len(buffer)))
+    if hasattr(sampler, "draw"):
+        return sampler.draw.priorities._tree.weights(np.arange(len(buffer)))
     return np.float64(sampler._sum_tree.values[: len(buffer)])
 
 
@@ -45,8 +45,8 @@ def weights(buffer: Any, rows: Any = None, length: int = 1) -> torch.Tensor:
     rows = np.arange(len(buffer)) if rows is None else np.asarray(rows)
     with pytest.MonkeyPatch.context() as patch:
         sampler = buffer.sampler
-        if hasattr(sampler, "priorities"):
-            patch.setattr(sampler.priorities._tree, "scan", lambda mass: rows)
+        if hasattr(sampler, "draw"):
+            patch.setattr(sampler.draw.priorities._tree, "scan", lambda mass: rows)
         else:
             drawn = torch.from_numpy(rows)
             patch.setattr(sampler._sum_tree, "scan_lower_bound", lambda mass: drawn, raising=False)

@@ -1,4 +1,4 @@
-"""TorchRL's arguments of slices become a ``Slicing``; the public classes share one translation."""
+"""TorchRL's arguments of slices become those of ``Slices``; all samplers share one translation."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import SliceSampler, TensorStorage
-from datasets_cli.replay.draws.slicing import Slicing
+from datasets_cli.replay.draws.draw import Uniform
+from datasets_cli.replay.draws.slices import Slices
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
-from datasets_cli.torchrl.slicing_arguments import SliceArguments, slicing_of
+from datasets_cli.torchrl.slicing_arguments import SliceArguments, slices_of
 
 WAYS: dict[str, Any] = {
     "end_key": "end",
@@ -25,7 +26,7 @@ WAYS: dict[str, Any] = {
 
 
 def source_of(**arguments: Any) -> Any:
-    return slicing_of(SliceArguments(slice_len=2, **arguments)).trajectories
+    return slices_of(SliceArguments(slice_len=2, **arguments))["trajectories"]
 
 
 def test_the_three_ways_to_say_where_trajectories_are() -> None:
@@ -76,10 +77,10 @@ def test_rows_that_are_apart_are_told_by_number(way: str) -> None:
 
 
 def test_both_sides_of_a_span_may_be_a_list() -> None:
-    assert SliceSampler(slice_len=4, span=[True, 2]).slicing.span == (True, 2)
+    assert SliceSampler(slice_len=4, span=[True, 2]).span == (True, 2)
 
 
-def test_how_slices_are_cut_reaches_the_slicing_unchanged() -> None:
+def test_how_slices_are_cut_reaches_the_sampler_unchanged() -> None:
     cut: dict[str, Any] = {
         "num_slices": 3,
         "strict_length": False,
@@ -88,5 +89,9 @@ def test_how_slices_are_cut_reaches_the_slicing_unchanged() -> None:
         "truncated_key": ("a",),
         "init_key": ("b",),
     }
-    assert vars(slicing_of(SliceArguments(**cut))) == vars(Slicing(**cut))
-    assert vars(slicing_of(SliceArguments(slice_len=2))) == vars(Slicing(slice_len=2))
+    given = slices_of(SliceArguments(**cut))
+    assert given == {"slice_len": None, "trajectories": FROM_STORAGE, **cut}
+    made, sampler = SliceSampler(**cut), Slices(Uniform(), **cut)
+    assert {name: getattr(made, name) for name in given} == {
+        name: getattr(sampler, name) for name in given
+    }

@@ -30,7 +30,7 @@ from datasets_cli.replay.buffers.parts import (
     warn_of_index,
 )
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.draws.random import RandomSampler
+from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.keeping.dump import Hook
 from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.queries.query import Predicate, query

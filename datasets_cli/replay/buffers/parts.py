@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.draws.priority_sampler import Prioritized
+from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.writers import Writer
@@ -54,10 +54,10 @@ def as_sampler(part: Any) -> Sampler:
 
 def check_room(sampler: Sampler, storage: Storage) -> None:
     """Check that a sampler has room for all the rows that a storage may get."""
-    if isinstance(sampler, Prioritized):
+    if isinstance(sampler, PrioritizedSampler):
         if is_writable(storage) and storage.max_size >= NO_LIMIT:
             raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
-        sampler.follow(storage)
+        sampler.draw.follow(storage)
 
 
 def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:

@@ -16,16 +16,61 @@ import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
-from datasets_cli.replay.draws.distributed import SharedEpochs
-from datasets_cli.replay.draws.epoch import RowEpochs
+from datasets_cli.replay.draws.distributed import SharedEpochs, SharedSampler
 from datasets_cli.replay.draws.orders import Order, StorageOrder, permutation, random_words
-from datasets_cli.replay.draws.protocol import check_kind
 
 MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is no state of ours."""
 
 
-class BlockShuffleSampler(SharedEpochs, RowEpochs):
+class BlockEpochs(SharedEpochs):
+    """Epochs of rows in blocks, of which each process reads blocks of its own."""
+
+    kind = "shared epochs of blocks"
+
+    def __init__(self, block_len: int, window: int, **shared: Any) -> None:
+        super().__init__(**shared)
+        self.block_len = whole_number("block_len", block_len, 1)
+        self.window = whole_number("window", window, 1)
+        self._parts: int | None = None  # processes that the epoch began with
+
+    def restart(self) -> None:
+        """Begin the epoch again."""
+        super().restart()
+        self._parts = None
+
+    def state_dict(self) -> StateDict:
+        """Return the epoch, and the sizes and the parts of its order."""
+        sizes = {"block_len": self.block_len, "window": self.window, "parts": self._parts}
+        return super().state_dict() | sizes
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue in the middle of the epoch that ``state`` names."""
+        theirs = state["block_len"], state["window"]
+        if theirs != (self.block_len, self.window):
+            raise UsageError(
+                f"The state is of windows of {theirs[1]} blocks of {theirs[0]} rows, not of "
+                f"{self.window} of {self.block_len}. Make a sampler of these sizes for it."
+            )
+        parts = state["parts"]
+        parts = None if parts is None else whole_number("parts", parts, 1)
+        if parts is not None and parts > MOST_PARTS:
+            raise UsageError(f"An epoch has at most {MOST_PARTS} processes, not {parts}.")
+        super().load_state_dict(state)
+        self._parts = parts
+
+    def _order(self, num_items: int, processes: int) -> Order:
+        self._parts = parts = self._parts or processes
+        num_each = num_items // parts if self.drop_last else -(-num_items // parts)
+        if not self.shuffle:
+            return SharedParts(StorageOrder(num_items), [StorageOrder(num_each)] * parts)
+        blocks, *keys = random_words(self.seed + self.epoch, 1 + parts).tolist()
+        window_len = self.window * self.block_len
+        within = [WindowOrder(num_each, window_len, key) for key in keys]
+        return SharedParts(BlockOrder(num_items, self.block_len, blocks), within)
+
+
+class BlockShuffleSampler(SharedSampler):
     """Draws every row once an epoch, from some blocks of consecutive rows at a time.
 
     The blocks come in random order, and rows are shuffled within a window of some blocks. So the
@@ -49,7 +94,7 @@ class BlockShuffleSampler(SharedEpochs, RowEpochs):
         UsageError: the rank is not below the number of replicas, or a block or a window is empty.
     """
 
-    kind = "shared epochs of blocks"
+    draw: BlockEpochs
 
     def __init__(
         self,
@@ -62,55 +107,14 @@ class BlockShuffleSampler(SharedEpochs, RowEpochs):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(num_replicas, rank, shuffle, seed, drop_last)
-        self.block_len = whole_number("block_len", block_len, 1)
-        self.window = whole_number("window", window, 1)
-        self._parts: int | None = None  # processes that the epoch began with
+        shared = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last}
+        super().__init__(
+            BlockEpochs(block_len, window, num_replicas=num_replicas, rank=rank, **shared)
+        )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(block_len={self.block_len}, window={self.window})"
-
-    def _restart(self) -> None:
-        super()._restart()
-        self._parts = None
-
-    def state_dict(self) -> StateDict:
-        """Return the epoch and how much of it all processes together have drawn.
-
-        It may be loaded where there are fewer or more of them: they share what is left.
-        """
-        sizes = {"block_len": self.block_len, "window": self.window, "parts": self._parts}
-        return super().state_dict() | sizes
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names.
-
-        Raises:
-            UsageError: a number is out of its range, or the blocks or windows have other sizes.
-        """
-        check_kind(self.kind, state)
-        theirs = state["block_len"], state["window"]
-        if theirs != (self.block_len, self.window):
-            raise UsageError(
-                f"The state is of windows of {theirs[1]} blocks of {theirs[0]} rows, not of "
-                f"{self.window} of {self.block_len}. Make a sampler of these sizes for it."
-            )
-        parts = state["parts"]
-        parts = None if parts is None else whole_number("parts", parts, 1)
-        if parts is not None and parts > MOST_PARTS:
-            raise UsageError(f"An epoch has at most {MOST_PARTS} processes, not {parts}.")
-        super().load_state_dict(state)
-        self._parts = parts
-
-    def _order(self, num_items: int, processes: int) -> Order:
-        self._parts = parts = self._parts or processes
-        num_each = num_items // parts if self.drop_last else -(-num_items // parts)
-        if not self.shuffle:
-            return SharedParts(StorageOrder(num_items), [StorageOrder(num_each)] * parts)
-        blocks, *keys = random_words(self.seed + self.epoch, 1 + parts).tolist()
-        window_len = self.window * self.block_len
-        within = [WindowOrder(num_each, window_len, key) for key in keys]
-        return SharedParts(BlockOrder(num_items, self.block_len, blocks), within)
+        draw = self.draw
+        return f"BlockShuffleSampler(block_len={draw.block_len}, window={draw.window})"
 
 
 class BlockOrder:

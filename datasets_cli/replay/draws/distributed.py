@@ -7,19 +7,30 @@ from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.draws.epoch import Epochs, RowEpochs
+from datasets_cli.replay.draws.epochs import Epochs
+from datasets_cli.replay.draws.rows import Rows
 
 
 class SharedEpochs(Epochs):
-    """Epochs that several processes share, in orders that one seed gives all of them."""
+    """Epochs that several processes share, in orders that one seed gives all of them.
+
+        order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
+        process 0 of 2           7   9   0   3
+        process 1 of 2             2   4   8
+
+    ``take`` counts what all have drawn: each process's items are ``processes`` places apart.
+    """
+
+    kind = "shared epochs of {}"
 
     def __init__(
         self,
-        num_replicas: int | None,
-        rank: int | None,
-        shuffle: bool,
-        seed: int,
-        drop_last: bool,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
         fills_up: bool = True,
     ) -> None:
         super().__init__(shuffle, seed=whole_number("seed", seed))
@@ -33,27 +44,48 @@ class SharedEpochs(Epochs):
         self._fills_up = fills_up
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; otherwise one follows another by itself."""
+        """Begin an epoch; otherwise one follows another."""
         self.epoch = whole_number("epoch", epoch, 0)
-        self._restart()
+        self.restart()
 
     def _begin(self, generator: torch.Generator) -> None:
         self.epoch += self.ran_out
-        self._restart()
+        self.restart()
 
     def _process(self) -> tuple[int, int]:
         return share(self.rank, self.num_replicas)
 
     def _num_mine(self, left: int, process: int, processes: int) -> int:
+        # A round gives each process one item; the items left are some whole rounds and a part of
+        # one, of which the first processes have a place.
         if self.drop_last:
             return left // processes
         if self._fills_up:
-            # One more round is filled up from the beginning; with few rows the epoch is repeated.
+            # The last round is filled up from the beginning of the order, which `Share` repeats;
+            # with few rows more than once.
             return -(-left // processes)
-        return -(-max(0, left - process) // processes)  # this one's places of the last round
+        return -(-max(0, left - process) // processes)
+
+    def _most_drawn(self, num_items: int) -> int:
+        return 2**62  # rounds that were filled up count, too
 
 
-class DistributedSampler(SharedEpochs, RowEpochs):
+class SharedSampler(Rows):
+    """Draws rows in epochs that several processes share."""
+
+    draw: SharedEpochs
+
+    @property
+    def epoch(self) -> int:
+        """The number of the epoch."""
+        return self.draw.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin an epoch; otherwise one follows another."""
+        self.draw.set_epoch(epoch)
+
+
+class DistributedSampler(SharedSampler):
     """Draws every row once an epoch, shared out among processes.
 
         order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
@@ -75,8 +107,6 @@ class DistributedSampler(SharedEpochs, RowEpochs):
         UsageError: the rank is not below the number of replicas.
     """
 
-    kind = "shared epochs of rows"
-
     def __init__(
         self,
         num_replicas: int | None = None,
@@ -86,7 +116,9 @@ class DistributedSampler(SharedEpochs, RowEpochs):
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
-        super().__init__(num_replicas, rank, shuffle, seed, drop_last)
+        super().__init__(
+            SharedEpochs(num_replicas, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
+        )
 
 
 def share(rank: int, num_replicas: int) -> tuple[int, int]:
@@ -94,6 +126,7 @@ def share(rank: int, num_replicas: int) -> tuple[int, int]:
     worker = get_worker_info()
     if worker is None:
         return rank, num_replicas
+    # Workers of a rank stand one after the other; every rank has as many.
     return rank * worker.num_workers + worker.id, num_replicas * worker.num_workers
 
 

@@ -90,30 +90,16 @@ class Sampler(Protocol):
             raise UsageError(f"A {type(self).__name__} keeps no state; found {', '.join(state)}.")
 
 
-class KindSampler(Sampler, Protocol):
-    """A sampler whose state names its kind: the way of drawing, and what is drawn."""
-
-    kind: ClassVar[str]
-
-    def state_dict(self) -> StateDict:
-        """Return the kind; what is drawn next is in the generator's state."""
-        return {"kind": self.kind}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where ``state`` was taken.
-
-        Raises:
-            UsageError: the state is of another kind of sampler.
-        """
-        if state:  # TorchRL's samplers without a state have an empty one
-            check_kind(self.kind, state)
-
-
 class AheadSampler(Sampler, Protocol):
     """A sampler that can tell the rows of batches before they are asked for.
 
     A class that overrides ``sample`` overrides ``ahead`` too, or its rows are drawn batch by batch.
+
+    Attributes:
+        tells_ahead: whether ``ahead`` ever returns rows.
     """
+
+    tells_ahead: bool = True
 
     @property
     def place(self) -> Hashable:
@@ -176,20 +162,17 @@ def check_kind(kind: str, state: Mapping[str, Any]) -> None:
 
 
 def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:
-    """Tell whether a sampler takes priorities."""
+    """Return whether a sampler takes priorities."""
     return sampler.has_priorities
 
 
 def tells_ahead(sampler: Sampler) -> TypeGuard[AheadSampler]:
-    """Tell whether a sampler can say what its ``sample`` will draw."""
-    return _tells_ahead(type(sampler))
+    """Return whether a sampler can say what its ``sample`` will draw."""
+    return getattr(sampler, "tells_ahead", False) and _samples_as_told(type(sampler))
 
 
 @cache
-def _tells_ahead(kind: type[Any]) -> bool:
-    def depth(method: str) -> int:
-        defined = (depth for depth, base in enumerate(kind.__mro__) if method in vars(base))
-        return next(defined, len(kind.__mro__))
-
-    # Not where a class overrides how batches are drawn alone.
-    return depth("ahead") <= min(depth("sample"), depth("take"))
+def _samples_as_told(kind: type[Sampler]) -> bool:
+    """Return whether no class overrides ``sample`` below the one that has ``ahead``."""
+    methods = (vars(base).keys() & {"ahead", "sample"} for base in kind.__mro__)
+    return "ahead" in next(filter(None, methods))

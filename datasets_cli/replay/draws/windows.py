@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.trajectories.bounds import begins_of
+from datasets_cli.replay.trajectories.bounds import begins_of, steps_of
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
 Span = bool | int
@@ -33,12 +33,12 @@ class SliceWindows:
         span: tuple[Span, Span],
     ) -> None:
         starts, lengths = trajectories.starts, trajectories.lengths
-        left, right = overhang(span, slice_len)
+        left, right = _overhang(span, slice_len)
         if strict_length:
             long_enough = lengths >= slice_len
-            if not bool(long_enough.any()):
-                raise too_short(lengths, slice_len)
             starts, lengths = starts[long_enough], lengths[long_enough]
+        if not len(starts):
+            raise _too_short(trajectories.lengths, slice_len)
         self._trajectories = trajectories
         self._starts = starts
         self._lengths = lengths
@@ -60,33 +60,50 @@ class SliceWindows:
         order = self._trajectories.order
         return self._starts if order is None else order[self._starts]
 
-    def cut(
-        self, drawn: torch.Tensor, uniform: torch.Tensor, *, pad: bool
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return a slice of each trajectory."""
+    def begins(
+        self, drawn: torch.Tensor, uniform: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Return where a slice of each trajectory begins, and how many rows it has."""
         # drawn: trajectories int64 `[S]`.
-        # uniform: where each slice is among those of its trajectory, float64 `[S]` in [0, 1);
-        # written into.
-        # rows int64 `[B]`; which of them end a slice, bool `[B, 1]`; and with `pad` which
-        # of them are real, bool `[B]`, else None. The last real row ends its slice.
-        start = uniform.mul_(self._room.index_select(0, drawn)).long()
+        # uniform: where each slice is among those of its trajectory, float64 `[S]` in [0, 1).
+        start = (uniform * self._room.index_select(0, drawn)).long()
         first = self._starts.index_select(0, drawn)
         if self.are_full:
-            first = self._trajectories.ahead(first, start)
-            index = self._trajectories.rows(first, self._steps).view(-1)
-            if len(self._last) != len(index):
-                self._last = self._is_last.repeat(len(drawn)).unsqueeze(1)
-            last = self._last.clone()
-            return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
-        lengths = self._lengths.index_select(0, drawn)
-        start -= self._left  # below 0 where a slice begins before its trajectory
-        stop = torch.minimum(start + len(self._steps), lengths)
+            return self._trajectories.ahead(first, start), None
+        # Starts count from the left side, where a slice begins before its trajectory: what is
+        # outside of it is cut off at both ends.
+        start -= self._left
+        stop = torch.minimum(start + len(self._steps), self._lengths.index_select(0, drawn))
         start.clamp_(min=0)
-        length = (stop - start).unsqueeze(1)  # rows within the trajectory
-        real = self._steps < length
-        steps = torch.minimum(self._steps, length - 1)  # padding repeats the last real row
-        index = self._trajectories.rows(self._trajectories.ahead(first, start), steps)
-        last = self._steps == length - 1
+        return self._trajectories.ahead(first, start), stop - start
+
+    def all_begins(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return each row int64 ``[N]`` that a slice can begin at, and how many rows it has."""
+        # Without a left side, a trajectory's starts are its first steps. Not for rows that are
+        # apart, which no row but the first tells where they continue.
+        number, step = steps_of(self._room.long())
+        first = self._trajectories.ahead(self._starts[number], step) % self._trajectories.capacity
+        return first, (self._lengths[number] - step).clamp(max=len(self._steps))
+
+    def rows(
+        self, first: torch.Tensor, lengths: torch.Tensor | None, *, pad: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Return the rows of slices that begin at ``first``, int64 ``[S]``."""
+        # lengths: how many rows each has, int64 `[S]`; None where all are full.
+        # rows int64 `[B]`; which of them end a slice, bool `[B, 1]`; and with `pad` which
+        # of them are real, bool `[B]`, else None. The last real row ends its slice.
+        steps = self._steps.to(first.device)
+        if lengths is None:
+            index = self._trajectories.rows(first, steps).view(-1)
+            if len(self._last) != len(index):
+                self._last = self._is_last.repeat(len(first)).unsqueeze(1)
+            last = self._last.to(first.device, copy=True)
+            return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
+        final = (lengths - 1).unsqueeze(1)
+        real = steps <= final
+        # Padding repeats the last real row; without padding it is left out.
+        index = self._trajectories.rows(first, torch.minimum(steps, final))
+        last = steps == final
         if pad:
             return index.view(-1), last.view(-1, 1), real.view(-1)
         return index[real], last[real].unsqueeze(1), None
@@ -103,7 +120,7 @@ def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
     return (begins_of(last.view(-1) | ~real) & real).unsqueeze(1)
 
 
-def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
+def _overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
     """Return how many rows of a slice may be before and after its trajectory."""
     left, right = (slice_len - 1 if side is True else int(side) for side in span)
     if not (0 <= left < slice_len and 0 <= right < slice_len):
@@ -114,7 +131,7 @@ def overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
     return left, right
 
 
-def too_short(lengths: torch.Tensor, slice_len: int) -> UsageError:
+def _too_short(lengths: torch.Tensor, slice_len: int) -> UsageError:
     """Return the error that no trajectory is as long as a slice."""
     longest = int(lengths.max()) if len(lengths) else 0
     return UsageError(

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.draws.slicing import trajectories_of
+from datasets_cli.replay.draws.slices import trajectories_of
 from datasets_cli.replay.goals.strategies import HindsightStrategy, goal_steps, uniform_below
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectorySource

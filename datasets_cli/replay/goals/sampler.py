@@ -11,9 +11,9 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.buffers.parts import as_sampler
-from datasets_cli.replay.draws.protocol import Info, KindSampler, Sampler, check_kind
-from datasets_cli.replay.draws.random import RandomSampler
-from datasets_cli.replay.draws.slicing import MASK
+from datasets_cli.replay.draws.protocol import Info, Sampler, check_kind
+from datasets_cli.replay.draws.rows import RandomSampler
+from datasets_cli.replay.draws.slices import MASK
 from datasets_cli.replay.draws.windows import slice_begins
 from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
 from datasets_cli.replay.goals.goal_rows import GoalRows
@@ -31,7 +31,7 @@ GOAL_ROW = ("goal_row",)
 _GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else
 
 
-class HERSampler(KindSampler):
+class HERSampler(Sampler):
     """Draws rows as another sampler does, and gives a share of them goals that were reached.
 
         trajectory       s0 a0 s1 a1 s2 a2 s3        row 1 is (s1, a1, s2)

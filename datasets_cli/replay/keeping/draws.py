@@ -16,9 +16,9 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.draws.epoch import given_epoch
+from datasets_cli.replay.draws.epochs import given_epoch
 from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler, has_priorities
-from datasets_cli.replay.draws.random import SamplerWithoutReplacement
+from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
 from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
 from datasets_cli.replay.keeping.read_folder import read_tensordict
 from datasets_cli.replay.keeping.write_folder import plan_files, write_files
@@ -163,4 +163,4 @@ def _read_epoch(folder: Path) -> StateDict | None:
         return None
     if not isinstance(count, torch.Tensor) or count.numel() != 1 or count.is_floating_point():
         raise wrong(folder, "len_storage", "a whole number", count)
-    return {"kind": SamplerWithoutReplacement.kind} | given_epoch(order, int(count))
+    return given_epoch(order, int(count))

@@ -8,7 +8,7 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.draws.random import RandomSampler
+from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.several.agreement import (
     ColumnForm,
     check_columns,

@@ -11,17 +11,11 @@ from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.draws.random import RandomSampler
-from datasets_cli.replay.draws.slicing import SliceOptions, slicing_from
+from datasets_cli.replay.draws.rows import RandomSampler
+from datasets_cli.replay.draws.slices import SliceOptions, cut_of
+from datasets_cli.replay.several.draws import EpochEnd, MixtureEpochs, Weighted
 from datasets_cli.replay.several.member import Member
 from datasets_cli.replay.several.members import MemberLike, mixture_storage
-from datasets_cli.replay.several.samplers import (
-    EpochEnd,
-    MixtureEpochs,
-    MixtureSliceEpochs,
-    WeightedRows,
-    WeightedSlices,
-)
 from datasets_cli.replay.several.storage import MixtureStorage
 from datasets_cli.replay.several.weights import MixtureWeights, WeightsLike
 
@@ -158,16 +152,13 @@ def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
     """Return the sampler that the options describe, over the members' rows."""
     given = options.given_weights
     weights = MixtureWeights("rows" if given is None else given, rows.names)
-    slicing = slicing_from(options)
     if options.epoch is None:
-        if slicing is not None:
-            return WeightedSlices(weights, slicing)
-        return RandomSampler() if weights.given == "rows" else WeightedRows(weights)
+        if weights.given == "rows" and not options.has_slices:
+            return RandomSampler()
+        return cut_of(Weighted(weights), options)
     _check_epoch(rows, weights, options.epoch)
     shared = options.num_replicas, options.rank, options.seed or 0, options.drop_last
-    if slicing is None:
-        return MixtureEpochs(weights, options.epoch, *shared)
-    return MixtureSliceEpochs(weights, options.epoch, slicing, *shared)
+    return cut_of(MixtureEpochs(weights, options.epoch, *shared), options)
 
 
 def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -> None:

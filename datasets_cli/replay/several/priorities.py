@@ -10,7 +10,7 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Numbers, as_tensor, key_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.draws.priority_sampler import Prioritized
+from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.several.parts import MemberBatch
@@ -80,9 +80,9 @@ def balance_weights(
     # is does not enter: that is chosen, and no bias to correct.
     samplers = [buffer.reader.sampler for buffer in buffers]
     for part in parts:
-        if WEIGHT in part.marks and not isinstance(samplers[part.member], Prioritized):
+        if WEIGHT in part.marks and not isinstance(samplers[part.member], PrioritizedSampler):
             raise _unknown(samplers[part.member])
-    dtypes = [sampler.dtype for sampler in samplers if isinstance(sampler, Prioritized)]
+    dtypes = [sampler.draw.dtype for sampler in samplers if isinstance(sampler, PrioritizedSampler)]
     if not dtypes:
         return
     numbers = {*drawn, *(part.member for part in parts)}
@@ -113,9 +113,9 @@ def _scaled(
 
 def _greatest_weight(buffer: ReplayBuffer) -> float:
     sampler = buffer.reader.sampler
-    if isinstance(sampler, Prioritized):
+    if isinstance(sampler, PrioritizedSampler):
         with buffer.reader.lock:  # another thread may write
-            return sampler.greatest_weight
+            return sampler.draw.greatest_weight
     if sampler.has_priorities:
         raise _unknown(sampler)
     return 1.0

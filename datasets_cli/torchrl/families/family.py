@@ -12,7 +12,7 @@ from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import part_of
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.draws.slicing import SliceOptions
+from datasets_cli.replay.draws.slices import SliceOptions
 from datasets_cli.replay.rows.row_numbers import rows_at
 from datasets_cli.replay.rows.writers import ImmutableDatasetWriter
 from datasets_cli.replay.storages.tensors import TensorStorage

@@ -152,8 +152,8 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("must be above 0, not nan", lambda: norm(float("nan"), standard_normal=True)),
     ("must be above 0, not 0.0", lambda: norm(0.0, in_keys_inv=["a"])),
     ("A rollout is a TensorDict, not dict", lambda: split_trajectories({})),  # type: ignore[arg-type]
-    ("multiple of it, such as 30", lambda: SliceSampler(slice_len=5).slicing.shape(32)),
-    ("multiple of it, such as 5", lambda: SliceSampler(num_slices=5).slicing.shape(3)),
+    ("multiple of it, such as 30", lambda: SliceSampler(slice_len=5).shape(32)),
+    ("multiple of it, such as 5", lambda: SliceSampler(num_slices=5).shape(3)),
     ("not torch.float32", lambda: prioritized().update_priority(torch.tensor([0.9]), 3.0)),
     ("not torch.bool", lambda: prioritized().update_priority(torch.tensor([True]), 3.0)),
     ("There is no row -2", lambda: prioritized().update_priority(torch.tensor([-1, -2]), 3.0)),
@@ -207,7 +207,7 @@ def test_rows_that_a_writer_refused_are_passed_over_by_priorities() -> None:
     made = prioritized()
     made.update_priority(torch.tensor([-1, 2], dtype=torch.int32), torch.tensor([9.0, 3.0]))
     made.update_priority([], [])
-    assert made.sampler.priorities.known.tolist() == [1.0, 1.0, 3.0, 1.0]  # type: ignore[attr-defined]
+    assert made.sampler.draw.priorities.known.tolist() == [1.0, 1.0, 3.0, 1.0]  # type: ignore[attr-defined]
 
 
 def test_lazy_stacks_in_a_structure_are_rows() -> None:

@@ -91,7 +91,7 @@ def test_a_priority_that_is_no_number_is_refused_and_changes_nothing(bad: float)
     for priority in (bad, [1.0, bad], [[1.0, 2.0], [bad, 1.0]]):
         with pytest.raises(UsageError, match="NaN or infinite"):
             sampler.update_priority([0, 1], priority)
-    assert sampler.priorities.known.tolist() == [1.0, 2.0, 3.0]
+    assert sampler.draw.priorities.known.tolist() == [1.0, 2.0, 3.0]
 
 
 def test_a_storage_that_was_filled_before_is_drawn_from() -> None:
@@ -107,7 +107,7 @@ def test_a_row_number_of_minus_one_is_passed_over() -> None:
     sampler.update_priority([-1, 2, -1], [9.0, 2.0, 9.0])
     sampler.update_priority([-1], 9.0)
     sampler.on_write(torch.tensor([-1]))
-    assert sampler.priorities.known.tolist() == [-1.0, -1.0, 2.0]
+    assert sampler.draw.priorities.known.tolist() == [-1.0, -1.0, 2.0]
     assert sampler.default_priority == 2.0
 
 
@@ -126,7 +126,7 @@ def test_the_highest_priority_within_the_buffer_goes_with_its_row() -> None:
     sampler = PrioritizedSampler(3, 1.0, 1.0, max_priority_within_buffer=True)
     sampler.update_priority([0, 1, 2], [8.0, 2.0, 3.0])
     sampler.on_write(torch.tensor([0]))
-    assert sampler.priorities.known.tolist() == [3.0, 2.0, 3.0]
+    assert sampler.draw.priorities.known.tolist() == [3.0, 2.0, 3.0]
     sampler.on_write(torch.arange(3))
     assert sampler.default_priority == 1.0
 
@@ -245,7 +245,7 @@ def test_a_dump_of_torchrl_is_read(tmp_path: Path) -> None:
     (tmp_path / "sampler_metadata.json").write_text(json.dumps(metadata))
     sampler = PrioritizedSampler(8, 1.0, 1.0)
     sampler.loads(tmp_path)
-    np.testing.assert_allclose(sampler.priorities.known.numpy(), priority, rtol=1e-6)
+    np.testing.assert_allclose(sampler.draw.priorities.known.numpy(), priority, rtol=1e-6)
     assert (sampler.alpha, sampler.beta, sampler.default_priority) == (0.5, 0.4, 12.0)
     del metadata["_schema_version"]
     (tmp_path / "sampler_metadata.json").write_text(json.dumps(metadata))

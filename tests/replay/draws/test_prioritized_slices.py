@@ -86,10 +86,12 @@ def test_writing_moves_the_boundaries() -> None:
     sampler = sampler_of(8, slice_len=4)
     assert set(sampler.sample(rows, 80, seeded())[0].view(-1, 4)[:, 0].tolist()) == {0, 4}
     rows.offsets = torch.tensor([0, 2, 8])  # rows 2 and 3 were overwritten by another trajectory
+    rows.revision += 1
     sampler.on_write(torch.tensor([2, 3]))
     assert set(sampler.sample(rows, 80, seeded())[0].view(-1, 4)[:, 0].tolist()) == {2, 3, 4}
     sampler.on_clear()
     rows.offsets = torch.tensor([0, 4])
+    rows.revision += 1
     sampler.on_write(torch.arange(4))
     assert set(sampler.sample(rows, 80, seeded())[0].view(-1, 4)[:, 0].tolist()) == {0}
 

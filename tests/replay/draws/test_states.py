@@ -24,13 +24,9 @@ from datasets_cli import (
     TensorStorage,
     UsageError,
 )
-from datasets_cli.replay.draws.slicing import Slicing
-from datasets_cli.replay.several.samplers import (
-    MixtureEpochs,
-    MixtureSliceEpochs,
-    WeightedRows,
-    WeightedSlices,
-)
+from datasets_cli.replay.draws.rows import Rows
+from datasets_cli.replay.draws.slices import Slices
+from datasets_cli.replay.several.draws import MixtureEpochs, Weighted
 from datasets_cli.replay.several.weights import MixtureWeights
 from datasets_cli.torchrl.cat_frames import CatFrames
 from tests.replay.draws.test_protocol import Derived
@@ -40,7 +36,7 @@ ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])
 
 
 WEIGHTS = MixtureWeights([1, 2], ["first", "second"])
-CUT = Slicing(slice_len=2)
+MIXED = WEIGHTS, "first", 1, 0, 0, False
 
 
 KINDS: dict[str, Callable[[], Sampler]] = {
@@ -55,10 +51,10 @@ KINDS: dict[str, Callable[[], Sampler]] = {
     "slice priorities": lambda: PrioritizedSliceSampler(9, 0.5, 0.5, slice_len=2),
     "goals": HERSampler,
     "goals of epochs": lambda: HERSampler(sampler=SamplerWithoutReplacement()),
-    "weights": lambda: WeightedRows(WEIGHTS),
-    "slices by weight": lambda: WeightedSlices(WEIGHTS, CUT),
-    "epochs of a mixture": lambda: MixtureEpochs(WEIGHTS, "first", 1, 0, 0, False),
-    "slice epochs of a mixture": lambda: MixtureSliceEpochs(WEIGHTS, "first", CUT, 1, 0, 0, False),
+    "weights": lambda: Rows(Weighted(WEIGHTS)),
+    "slices by weight": lambda: Slices(Weighted(WEIGHTS), slice_len=2),
+    "epochs of a mixture": lambda: Rows(MixtureEpochs(*MIXED)),
+    "slice epochs of a mixture": lambda: Slices(MixtureEpochs(*MIXED), slice_len=2),
 }
 
 

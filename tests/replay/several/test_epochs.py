@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli import BatchStream, ExperienceReplay, Mixture, UsageError
-from datasets_cli.replay.several.samplers import epoch_counts
+from datasets_cli.replay.several.draws import epoch_counts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.replay.several.conftest import LENGTHS
 
@@ -168,7 +168,7 @@ def test_a_process_with_nothing_left_of_a_resumed_epoch_begins_the_next(members:
     rest = []
     for mixture in ranks_of(members, 6, batch_size=29, epoch="all"):
         mixture.load_state_dict(state)
-        rest.append((mixture.sample()["index"].tolist(), mixture.sampler.epoch))
+        rest.append((mixture.sample()["index"].tolist(), mixture.sampler.draw.epoch))
     assert [len(rows) for rows, _ in rest] == [1, 1, 20, 20, 19, 19]
     assert [epoch for _, epoch in rest] == [0, 0, 1, 1, 1, 1]
 

@@ -239,7 +239,7 @@ def test_rows_of_others_get_their_priorities_as_own_ones_do() -> None:
     buffer.update_priority(torch.arange(6), torch.arange(1.0, 7.0))
     second.extend(rows(range(6, 8)))  # over rows 0 and 1, without a priority: the highest so far
     buffer.sample()
-    assert buffer.sampler.priorities.known.tolist() == [6.0, 6.0, 3.0, 4.0, 5.0, 6.0]
+    assert buffer.sampler.draw.priorities.known.tolist() == [6.0, 6.0, 3.0, 4.0, 5.0, 6.0]
 
 
 def meddle(monkeypatch: pytest.MonkeyPatch, buffer: ReplayBuffer, times: int) -> list[int]:
@@ -417,4 +417,4 @@ def test_priorities_that_were_loaded_stay() -> None:
     buffer.update_priority(torch.arange(6), torch.arange(6.0))
     buffer.load_state_dict(buffer.state_dict())
     buffer.sample()
-    assert buffer.sampler.priorities.known.tolist() == [*map(float, range(6))]
+    assert buffer.sampler.draw.priorities.known.tolist() == [*map(float, range(6))]

@@ -182,7 +182,7 @@ def test_priorities_stay_with_the_maker_which_finds_those_of_rows_that_others_wr
     messages = Child("fork", draw_and_update, buffer).result()
     assert len({*messages}) == 1 and "process that made the buffer" in messages[0]
     buffer.sample()
-    known = buffer.sampler.priorities.known
+    known = buffer.sampler.draw.priorities.known
     assert known.tolist() == [*range(10), *[1.0] * 10]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,37 +10,36 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.draws.draw import Draw
 from datasets_cli.replay.draws.orders import ListedOrder, Order, Share, StorageOrder, permutation
-from datasets_cli.replay.draws.protocol import (
-    AheadSampler,
-    Info,
-    KindSampler,
-    check_kind,
-)
+from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
-class Epochs(KindSampler):
-    """Gives each of some items once, then begins again."""
+class Epochs(Draw):
+    """Gives each of some items once, then begins again, in an order by the buffer's generator."""
 
     # Its state is a seed and a position, never the items, so that it stays small and can be resumed
     # in the middle. Only the order of one that began in TorchRL is given by no seed, and is kept as
     # a whole.
 
-    def __init__(self, shuffle: bool, whole_batches: bool = False, seed: int = 0) -> None:
+    kind = "epochs of {}"
+    tells_rows = True
+
+    def __init__(self, shuffle: bool = True, whole_batches: bool = False, seed: int = 0) -> None:
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
-        self.ran_out = False
         self._whole_batches = whole_batches
         self._position = 0  # items of this epoch that all processes together were given
         self._num_items = 0
         self._given: torch.Tensor | None = None  # an order that no seed gives
         self._rest: _Rest | None = None  # made when an epoch is first drawn from
 
-    @abstractmethod
     def _begin(self, generator: torch.Generator) -> None:
         """Begin an epoch, the next one where this one ran out."""
+        self.restart()
+        self.seed = int(torch.randint(2**62, (), generator=generator))
 
     def _process(self) -> tuple[int, int]:
         """Return the number of this process among those that share an epoch, and how many."""
@@ -61,9 +59,13 @@ class Epochs(KindSampler):
             else StorageOrder(num_items)
         )
 
+    def _most_drawn(self, num_items: int) -> int:
+        """Return how many items of an epoch all processes together can have been given."""
+        return num_items
+
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, Info]:
         """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
         rest, num_items = self._rest, len(items)
         least = count if self._whole_batches else 1
@@ -78,8 +80,28 @@ class Epochs(KindSampler):
         start = (self._position - rest.begin) // rest.processes
         mine = rest.share.take(start, count)
         self._position += len(mine) * rest.processes
+        self.place += 1
         self.ran_out = rest.num_mine - start - len(mine) < least
-        return mine
+        return mine, {}
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> torch.Tensor | None:
+        """Return this process's rows of the next batches that are whole, within the epoch."""
+        rest = self._rest
+        if rest is None or self.ran_out or self._num_items != len(storage):
+            return None
+        index = rest.share.take((self._position - rest.begin) // rest.processes, count * batch_size)
+        whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
+        return index[:whole] if whole else None
+
+    def advance(self, count: int) -> None:
+        """Learn that the next ``count`` rows of ``ahead`` were handed out."""
+        rest = self._rest
+        assert rest is not None, "rows were taken"
+        self._position += count * rest.processes
+        self.place += 1
+        self.ran_out = rest.left(self._position) < (count if self._whole_batches else 1)
 
     def _continued(self, num_items: int, least: int, generator: torch.Generator) -> _Rest:
         """Return what is left of the epoch, or of the next where that is less than ``least``."""
@@ -114,13 +136,10 @@ class Epochs(KindSampler):
         mine = Share(order, num_mine, self._position + process, processes)
         return _Rest(mine, num_mine, processes, self._position)
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
         """Begin the epoch again."""
         self._position, self.ran_out, self._rest, self._given = 0, False, None, None
-
-    def on_clear(self) -> None:
-        """Begin the epoch again."""
-        self._restart()
+        self.place += 1
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_rest": None}  # the seed gives it again
@@ -131,7 +150,7 @@ class Epochs(KindSampler):
         It may be loaded where there are fewer or more of them: they share what is left.
         """
         # `order` is None, or the int64 items of an epoch whose order no seed gives.
-        return super().state_dict() | {
+        return {
             "seed": self.seed,
             "epoch": self.epoch,
             "position": self._position,
@@ -141,82 +160,21 @@ class Epochs(KindSampler):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names.
-
-        Raises:
-            UsageError: a number is out of its range, or it is of another kind of sampler.
-        """
-        check_kind(self.kind, state)
+        """Continue in the middle of the epoch that ``state`` names."""
         names = "epoch", "position", "num_items"
         epoch, position, num_items = (whole_number(name, state[name], 0) for name in names)
         seed = whole_number("seed", state["seed"])
         given = None if state["order"] is None else _listed(state["order"], num_items)
         # What the program itself never reaches would raise in a draw, long after it was loaded.
-        longest = 2**62 if given is None else len(given)
-        if max(abs(seed), epoch) >= 2**62 or position > longest:
+        most = self._most_drawn(num_items) if given is None else len(given)
+        if max(abs(seed), epoch) >= 2**62 or position > most:
             raise UsageError(
                 f"An epoch of {num_items} items cannot be epoch {epoch} at {position} with the "
-                f"seed {seed}."
+                f"seed {seed}. Begin without this state."
             )
+        self.restart()
         self.seed, self.epoch, self._position, self._num_items = seed, epoch, position, num_items
-        self.ran_out = bool(state["ran_out"])
-        self._given, self._rest = given, None
-
-
-class OwnEpochs(Epochs):
-    """Epochs of one process, whose orders are drawn from the buffer's generator."""
-
-    def _begin(self, generator: torch.Generator) -> None:
-        self._restart()
-        self.seed = int(torch.randint(2**62, (), generator=generator))
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue in the middle of the epoch that ``state`` names."""
-        check_kind(self.kind, state)
-        position, num_items = (
-            whole_number(name, state[name], 0) for name in ("position", "num_items")
-        )
-        if position > num_items:
-            raise UsageError(f"An epoch of {num_items} items cannot be at {position}.")
-        super().load_state_dict(state)
-
-
-class RowEpochs(Epochs, AheadSampler):
-    """Epochs of rows."""
-
-    def sample(
-        self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return this process's next row numbers int64 ``[B]``, fewer at the end of its epoch.
-
-        Raises:
-            UsageError: with ``drop_last``, a batch larger than the storage; or there are fewer rows
-                than processes, and none is drawn again.
-        """
-        return self.take(storage, storage, batch_size, generator), {}
-
-    @property
-    def place(self) -> Hashable:
-        """Where the epoch stands, and how it was shared out."""
-        return self._rest, self._position, self.ran_out
-
-    def ahead(
-        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, Info] | None:
-        """Return this process's row numbers of the next batches; see ``AheadSampler.ahead``."""
-        rest = self._rest
-        if rest is None or self.ran_out or self._num_items != len(storage):
-            return None
-        index = rest.share.take((self._position - rest.begin) // rest.processes, count * batch_size)
-        whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
-        return (index[:whole], {}) if whole else None
-
-    def advance(self, num_rows: int) -> None:
-        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
-        rest = self._rest
-        assert rest is not None, "rows were taken"
-        self._position += num_rows * rest.processes
-        self.ran_out = rest.left(self._position) < (num_rows if self._whole_batches else 1)
+        self.ran_out, self._given = bool(state["ran_out"]), given
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,13 +202,14 @@ def _listed(items: Any, num_items: int) -> torch.Tensor:
     return order
 
 
-def given_epoch(items: torch.Tensor, num_items: int) -> StateDict:
-    """Return the state of an epoch that continues with some items, in this order."""
+def given_epoch(rows: torch.Tensor, num_rows: int) -> StateDict:
+    """Return the state of an epoch that continues with some rows, in this order."""
     return {
+        "kind": Epochs.kind.format("rows"),
         "seed": 0,
         "epoch": 0,
         "position": 0,
-        "num_items": num_items,
+        "num_items": num_rows,
         "ran_out": False,
-        "order": items,
+        "order": rows,
     }
