@@ -147,11 +147,11 @@ class _Part:
 
     def _misshapen(self, value: Any) -> UsageError:
         leaf = self._leaf
-        found = "nothing" if value is None else f"the shape {[*value.shape]}"
+        given = "nothing" if value is None else f"the shape {[*value.shape]}"
         hint = "" if leaf.one_hot or leaf.counts is None else " Of one-hot actions take argmax(-1)."
         return UsageError(
             f"The action {show_key(leaf.key)} must have the shape {[*self._shape]}, and the policy "
-            f"gave {found}. The environment's action_spec says what it takes.{hint}"
+            f"gave {given}. The environment's action_spec says what it takes.{hint}"
         )
 
 

@@ -12,7 +12,7 @@ import torch
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.gym_env import GymEnv
 from datasets_cli.environments.lanes import Lanes, VectorLanes
-from datasets_cli.environments.named import MadeEnvironment, NamedEnvironment
+from datasets_cli.environments.made_environment import MadeEnvironment
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.options import takes_fields
@@ -143,7 +143,7 @@ def _as_gym_env(maker: MadeEnvironment) -> GymEnv:
     )
 
 
-def _by_name(maker: MadeEnvironment) -> NamedEnvironment | MadeEnvironment:
+def _by_name(maker: MadeEnvironment) -> Callable[[], gymnasium.Env]:
     """Return what makes the same environment without the user's function, if it has a name."""
     made = _as_gym_env(maker)
     made.close()

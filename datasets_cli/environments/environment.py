@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +16,6 @@ from datasets_cli.environments.lanes import Lanes
 from datasets_cli.environments.leaves import SpaceLeaf, leaves_of
 from datasets_cli.environments.policies import RandomPolicy, actor_of, flat_items
 from datasets_cli.environments.rows import FLAGS, RolloutRows
-from datasets_cli.environments.specs import leaf_spec, tree_spec
 from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
@@ -23,6 +23,7 @@ from datasets_cli.replay.arguments import whole_number
 from datasets_cli.specs.bounded import Unbounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
+from datasets_cli.specs.gymnasium_spaces import spec_from_gymnasium
 from datasets_cli.specs.spec import TensorSpec
 
 ACTION = "action"
@@ -82,15 +83,15 @@ class Environment(ABC):
     @cached_property
     def observation_spec(self) -> Composite:
         """What the environment returns, but rewards and flags."""
-        return tree_spec(self.observation_leaves, self.batch_size, self._spec_device)
+        return _tree_spec(self.observation_leaves, self.batch_size, self._spec_device)
 
     @cached_property
     def action_spec(self) -> TensorSpec:
         """What it takes; a Composite with ``"action"`` in it where an action has several parts."""
         first, batch, device = self.action_leaves[0], self.batch_size, self._spec_device
         if not first.path:
-            return leaf_spec(first, batch, device)
-        return tree_spec(self.action_leaves, batch, device)
+            return _leaf_spec(first, batch, device)
+        return _tree_spec(self.action_leaves, batch, device)
 
     @cached_property
     def reward_spec(self) -> TensorSpec:
@@ -186,8 +187,8 @@ class Environment(ABC):
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Write a random action into a TensorDict, a new one where None, and return it."""
-        found = TensorDict({}, self.batch_size) if tensordict is None else tensordict
-        return RandomPolicy(self.action_spec)(found)
+        written = TensorDict({}, self.batch_size) if tensordict is None else tensordict
+        return RandomPolicy(self.action_spec)(written)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
         """Take a step by a random action."""
@@ -264,3 +265,24 @@ class Environment(ABC):
                 "A trajectory is to begin before the next step. Call reset(), or for some lanes "
                 "reset(tensordict) with '_reset'."
             )
+
+
+def _tree_spec(
+    leaves: Sequence[SpaceLeaf], batch: tuple[int, ...], device: torch.device
+) -> Composite:
+    """Return the spec of what is at the root of a TensorDict."""
+    spec = Composite(shape=batch)
+    for leaf in leaves:
+        spec[leaf.key] = _leaf_spec(leaf, batch, device)
+    return spec
+
+
+def _leaf_spec(leaf: SpaceLeaf, batch: tuple[int, ...], device: torch.device) -> TensorSpec:
+    """Return the spec of one array."""
+    space = leaf.space
+    if leaf.one_hot and isinstance(space, gymnasium.spaces.Discrete):
+        space = gymnasium.spaces.Discrete(space.n)  # columns are counted from 0
+    elif leaf.one_hot and isinstance(space, gymnasium.spaces.MultiDiscrete):
+        space = gymnasium.spaces.MultiDiscrete(space.nvec, space.dtype.type)
+    spec = spec_from_gymnasium(space, one_hot=leaf.one_hot)
+    return spec.to(device).expand(*batch, *spec.shape)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.lanes import Lanes, SingleLane
-from datasets_cli.environments.named import NamedEnvironment
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 
@@ -44,12 +44,12 @@ class GymEnv(Environment):
         """The environment of gymnasium."""
 
     @property
-    def named(self) -> NamedEnvironment | None:
+    def named(self) -> partial[gymnasium.Env] | None:
         """What makes another one in any process; None of one that was not made by its name."""
         spec = self.gymnasium_env.spec
         if self.env_name is None or spec is None:
             return None
-        return NamedEnvironment(gymnasium.spec(spec.id), self._arguments)
+        return partial(gymnasium.make, gymnasium.spec(spec.id), **self._arguments)
 
     def _make_lanes(self) -> Lanes:
         return SingleLane(self.gymnasium_env)
@@ -83,5 +83,7 @@ def _made(env_name: str | gymnasium.Env, arguments: dict[str, Any]) -> gymnasium
         raise UsageError(f"gymnasium cannot make {env_name!r}: {error}") from error
 
 
-def _remade(named: NamedEnvironment, device: torch.device | None, categorical: bool) -> GymEnv:
+def _remade(
+    named: partial[gymnasium.Env], device: torch.device | None, categorical: bool
+) -> GymEnv:
     return GymEnv(named(), device=device, categorical_action_encoding=categorical)

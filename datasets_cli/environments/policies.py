@@ -88,21 +88,23 @@ class PolicyActor:
         if self._device is not None:
             given = given.to(self._device)
         before = flat_items(given)
-        found = self._policy(given)
-        if isinstance(found, torch.Tensor):
-            return {(self._action_key,): found.detach()}
-        if not isinstance(found, TensorDictBase):
+        returned = self._policy(given)
+        if isinstance(returned, torch.Tensor):
+            return {(self._action_key,): returned.detach()}
+        if not isinstance(returned, TensorDictBase):
             raise UsageError(
-                f"The policy returned {type(found).__name__}. A policy returns the TensorDict that "
-                f"it was given, with {self._action_key!r} in it, or the action as a tensor."
+                f"The policy returned {type(returned).__name__}. A policy returns the TensorDict "
+                f"that it was given, with {self._action_key!r} in it, or the action as a tensor."
             )
-        return _written(found, before)
+        return _written(returned, before)
 
 
-def _written(found: TensorDictBase, before: Mapping[Key, torch.Tensor]) -> dict[Key, torch.Tensor]:
+def _written(
+    returned: TensorDictBase, before: Mapping[Key, torch.Tensor]
+) -> dict[Key, torch.Tensor]:
     """Return what a policy added to what it was given."""
     written: dict[Key, torch.Tensor] = {}
-    for key, value in flat_items(found).items():
+    for key, value in flat_items(returned).items():
         if key not in before:
             if key[0] in ("next", "collector"):
                 raise UsageError(

@@ -77,12 +77,12 @@ class RolloutRows:
     def write_action(self, step: int, written: PolicyOutput) -> None:
         """Write what the policy wrote in a step."""
         # The first step's keys are those of every step.
-        found = {key: (value.shape, value.dtype) for key, value in written.items()}
+        forms = {key: (value.shape, value.dtype) for key, value in written.items()}
         if not self._written:
-            self._make_room(found)
-        if found != self._written:
+            self._make_room(forms)
+        if forms != self._written:
             raise UsageError(
-                f"The policy wrote {found} in a step, and {self._written} in the first one. Every "
+                f"The policy wrote {forms} in a step, and {self._written} in the first one. Every "
                 "row has the same entries, of the same shapes and element types."
             )
         for key, value in written.items():

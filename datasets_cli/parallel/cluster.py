@@ -1,4 +1,4 @@
-"""What Dask and Ray have in common: workers that can each be asked, and what is lost with them."""
+"""What executors have in common; of Dask and Ray, what each worker answers, and what is lost."""
 
 from __future__ import annotations
 
@@ -7,13 +7,31 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 WorkerOutcome = Any
 """What a function returned on a worker, or the exception that it raised there."""
 
 
-class Cluster(Executor):
+class TaskExecutor(Executor):
+    """An executor that is handed each task as a call without arguments."""
+
+    @abstractmethod
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
+        """Hand a task to what runs it, and return its future."""
+
+    def submit(
+        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
+    ) -> Future[Result]:
+        """Hand a function and its arguments over as one call, and return its future."""
+        return self.begin(partial(fn, *args, **kwargs))
+
+
+class Cluster(TaskExecutor):
     """An executor whose workers are processes of other machines, or of this one."""
 
     @abstractmethod
@@ -38,14 +56,14 @@ def pass_on(
 @contextmanager
 def quiet(*loggers: str) -> Iterator[None]:
     """Keep an engine from logging, in many lines, what we say in one."""
-    found = [logging.getLogger(name) for name in loggers]
-    levels = [logger.level for logger in found]
-    for logger in found:
+    named = [logging.getLogger(name) for name in loggers]
+    levels = [logger.level for logger in named]
+    for logger in named:
         logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        for logger, level in zip(found, levels, strict=True):
+        for logger, level in zip(named, levels, strict=True):
             logger.setLevel(level)
 
 

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import distributed
 from distributed.comm.core import CommClosedError
@@ -24,7 +24,6 @@ from datasets_cli.parallel.cluster import (
 )
 
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 CONNECT_SECONDS = 10.0
 _LOGGERS = ("distributed", "distributed.client", "distributed.core", "tornado.application")
@@ -61,14 +60,12 @@ class _DaskWorkers(Cluster):
         self._client, self._address = client, address
         self._taken: list[distributed.Future] = []  # Dask drops a task whose future is dropped
 
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Hand the task to the scheduler and return its future."""
         # A task that raises is not tried again; one whose worker died is, by the scheduler, as
         # often as its `allowed-failures` says.
         future: Future[Result] = Future()
-        theirs = self._client.submit(fn, *args, **kwargs, pure=False, retries=0)
+        theirs = self._client.submit(task, pure=False, retries=0)
         self._taken.append(theirs)
         theirs.add_done_callback(lambda done: pass_on(done.result, self._meaning, future))
         return future

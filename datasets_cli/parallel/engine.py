@@ -19,6 +19,10 @@ PROCESSES = {"flag": "--workers", "help": "Processes; all cores by default, 0 fo
 """The option of the command line, whose default is another."""
 
 
+WORTH_PROCESSES_SECONDS = 10.0
+"""Work that is worth starting processes for: they import torch for some seconds."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
     """What does parallel work.

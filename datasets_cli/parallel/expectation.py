@@ -31,14 +31,14 @@ _fit: set[str] = set()  # the secrets of the work that this process may take par
 
 def versions_here() -> dict[str, str]:
     """Return the versions that decide the bytes of a result, by name."""
-    found = {"rlds-cli": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
+    versions = {"rlds-cli": __version__, "Python": ".".join(platform.python_version_tuple()[:2])}
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "none"
-    found["the zstd library"] = ".".join(map(str, zstandard.ZSTD_VERSION))
-    return found
+            versions[name] = "none"
+    versions["the zstd library"] = ".".join(map(str, zstandard.ZSTD_VERSION))
+    return versions
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class Expectation:
     def check(self, differences: Callable[[], list[str]]) -> None:
         """Check, the first time, that this process does not differ."""
         if self.secret not in _fit:
-            if found := differences():
+            if problems := differences():
                 worker = f"{socket.gethostname()}, process {os.getpid()},"
-                raise _unfit_error(_unfit(worker, found), "")
+                raise _unfit_error(_unfit(worker, problems), "")
             self.trust()
 
     def differences(self) -> list[str]:
         """Return how this process differs, one text for each difference."""
-        found = [
+        problems = [
             f"it has {name} {here}, and {expected} is expected"
             for (name, expected), here in zip(
                 self.versions.items(), versions_here().values(), strict=True
@@ -79,14 +79,14 @@ class Expectation:
             if here != expected
         ]
         if not self._sees_token():
-            found.append(
+            problems.append(
                 f"it does not see the folder {self.token.parent}: it must have the same file "
                 "system, under the same path"
             )
-        if not found:  # what is imported may need the same versions
+        if not problems:  # what is imported may need the same versions
             differences = (difference(*module) for module in self.modules.items())
-            found += [text for text in differences if text is not None]
-        return found
+            problems += [text for text in differences if text is not None]
+        return problems
 
     def _sees_token(self) -> bool:
         try:
@@ -103,12 +103,12 @@ def refuse_unfit(
         return
     outcomes = executor.ask_each(differences, needs)
     wrong = {
-        worker: [_explained(found)] if isinstance(found, Exception) else found
-        for worker, found in outcomes.items()
-        if found
+        worker: [_explained(answer)] if isinstance(answer, Exception) else answer
+        for worker, answer in outcomes.items()
+        if answer
     }
     if wrong:
-        named = [_unfit(worker, found) for worker, found in wrong.items()]
+        named = [_unfit(worker, answer) for worker, answer in wrong.items()]
         rest = [f"and {len(named) - _MAX_NAMED} more"] if named[_MAX_NAMED:] else []
         raise _unfit_error("; ".join([*named[:_MAX_NAMED], *rest]), kept)
 
@@ -117,10 +117,10 @@ def _unfit(worker: str, differences: list[str]) -> str:
     return f"the worker {worker} cannot take part: {', and '.join(differences)}"
 
 
-def _unfit_error(found: str, kept: str) -> RldsError:
+def _unfit_error(problem: str, kept: str) -> RldsError:
     return RldsError(
-        f"{found[0].upper()}{found[1:]}. Equal bytes need equal versions, code and files: mend it "
-        f"and run the same call again. {kept}".rstrip()
+        f"{problem[0].upper()}{problem[1:]}. Equal bytes need equal versions, code and files: mend "
+        f"it and run the same call again. {kept}".rstrip()
     )
 
 

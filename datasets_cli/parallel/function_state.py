@@ -265,12 +265,12 @@ def _names_in(code: types.CodeType) -> set[str]:
 
 def position_of(code: types.CodeType) -> list[int]:
     """Return line and column of the first expression: one name may stand for two functions."""
-    found = [
+    positions = [
         [line, column]
         for line, _, column, end_column in code.co_positions()
         if line is not None and column is not None and end_column
     ]
-    return min(found, default=[code.co_firstlineno, 0])
+    return min(positions, default=[code.co_firstlineno, 0])
 
 
 def _content(cell: types.CellType) -> Any:

@@ -79,10 +79,16 @@ def _module_of(text: str, folder: Path) -> UserModule | None:
 
 def _only_definition(tree: ast.Module, name: str) -> ast.FunctionDef | None:
     """Return the ``def`` at the top of a file that alone gives a name its value, or None."""
-    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    definitions = [
+        node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
     bindings = [bound for node in ast.walk(tree) for bound in _bound_by(node)]
     is_only = bindings.count(name) == 1 and "*" not in bindings
-    return found[0] if len(found) == 1 and is_only and not found[0].decorator_list else None
+    return (
+        definitions[0]
+        if len(definitions) == 1 and is_only and not definitions[0].decorator_list
+        else None
+    )
 
 
 def _bound_by(node: ast.AST) -> Iterator[str]:

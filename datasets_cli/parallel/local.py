@@ -7,23 +7,22 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import LostWorker
+from datasets_cli.parallel.cluster import LostWorker, TaskExecutor
 from datasets_cli.parallel.workers import WorkerContext
 
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 _SECONDS_A_LOOK = 1.0  # at a worker whose pipe a process of its own may hold open
 _END = b""
 
 
-class LocalWorkers(Executor):
+class LocalWorkers(TaskExecutor):
     """An executor of processes that start when needed; a new one takes a lost one's place."""
 
     # The future of a task whose process ended has a `LostWorker`, and no other future has. Use it
@@ -38,14 +37,12 @@ class LocalWorkers(Executor):
         self._idle: list[_WorkerProcess] = []
         self._is_ended = False
 
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Return the future of a task that runs in the next free process."""
         with self._lock:
             if len(self._all) < self._num_workers and not self._is_ended:
                 self._idle.append(self._start())
-        return self._threads.submit(self._run, fn, args, kwargs)
+        return self._threads.submit(self._run, task)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """End the processes once they have done what was submitted; at once without ``wait``."""
@@ -60,11 +57,11 @@ class LocalWorkers(Executor):
             for worker in self._idle:
                 worker.end()
 
-    def _run(self, function: Callable[..., Result], args: Any, kwargs: Any) -> Result:
-        task = bytes(ForkingPickler.dumps((function, args, kwargs)))
+    def _run(self, task: Callable[[], Result]) -> Result:
+        pickled = bytes(ForkingPickler.dumps(task))
         worker = self._take()
         try:
-            is_result, value = worker.run(task)
+            is_result, value = worker.run(pickled)
         except LostWorker:
             with self._lock:
                 self._all.discard(worker)
@@ -167,8 +164,7 @@ def _serve(pipe: Connection) -> None:
 def _answer(task: bytes) -> bytes:
     """Run a task; return, pickled, whether it gave a result, and that or what it raised."""
     try:
-        function, args, kwargs = pickle.loads(task)
-        return bytes(ForkingPickler.dumps((True, function(*args, **kwargs))))
+        return bytes(ForkingPickler.dumps((True, pickle.loads(task)())))
     except Exception as error:
         if not isinstance(error, RldsError):
             error.add_note(f"In a worker process:\n{traceback.format_exc()}")

@@ -7,7 +7,8 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import (
@@ -23,7 +24,6 @@ from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, WorkerOutcome, pass_on
 
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 CONNECT_SECONDS = 10.0
 
@@ -75,12 +75,10 @@ class _RayWorkers(Cluster):
         self._call = ray.remote(max_retries=0)(_call)
         self._taken: set[ray.ObjectRef] = set()
 
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Hand the task to Ray, which tries none again, and return its future."""
         future: Future[Result] = Future()
-        taken = self._call.remote(fn, args, kwargs)
+        taken = self._call.remote(task)
         self._taken.add(taken)
 
         def done(theirs: Future[Result]) -> None:
@@ -96,7 +94,7 @@ class _RayWorkers(Cluster):
             f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": self._call.options(
                 num_cpus=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], False),
-            ).remote(function, (argument,), {})
+            ).remote(partial(function, argument))
             for node in ray.nodes()
             if node["Alive"] and node["Resources"].get("CPU")
         }
@@ -108,8 +106,8 @@ class _RayWorkers(Cluster):
             ray.cancel(taken)
 
 
-def _call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    return function(*args, **kwargs)
+def _call(task: Callable[[], Any]) -> Any:
+    return task()
 
 
 def _outcome(taken: ray.ObjectRef) -> WorkerOutcome:

@@ -10,52 +10,47 @@ from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from multiprocessing.pool import Pool
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import LostCluster, LostWorker
+from datasets_cli.parallel.cluster import LostCluster, LostWorker, TaskExecutor
 from datasets_cli.parallel.local import LocalWorkers
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Arguments = ParamSpec("Arguments")
 
 MAX_LOST_WORKERS = 3
 """Workers that one task may cost: one that ends its worker each time would be tried for ever."""
 
 
-class CallingProcess(Executor):
+class CallingProcess(TaskExecutor):
     """An executor that runs each task at once in the calling process, for debugging."""
 
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Run the task and return its finished future."""
         future: Future[Result] = Future()
         try:
-            future.set_result(fn(*args, **kwargs))
+            future.set_result(task())
         except Exception as error:
             future.set_exception(error)
         return future
 
 
-class PoolExecutor(Executor):
+class PoolExecutor(TaskExecutor):
     """An executor that runs tasks on a caller's pool of ``multiprocessing``, and never ends it."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Hand the task to the pool and return its future."""
         future: Future[Result] = Future()
         future.set_running_or_notify_cancel()  # a pool does not take back what it was handed
-        self._pool.apply_async(fn, args, kwargs, future.set_result, future.set_exception)
+        self._pool.apply_async(task, (), {}, future.set_result, future.set_exception)
         return future
 
 
-class OwnTasks(Executor):
+class OwnTasks(TaskExecutor):
     """Passes tasks on to an executor that others use too; at its end none of these runs."""
 
     # What they write can then be removed, after an error too.
@@ -64,11 +59,9 @@ class OwnTasks(Executor):
         self._executor = executor
         self._futures: list[Future[Any]] = []
 
-    def submit(
-        self, fn: Callable[Arguments, Result], /, *args: Arguments.args, **kwargs: Arguments.kwargs
-    ) -> Future[Result]:
+    def begin(self, task: Callable[[], Result]) -> Future[Result]:
         """Hand the task to the executor and return its future."""
-        future = self._executor.submit(fn, *args, **kwargs)
+        future = self._executor.submit(task)
         self._futures.append(future)
         return future
 

@@ -47,8 +47,8 @@ def imported_sources(pickled: bytes) -> dict[str, str]:
     # left out. Those of the user's that are imported by others count, which have loaded them here.
     reader = _Reader(io.BytesIO(pickled))
     reader.load()
-    found = [UserModule.of(sys.modules[name]) for name in sorted(reader.modules)]
-    roots = [each for each in found if each is not None]
+    modules = [UserModule.of(sys.modules[name]) for name in sorted(reader.modules)]
+    roots = [each for each in modules if each is not None]
     inner = [each for each in imported_by(roots) if each.name in sys.modules]
     digests = {each.name: each.digest for each in [*inner, *roots]}
     return {name: digest for name, digest in digests.items() if digest is not None}
@@ -82,11 +82,11 @@ class _Reader(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what a name of a module stands for."""
-        found = super().find_class(module, name)
+        named = super().find_class(module, name)
         self._note(module)
         if (module, name) == ("cloudpickle.cloudpickle", "subimport"):
             return self._imported  # a module that a function by value names
-        return found
+        return named
 
     def _imported(self, name: str) -> ModuleType:
         module = importlib.import_module(name)
@@ -128,10 +128,10 @@ def without_main_file() -> Iterator[None]:
         original: Callable[[str], dict[str, Any]] = spawn.get_preparation_data
 
         def remaining_data(name: str) -> dict[str, Any]:
-            found = original(name)
+            data = original(name)
             if threading.get_ident() == thread:  # another thread may start a process of its own
-                found = {key: value for key, value in found.items() if key not in _MAIN_FILE}
-            return found
+                data = {key: value for key, value in data.items() if key not in _MAIN_FILE}
+            return data
 
         spawn.get_preparation_data = remaining_data
         try:
@@ -191,8 +191,8 @@ def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
         return module if is_of_user(file) else None
     # importlib.util.find_spec would find what this process has imported already.
     name = module.__name__.partition(".")[0]
-    found = (finder.find_spec(name, None) for finder in sys.meta_path)
-    spec = next((spec for spec in found if spec is not None), None)
+    specs = (finder.find_spec(name, None) for finder in sys.meta_path)
+    spec = next((spec for spec in specs if spec is not None), None)
     if spec is None:
         return module
     if "." in module.__name__:  # a package that is there has its modules

@@ -35,20 +35,20 @@ class KnownColumns:
 
     def of(self, text: str, owner: str) -> list[Key]:
         """Return the column that a text names, or those of the group that it names."""
-        found = [key for key in self.keys if f"{show_key(key)}.".startswith(f"{text}.")]
-        if not found:
+        keys = [key for key in self.keys if f"{show_key(key)}.".startswith(f"{text}.")]
+        if not keys:
             names = [*map(show_key, self.keys)]
             near = get_close_matches(text, names, n=3, cutoff=0.6)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(names)}."
             raise UsageError(f"{owner}: {self.id} has no column {text}. {hint}")
-        return found
+        return keys
 
     def of_numbers(self, text: str, owner: str) -> list[Column]:
         """Return those of the same that are numbers; a group may have text beside them."""
-        found = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
-        if not found:
+        columns = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
+        if not columns:
             raise UsageError(f"{owner}: {text} of {self.id} is text, not numbers.")
-        return found
+        return columns
 
     def add(self, keys: Iterable[Key], owner: str) -> None:
         """Take in columns that a transform adds."""
@@ -62,11 +62,11 @@ class KnownColumns:
 
     def frames(self, owner: str) -> dict[bool, list[Key]]:
         """Return the columns of frames, by whether their channels are last."""
-        found: dict[bool, list[Key]] = {}
+        by_channels: dict[bool, list[Key]] = {}
         for column in self.numbers.values():
             if column.dtype == "uint8" and len(column.shape) in (2, 3):
-                found.setdefault(_has_channels_last(column, owner), []).append(column.key)
-        if not found:
+                by_channels.setdefault(_has_channels_last(column, owner), []).append(column.key)
+        if not by_channels:
             shown = ", ".join(
                 f"{show_key(column.key)} {column.dtype} {list(column.shape)}"
                 for column in self.numbers.values()
@@ -76,7 +76,7 @@ class KnownColumns:
                 f"{owner}: {self.id} has no frames, columns of uint8 with two or three dimensions "
                 f"a row. It has {shown or 'no observation'}."
             )
-        return found
+        return by_channels
 
 
 def _has_channels_last(column: Column, owner: str) -> bool:

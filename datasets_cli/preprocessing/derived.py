@@ -96,7 +96,7 @@ def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) 
     if not options.chooses:
         return None
     offsets = dataset.offsets.numpy()
-    found = whole_dataset(dataset.manifest.content, offsets)
+    chosen = whole_dataset(dataset.manifest.content, offsets)
     if where is not None:
         places = places_where(where, Trajectories(DatasetStorage(dataset), root))
         if not len(places):
@@ -104,11 +104,11 @@ def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) 
                 f"where: {where!r} holds for none of the {len(offsets) - 1:,} trajectories of "
                 f"{dataset.manifest.id}. The table of them is ExperienceReplay(...).trajectories."
             )
-        found = found.at(places, f"filter({where!r})")
-    if count is not None and count < len(found):
-        drawn = permutation(len(found), options.seed).at(np.arange(count))
-        found = found.at(np.sort(drawn), f"max_trajectories({count}, seed={options.seed})")
-    return found if found.steps else None
+        chosen = chosen.at(places, f"filter({where!r})")
+    if count is not None and count < len(chosen):
+        drawn = permutation(len(chosen), options.seed).at(np.arange(count))
+        chosen = chosen.at(np.sort(drawn), f"max_trajectories({count}, seed={options.seed})")
+    return chosen if chosen.steps else None
 
 
 def derived_columns(

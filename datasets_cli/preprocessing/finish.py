@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -246,12 +247,9 @@ def _join_text(
     parts = [work.part(number) for number, (_, count) in enumerate(places) if count]
     for name in text_files(texts):  # of a run that was killed here
         (data / name).unlink(missing_ok=True)
-    writer = TextWriter(data)
-    try:
+    with closing(TextWriter(data)) as writer:
         writer.join(parts, texts)
         return writer.finish()
-    finally:
-        writer.close()
 
 
 def _early_ends(dataset: Dataset, num_rows: int) -> np.ndarray:

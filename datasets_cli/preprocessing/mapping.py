@@ -206,8 +206,8 @@ def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
         length = len(new)
         clash = [key for key in others if key[:length] == new[: len(key)]]
         if len(clash) > 1:
-            found = next(key for key in clash if key != new) if {*clash} != {new} else new
+            other = next(key for key in clash if key != new) if {*clash} != {new} else new
             raise UsageError(
                 f"rename: {show_key(new)} cannot be the name of a column, because there is "
-                f"{show_key(found)}. Choose another one, or exclude that."
+                f"{show_key(other)}. Choose another one, or exclude that."
             )

@@ -33,20 +33,22 @@ class DerivedOrigin:
     def differences(self, manifest: Manifest) -> list[str]:
         """Return how what a dataset was made of differs from this, one text for each difference."""
         parent = manifest.parent or {}
-        found: list[str] = []
+        differences: list[str] = []
         if parent.get("content") != self.parent["content"]:
-            found.append(f"the data of {parent.get('id')}, now other data of {self.parent['id']}")
-        found += self.function.changes(manifest.function)
+            differences.append(
+                f"the data of {parent.get('id')}, now other data of {self.parent['id']}"
+            )
+        differences += self.function.changes(manifest.function)
         for name in sorted({*self.arguments, *manifest.arguments}):
             was, now = manifest.arguments.get(name), self.arguments.get(name)
             if was != now and name == "view":
                 views = (known.get("view", "all") for known in (parent, self.parent))
-                found.append("the rows {}, now {}".format(*views))
+                differences.append("the rows {}, now {}".format(*views))
             elif was != now:
-                found.append(f"the argument {name}={was}, now {now}")
+                differences.append(f"the argument {name}={was}, now {now}")
         if manifest.seed != self.seed:
-            found.append(f"the seed {manifest.seed}, now {self.seed}")
-        return found
+            differences.append(f"the seed {manifest.seed}, now {self.seed}")
+        return differences
 
 
 def origin_of(
@@ -59,7 +61,8 @@ def origin_of(
     rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
     num_rows = options.num_rows(rows)
     # A run of fewer rows than the function takes at once is one call.
-    task_rows = options.task_rows(num_rows, rows_per_block(row_bytes_of(manifest)))
+    row_bytes = sum(column.row_bytes for column in manifest.columns)
+    task_rows = options.task_rows(num_rows, rows_per_block(row_bytes))
     arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
     parent: dict[str, Any] = {
         "id": manifest.id,
@@ -72,11 +75,6 @@ def origin_of(
         chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
         parent |= {name: value for name, value in chosen.items() if value is not None}
     return DerivedOrigin(parent, function, arguments, options.seed)
-
-
-def row_bytes_of(manifest: Manifest) -> int:
-    """Return the bytes of one row in memory."""
-    return sum(column.row_bytes for column in manifest.columns)
 
 
 def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:

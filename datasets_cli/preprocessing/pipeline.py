@@ -97,8 +97,8 @@ class Pipeline:
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
         """Height and width of ``crop`` and ``resize``, those of them that there are."""
-        found = {name: size_of(name, getattr(self, name)) for name in ("crop", "resize")}
-        return {name: size for name, size in found.items() if size is not None}
+        sizes = {name: size_of(name, getattr(self, name)) for name in ("crop", "resize")}
+        return {name: size for name, size in sizes.items() if size is not None}
 
     @property
     def casts(self) -> list[Cast]:
@@ -123,15 +123,15 @@ class Pipeline:
 
     def to_json(self) -> dict[str, Any]:
         """Return what differs from the defaults, as ``rlds.toml`` has it."""
-        found: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         for name, value in vars(self).items():
             if value in (None, (), False):
                 continue
             is_list = isinstance(value, tuple) and (len(value) > 1 or "," in value[0])
-            found[name] = list(value) if is_list else value
+            document[name] = list(value) if is_list else value
             if isinstance(value, tuple) and not is_list:
-                found[name] = value[0]
-        return found
+                document[name] = value[0]
+        return document
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Self:
@@ -191,10 +191,10 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
     """Return height and width of ``"HxW"``; None of None."""
     if value is None:
         return None
-    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         raise UsageError(f"{name} is {value!r}; expected height and width in pixels, such as 64x64")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def checked_gamma(value: object) -> float:

@@ -8,7 +8,6 @@ expect. Which rows a task kept is in its mark, the file that says that they are 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
-from datasets_cli.sources.disk import flush, replace_file
+from datasets_cli.sources.disk import flush, replacing
 
 
 class Returned(NamedTuple):
@@ -53,9 +52,9 @@ class ResultColumns(NamedTuple):
     is_numbered: bool
 
     @classmethod
-    def of(cls, found: Returned, is_numbered: bool) -> ResultColumns:
+    def of(cls, returned: Returned, is_numbered: bool) -> ResultColumns:
         """Return the columns of what a function returned for the first rows."""
-        columns = found.columns.values()
+        columns = returned.columns.values()
         numbers = tuple(column for column in columns if isinstance(column, Column))
         texts = tuple(column for column in columns if isinstance(column, TextColumn))
         return cls(numbers, texts, is_numbered)
@@ -109,10 +108,10 @@ def _array(key: Key, entry: Any) -> np.ndarray:
         flat = [value for values in flat for value in values]
     wrong = [type(value).__name__ for value in flat if not isinstance(value, str)]
     if wrong or len(flat) != shape.numel():
-        found = wrong[0] if wrong else "rows of different shapes"
+        given = wrong[0] if wrong else "rows of different shapes"
         raise UsageError(
             f"The function returned what cannot be stored: {show_key(key)} is no tensor; expected "
-            f"a str for each row, or arrays of one shape of them, found {found}. An object of "
+            f"a str for each row, or arrays of one shape of them, found {given}. An object of "
             "another kind may become numbers in tensors, or text, such as json.dumps of it."
         )
     texts = np.empty(len(flat), object)
@@ -181,10 +180,9 @@ def write_mark(mark: Path, kept: np.ndarray | None) -> None:
     if kept is None:
         mark.touch()
         return
-    new = mark.with_suffix(f".{os.getpid()}")
-    np.packbits(kept).tofile(new)
-    flush(new)
-    replace_file(new, mark)
+    with replacing(mark) as new:
+        np.packbits(kept).tofile(new)
+        flush(new)
 
 
 def read_mark(mark: Path, num_rows: int) -> np.ndarray | None:

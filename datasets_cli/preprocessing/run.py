@@ -14,7 +14,7 @@ from datasets_cli.parallel.functions import RowFunction
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.origin import origin_of, row_bytes_of
+from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
 from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply
@@ -35,12 +35,11 @@ class PreprocessRun:
         self._mapped = function
         self.num_rows = options.num_rows(len(dataset))
         self.offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
-        self._row_bytes = row_bytes_of(manifest)
         identity = function.identity if isinstance(function, Pipeline) else identity_of(function)
         self.origin = origin_of(manifest, identity, options, dataset.selection)
         task_rows = self.origin.arguments["chunksize"]
         self.bounds = chunk_bounds(
-            self.offsets, task_rows, self._row_bytes, options.per, manifest.id
+            self.offsets, task_rows, dataset.row_bytes, options.per, manifest.id
         )
 
     @property
@@ -64,22 +63,22 @@ class PreprocessRun:
         """Return the columns that the function gives, learned from the first rows."""
         # A function that drops some of these rows, or looks for their numbers, gets the numbers of
         # all rows at once.
-        per, id = self.options.per, self.dataset.manifest.id
         is_numbered = False
-        for bounds in [(0, first_chunk(self.offsets, self._row_bytes, per, id)), *self.bounds]:
-            found, is_numbered = self._try(*bounds, is_numbered)
+        first = int(self.offsets[1]) if self.options.per == "trajectory" else 2
+        for bounds in [(0, min(first, self.num_rows)), *self.bounds]:
+            returned, is_numbered = self._try(*bounds, is_numbered)
             # Of no rows tensordict knows the shape of numbers, and not that of text.
-            if not (found.is_empty and any(map(is_text, found.rows.values()))):
+            if not (returned.is_empty and any(map(is_text, returned.rows.values()))):
                 break
-        return ResultColumns.of(found, is_numbered)
+        return ResultColumns.of(returned, is_numbered)
 
     def _try(self, start: int, stop: int, is_numbered: bool) -> tuple[Returned, bool]:
         """Return what the function returns for some rows, and whether it gets their numbers."""
         arguments = (self.dataset, self.function, self.options.seed, start, stop)
         if not is_numbered:
             try:
-                found = apply(*arguments)
-                return found, found.kept is not None
+                returned = apply(*arguments)
+                return returned, returned.kept is not None
             except UsageError:
                 raise
             except RldsError:  # it may have looked for the numbers; if not, it fails again
@@ -131,14 +130,6 @@ def chunk_bounds(
         wanted = min(bounds[-1] + task_rows, num_rows)
         bounds.append(int(offsets[np.searchsorted(offsets, wanted, side="left")]))
     return list(pairwise(bounds))
-
-
-def first_chunk(offsets: np.ndarray, row_bytes: int, per: str, id: str) -> int:
-    """Return how many of the first rows a function is tried on: a trajectory, or two rows."""
-    if per == "transition":
-        return min(2, int(offsets[-1]))
-    _refuse_long(offsets[:2], row_bytes, id)
-    return int(offsets[1])
 
 
 def _refuse_long(offsets: np.ndarray, row_bytes: int, id: str) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from datasets_cli.errors import DiskFull
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.tasks import CallingProcess, run_tasks
 from datasets_cli.preprocessing.finish import commit
@@ -36,9 +36,6 @@ from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
-
-WORTH_PROCESSES_SECONDS = 10.0
-"""Work that is worth starting processes for: they import torch for some seconds."""
 
 LOOK_SECONDS = 0.5
 """How long work stays in this process before the rest of it is estimated."""

@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +58,14 @@ class WorkerNeeds:
 
     def differences(self) -> list[str]:
         """Return how this process differs, one text for each difference."""
-        found = self.expected.differences()
+        differences = self.expected.differences()
         try:
             content = read_manifest(self.source).content
         except (OSError, RldsError) as error:
-            return [*found, f"it cannot read the dataset {self.source} ({error})"]
+            return [*differences, f"it cannot read the dataset {self.source} ({error})"]
         if content != self.content:
-            found.append(f"{self.source} has other data there")
-        return found
+            differences.append(f"{self.source} has other data there")
+        return differences
 
     def open(self) -> Dataset:
         """Return the dataset, with its text; the first time in a process, that one is checked."""
@@ -114,18 +114,18 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
     function = cloudpickle.loads(task.function)
     start, stop, columns = task.start, task.stop, task.columns
     numbered = columns.is_numbered
-    found = apply(dataset, function, task.seed, start, stop, first, is_numbered=numbered)
+    returned = apply(dataset, function, task.seed, start, stop, first, is_numbered=numbered)
     with disk_errors(task.data):
-        if not found.is_empty:
-            if (given := found.columns) != columns.by_key:
+        if not returned.is_empty:
+            if (given := returned.columns) != columns.by_key:
                 wrong, here, before = first_difference(given, columns.by_key)
                 named = _named(dataset, start, stop, first)
                 raise UsageError(
                     f"The function must return the same columns everywhere: for {named}, {wrong} "
                     f"is {here}, but for the first rows it was {before}."
                 )
-            _write(task, found.rows)
-        write_mark(task.mark, found.kept)
+            _write(task, returned.rows)
+        write_mark(task.mark, returned.kept)
 
 
 def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
@@ -142,13 +142,11 @@ def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
 
 def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
     shutil.rmtree(task.part, ignore_errors=True)  # what a killed worker left
-    writer = TextWriter(task.part)
-    try:
-        writer.write(rows)
-    except SourceError as error:
-        raise UsageError(f"The function returned what cannot be stored: {error}") from error
-    finally:
-        writer.close()
+    with closing(TextWriter(task.part)) as writer:
+        try:
+            writer.write(rows)
+        except SourceError as error:
+            raise UsageError(f"The function returned what cannot be stored: {error}") from error
     for name in text_files(task.columns.texts):
         flush(task.part / name)
 
@@ -176,12 +174,12 @@ def apply(
     if is_numbered:
         return _numbered(result(True), start, stop, named)
     plain = result(False)
-    found = Returned(arrays_of(plain, named), None)
+    returned = Returned(arrays_of(plain, named), None)
     if len(plain) == stop - start:
-        return found
+        return returned
     again = _numbered(result(True), start, stop, named)
-    if again.columns != found.columns:
-        wrong, numbered, without = first_difference(again.columns, found.columns)
+    if again.columns != returned.columns:
+        wrong, numbered, without = first_difference(again.columns, returned.columns)
         raise UsageError(
             f"The function must return the same columns where its batch has {ROW} too, the numbers "
             f"of rows, as it drops some of {named}: {wrong} is {numbered} with it, and {without} "
@@ -213,10 +211,10 @@ def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str
             raise RldsError(f"The function failed on {named}: {failure_of(error)}") from error
     is_rows = isinstance(result, TensorDict) and result.batch_dims > 0
     if not is_rows or len(result) > num_rows:
-        found = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""
+        given = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""
         raise UsageError(
             f"The function must return a TensorDict with one row for each of {named}, or for some "
-            f"of them, but returned {found or type(result).__name__}."
+            f"of them, but returned {given or type(result).__name__}."
         )
     return result
 

@@ -4,44 +4,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Protocol
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.environments.collectors.options import CollectorOptions
-from datasets_cli.environments.collectors.source import CollectorState, PolicyWeights
+from datasets_cli.environments.collectors.processes import Processes
+from datasets_cli.environments.collectors.source import BatchSource, CollectorState, PolicyWeights
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.trajectories.split import split_trajectories
 
 
-class Sources(Protocol):
-    """What batches come from: a source in this process, or one in each of several."""
-
-    def set_seed(self, seed: int, static_seed: bool) -> int:
-        """Seed the environments, in which new trajectories begin; return the next seed."""
-
-    def reset(self) -> None:
-        """Begin new trajectories."""
-
-    def update_weights(self, weights: PolicyWeights) -> None:
-        """Give the policy other weights."""
-
-    def states(self) -> list[CollectorState]:
-        """Return how many trajectories each source had, and its policy's state if it has one."""
-
-    def load_states(self, states: list[CollectorState]) -> None:
-        """Begin new trajectories, with the numbers after those of the states."""
-
-    def close(self) -> None:
-        """Close the environments, and end the processes that they are in."""
-
-
 class DataCollector(ABC):
     """Collects rows from environments, batch after batch."""
 
-    _source: Sources
+    _source: BatchSource | Processes
 
     def __init__(self, options: CollectorOptions) -> None:
         self._options = options

@@ -185,9 +185,9 @@ def _interaction_of(exploration_type: InteractionType | str | None) -> Interacti
     if exploration_type is None:
         return InteractionType.RANDOM
     names = {each.name: each for each in InteractionType}
-    found = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
-    if found is None:
+    interaction = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
+    if interaction is None:
         raise UsageError(
             f"exploration_type is one of {', '.join(map(repr, names))}, not {exploration_type!r}."
         )
-    return found
+    return interaction

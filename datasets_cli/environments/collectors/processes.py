@@ -93,8 +93,8 @@ class Processes:
         self._check()
         ready = [worker for worker in self._waiting if worker in self._batches]
         if not ready:
-            found = wait([self._connections[worker] for worker in self._waiting])
-            ready = [each for each in self._waiting if self._connections[each] in found]
+            readable = wait([self._connections[worker] for worker in self._waiting])
+            ready = [each for each in self._waiting if self._connections[each] in readable]
         return self.batch(ready[0])
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
@@ -156,8 +156,8 @@ class Processes:
             )
 
     def _answer(self, worker: int, name: str) -> Any:
-        found, content = self._receive(worker)
-        assert found == name
+        answered, content = self._receive(worker)
+        assert answered == name
         return content
 
     def _receive(self, worker: int) -> tuple[str, Any]:

@@ -82,38 +82,43 @@ class BatchSource:
             stepper.begin()
         elif stepper.ended.any():  # by steps that the user took between two batches
             stepper.restart(stepper.ended)
-        batch = self.environment.batch_size
-        rows = RolloutRows(self.environment.observation_leaves, batch, self._num_steps)
+        lanes = self.environment.batch_size
+        rows = RolloutRows(self.environment.observation_leaves, lanes, self._num_steps)
         actor = self._random_actor if random else self._actor
         with torch.no_grad(), set_interaction_type(options.exploration_type):
             stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
-        found = rows.to_tensordict(self._num_steps)
+        batch = rows.to_tensordict(self._num_steps)
         # Worker w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * options.num_workers + options.worker
-        found["collector", "traj_ids"] = torch.from_numpy(ids if batch else ids[0])
+        batch["collector", "traj_ids"] = torch.from_numpy(ids if lanes else ids[0])
         if options.set_truncated:
             for name in ("truncated", "done"):
-                found["next", name][..., -1, :] = True
-        return found
+                batch["next", name][..., -1, :] = True
+        return batch
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
+        """Seed the environment, in which new trajectories begin; return the next seed."""
         return self.environment.set_seed(seed, static_seed)
 
     def reset(self) -> None:
+        """Begin new trajectories."""
         self.environment.stepper.begin()
 
     def update_weights(self, weights: PolicyWeights) -> None:
+        """Give the policy other weights."""
         if weights is None and self._policy is self._given_policy:
             return
         load_weights(self._policy, self._given_policy if weights is None else weights)
 
     def states(self) -> list[CollectorState]:
+        """Return how many trajectories there were, and the policy's state if it has one."""
         state: CollectorState = {"trajectories": self.environment.stepper.num_ids - self._first_id}
         if isinstance(self._policy, torch.nn.Module):
             state["policy"] = self._policy.state_dict()
         return [state]
 
     def load_states(self, states: list[CollectorState]) -> None:
+        """Begin new trajectories, with the numbers after those of the state."""
         (state,), stepper = states, self.environment.stepper
         stepper.begin()
         self._first_id = int(stepper.ids.min()) - state["trajectories"]
@@ -121,6 +126,7 @@ class BatchSource:
             load_weights(self._policy, state["policy"])
 
     def close(self) -> None:
+        """Close the environment, and end the processes that it is in."""
         self.environment.close()
 
     def close_in_silence(self) -> Outside:
@@ -190,13 +196,13 @@ def known_weights(policy: Any, weights: PolicyWeights) -> Mapping[str, Any]:
             "update_policy_weights_ is for a policy that is a torch module; this one is "
             f"{type(policy).__name__}."
         )
-    found = _weights_of(weights)
-    if found.keys() != policy.state_dict().keys():
+    by_name = _weights_of(weights)
+    if by_name.keys() != policy.state_dict().keys():
         raise UsageError(
             f"The weights are not those of the policy. Expected: {[*policy.state_dict()]}. "
-            f"Found: {[*found]}."
+            f"Found: {[*by_name]}."
         )
-    return found
+    return by_name
 
 
 def _weights_of(weights: Any) -> Mapping[str, Any]:

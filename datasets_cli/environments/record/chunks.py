@@ -114,12 +114,12 @@ def read_chunk(folder: Path) -> Iterator[StepColumns]:
             yield columns
 
 
-def _write(folder: Path, found: Iterator[EpisodePiece]) -> int:
+def _write(folder: Path, pieces: Iterator[EpisodePiece]) -> int:
     """Write the steps of episodes; those of short ones together, in order. Return the steps."""
     whole: dict[int, StepColumns] = {}
     num_pieces: dict[int, int] = {}
     num_steps = 0
-    for piece in found:
+    for piece in pieces:
         num_steps += len(next(iter(piece.columns.values())))
         number = num_pieces.get(piece.episode, 0)
         if piece.is_last and not number:

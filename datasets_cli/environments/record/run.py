@@ -24,7 +24,7 @@ from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.parallel.engine import Workers
+from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
@@ -32,9 +32,6 @@ from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.specs.gymnasium_spaces import describe
 from datasets_cli.store.manifest import Manifest
-
-WORTH_PROCESSES_SECONDS = 10.0
-"""Work that is worth starting processes for: they import torch for some seconds."""
 
 CHUNKS_A_WAVE = 4
 """Chunks for each worker between two looks at whether the steps are enough."""
@@ -165,8 +162,10 @@ def _earlier(older: Manifest, environment: dict[str, str]) -> list[dict[str, Any
     recordings = older.metadata.get("recordings")
     differing = [name for name, text in environment.items() if older.metadata.get(name) != text]
     if recordings is None or differing:
-        found = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
-        raise UsageError(f"Episodes cannot be added to {older.id}: {found}. Choose another --out.")
+        problem = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
+        raise UsageError(
+            f"Episodes cannot be added to {older.id}: {problem}. Choose another --out."
+        )
     if older.texts:
         raise UsageError(
             f"Episodes cannot be added to {older.id}, which has text. Record into another --out, "

@@ -1,4 +1,4 @@
-"""An environment by its registered name: what is sent to a process that is to make it.
+"""An environment by a function of the user's: what is sent to a process that is to make it.
 
 The file imports neither torch nor tensordict, so that gymnasium's processes do not have to.
 """
@@ -10,17 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.gymnasium_extra import gymnasium
-
-
-@dataclass(frozen=True)
-class NamedEnvironment:
-    """Makes an environment of gymnasium."""
-
-    registration: gymnasium.envs.registration.EnvSpec
-    arguments: Mapping[str, Any]
-
-    def __call__(self) -> gymnasium.Env:
-        return gymnasium.make(self.registration, **self.arguments)
 
 
 @dataclass(frozen=True)
