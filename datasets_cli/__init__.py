@@ -150,7 +150,7 @@ _LAZY_IMPORTS = {
     "find_start_stop_traj": "replay.trajectories.bounds",
     "traj": "replay.queries.expressions",
     "Trajectory": "replay.queries.trajectory",
-    "TrajectoryPredicate": "replay.queries.predicate",
+    "TrajectoryPredicate": "replay.queries.conditions",
     "iter_trajectories": "replay.queries.query",
     "filter_trajectories": "replay.queries.query",
     # goals

@@ -105,8 +105,8 @@ from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.goals.strategies import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.queries.conditions import TrajectoryPredicate as TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import traj as traj
-from datasets_cli.replay.queries.predicate import TrajectoryPredicate as TrajectoryPredicate
 from datasets_cli.replay.queries.query import filter_trajectories as filter_trajectories
 from datasets_cli.replay.queries.query import iter_trajectories as iter_trajectories
 from datasets_cli.replay.queries.trajectory import Trajectory as Trajectory

@@ -36,11 +36,12 @@ from datasets_cli.replay.queries.choices import (
     TrajectoryNumbers,
     Where,
     best_places,
+    compared_keys,
+    distinct_places,
     places_where,
     split_places,
     trajectory_numbers,
 )
-from datasets_cli.replay.queries.duplicates import compared_keys, distinct_places
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.queries.view_file import SUFFIX as VIEW_SUFFIX

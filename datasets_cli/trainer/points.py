@@ -30,6 +30,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
+from tensordict import TensorDict
+
 from datasets_cli.errors import UsageError
 
 POINTS = (
@@ -48,16 +51,16 @@ POINTS = (
     "post_steps_log",
 )
 
-Function = Callable[..., Any]
+PointFunction = Callable[..., Any]
 
 
 class Points:
     """The functions of each point, in the order in which they were registered."""
 
     def __init__(self) -> None:
-        self._functions: defaultdict[str, list[Function]] = defaultdict(list)
+        self._functions: defaultdict[str, list[PointFunction]] = defaultdict(list)
 
-    def register(self, point: str, function: Function, **options: Any) -> None:
+    def register(self, point: str, function: PointFunction, **options: Any) -> None:
         """Add a function to a point."""
         if point not in POINTS:
             near = difflib.get_close_matches(str(point), POINTS, 1)
@@ -73,7 +76,7 @@ class Points:
             )
         self._functions[point].append(partial(function, **options) if options else function)
 
-    def at(self, point: str) -> list[Function]:
+    def at(self, point: str) -> list[PointFunction]:
         """Return the functions of a point."""
         return self._functions[point]
 
@@ -83,3 +86,34 @@ class Points:
             found = function(value)
             value = value if found is None else found
         return value
+
+
+LOSS = "loss_"
+
+
+class OptimiserStep:
+    """Updates the parameters by the sum of all losses; the function of the point ``optimizer``."""
+
+    def __init__(self, optimiser: torch.optim.Optimizer) -> None:
+        self.optimiser = optimiser
+        self._parameters = [each for group in optimiser.param_groups for each in group["params"]]
+
+    def __call__(
+        self, losses: TensorDict, clip_grad_norm: bool, clip_norm: float | None, number: int
+    ) -> TensorDict:
+        """Do one step and return the losses, with the norm of the gradients as ``grad_norm``."""
+        parts = [value for key, value in losses.items() if key.startswith(LOSS)]
+        if not parts:
+            raise UsageError(
+                f"The loss module returned no loss: expected entries whose names begin with {LOSS}"
+                f", found {', '.join(sorted(losses.keys())) or 'none'}."
+            )
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.stack([part.mean() for part in parts]).sum().backward()
+        bound = clip_norm if clip_norm is not None and clip_grad_norm else float("inf")
+        norm = torch.nn.utils.clip_grad_norm_(self._parameters, bound)
+        if clip_norm is not None and not clip_grad_norm:
+            torch.nn.utils.clip_grad_value_(self._parameters, clip_norm)
+        self.optimiser.step()
+        detached: TensorDict = losses.detach()
+        return detached.set("grad_norm", norm)

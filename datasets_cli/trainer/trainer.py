@@ -22,8 +22,7 @@ from tensordict import TensorDict
 from tqdm import tqdm
 
 from datasets_cli.errors import UsageError
-from datasets_cli.trainer.optimiser import OptimiserStep
-from datasets_cli.trainer.points import Function, Points
+from datasets_cli.trainer.points import OptimiserStep, PointFunction, Points
 
 MASK = ("collector", "mask")
 OWN_PARTS = ("collector", "loss_module", "optimizer")
@@ -103,7 +102,7 @@ class Trainer:
         if seed is not None:
             self._seed(seed)
 
-    def register_op(self, dest: str, op: Function, **kwargs: Any) -> None:
+    def register_op(self, dest: str, op: PointFunction, **kwargs: Any) -> None:
         """Let a function take part in the loop.
 
         Args:

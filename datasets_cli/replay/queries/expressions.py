@@ -1,14 +1,15 @@
 """``traj``: entries of trajectories, reduced to numbers, and compared to make conditions.
 
-traj.reward            TrajectoryField           an entry of the rows
-traj.reward.sum()      Number          one number of each trajectory
-traj.reward > 3        RowComparison   true or false of each row
+traj.reward            TrajectoryField   an entry of the rows
+traj.reward.sum()      Number            one number of each trajectory
+traj.reward > 3        RowComparison     true or false of each row
 .any(), .all(), > 3    TrajectoryPredicate
 """
 
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
@@ -17,9 +18,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.replay.queries.predicate import TrajectoryPredicate, predicate_of
-from datasets_cli.replay.queries.tree import (
-    ConstantTerm,
+from datasets_cli.replay.queries.conditions import (
     Length,
     Operation,
     Operator,
@@ -27,10 +26,16 @@ from datasets_cli.replay.queries.tree import (
     RowsCompared,
     Term,
     TermValues,
+    TrajectoryPredicate,
     nested,
+    predicate_of,
 )
 from datasets_cli.replay.trajectories.reductions import Reduction
 from datasets_cli.schema.columns import Key
+
+
+def _comparison(sign: Operator) -> Callable[[Expression, object], Any]:
+    return lambda self, other: self._compared(sign, other)
 
 
 class Expression:
@@ -48,7 +53,7 @@ class Expression:
     def __bool__(self) -> NoReturn:
         raise self.unfinished
 
-    def __and__(self, other: Any) -> NoReturn:
+    def __and__(self, other: object) -> NoReturn:
         raise self.unfinished
 
     def __invert__(self) -> NoReturn:
@@ -56,27 +61,16 @@ class Expression:
 
     __or__ = __and__
 
-    def _compared(self, sign: Operator, other: Any) -> Any:
+    def _compared(self, sign: Operator, other: object) -> Any:
         """Return the comparison."""
         raise self.unfinished
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compared("<", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compared("<=", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compared(">", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compared(">=", other)
-
-    def __eq__(self, other: object) -> Any:
-        return self._compared("==", other)
-
-    def __ne__(self, other: object) -> Any:
-        return self._compared("!=", other)
+    __lt__ = _comparison("<")
+    __le__ = _comparison("<=")
+    __gt__ = _comparison(">")
+    __ge__ = _comparison(">=")
+    __eq__ = _comparison("==")
+    __ne__ = _comparison("!=")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,15 +81,14 @@ class Number(Expression):
     name: str
     node: Term
 
-    def _compared(self, sign: Operator, other: Any) -> TrajectoryPredicate:
+    def _compared(self, sign: Operator, other: object) -> TrajectoryPredicate:
         value = other.node if isinstance(other, Number) else values_of(other)
         if isinstance(value, np.ndarray):
             raise UsageError(
                 f"{self.name} is one number of a trajectory; it cannot be compared with "
                 f"{list(value.shape)}."
             )
-        node = ConstantTerm(value) if isinstance(value, int | float) else value
-        return predicate_of(Operation(sign, (self.node, node)), f"({self!r} {sign} {other!r})")
+        return predicate_of(Operation(sign, (self.node, value)), f"({self!r} {sign} {other!r})")
 
     def __repr__(self) -> str:
         return self.name
@@ -149,7 +142,7 @@ class TrajectoryField(Expression):
     def _reduced(self, reduction: Reduction) -> Number:
         return Number(f"{self!r}.{reduction}()", Reduced(self.key, reduction))
 
-    def _compared(self, sign: Operator, other: Any) -> RowComparison:
+    def _compared(self, sign: Operator, other: object) -> RowComparison:
         if isinstance(other, Expression):
             raise UsageError(
                 f"Rows of {self!r} are compared with numbers, not with {other!r}. Give query() a "
@@ -189,7 +182,7 @@ class RowComparison(Expression):
         return f"({self.field!r} {self.sign} {self.other!r})"
 
 
-def values_of(other: Any) -> TermValues:
+def values_of(other: object) -> TermValues:
     """Return what a user compares with: a number, or an array of several."""
     if isinstance(other, torch.Tensor):
         other = other.detach().cpu().numpy()

@@ -14,11 +14,21 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
+from datasets_cli.replay.queries.conditions import (
+    FunctionTerm,
+    Term,
+    TrajectoryPredicate,
+    holds,
+    reads_trajectories,
+)
 from datasets_cli.replay.queries.expressions import Expression
-from datasets_cli.replay.queries.leaves import Rollout, RowEntries, RowLeaves, TrajectoryLeaves
-from datasets_cli.replay.queries.predicate import TrajectoryPredicate
-from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.queries.tree import FunctionTerm, Term, holds, reads_trajectories
+from datasets_cli.replay.queries.trajectory import (
+    Rollout,
+    RowEntries,
+    RowLeaves,
+    Trajectory,
+    TrajectoryLeaves,
+)
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,

@@ -14,7 +14,7 @@ from typing import cast
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries.tree import Operator, Reduced, TermValues, apply
+from datasets_cli.replay.queries.conditions import Operator, Reduced, TermValues, apply
 from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.trajectories.table import Trajectories
 

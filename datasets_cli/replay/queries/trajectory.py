@@ -1,15 +1,27 @@
-"""One trajectory that a query found: its rows, and their entries as attributes."""
+"""Trajectories that a query finds, and what conditions read of any: numbers of their rows."""
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+from collections.abc import Iterator
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.schema.columns import show_key
+from datasets_cli.replay.trajectories.reductions import (
+    AS_FLOAT32,
+    BLOCK_ROWS,
+    Reduction,
+    reduce_blocks,
+    reduced_dtype,
+)
+from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.schema.bits import take
+from datasets_cli.schema.columns import Key, rows_per_block, show_key
 
 
 class Trajectory:
@@ -92,3 +104,120 @@ class Trajectory:
 
     def __repr__(self) -> str:
         return f"Trajectory(length={self.length}, keys={sorted(map(str, self.keys()))})"
+
+
+class RowEntries(Protocol):
+    """Rows whose entries are read one by one: a storage, or a rollout."""
+
+    def has(self, key: Key) -> bool:
+        """Return whether rows have an entry."""
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+
+
+class RowLeaves:
+    """Those of rows that are read now, a few megabytes at a time."""
+
+    # rows: which ones, trajectory after trajectory, int64 `[N]`.
+    # lengths: of the trajectories, int64 `[K]`.
+
+    def __init__(
+        self,
+        entries: RowEntries,
+        rows: torch.Tensor,
+        lengths: np.ndarray,
+        trajectory: Trajectory | None = None,
+    ) -> None:
+        self.lengths, self.trajectory = lengths, trajectory
+        self.has = entries.has
+        self._entries = entries
+        self._rows = rows
+        self._offsets = np.concatenate(([0], self.lengths.cumsum()))
+
+    def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
+        """Return one value of each trajectory, made of a leaf's rows in it, ``[K, ...]``."""
+        if reduction in ("first", "last"):
+            places = self._offsets[:-1] if reduction == "first" else self._offsets[1:] - 1
+            return self._read(key, self._rows[torch.from_numpy(places)])
+        blocks = self.blocks(key)
+        block = next(blocks)
+        dtype = reduced_dtype(reduction, block.dtype)
+        reduced = np.empty((len(self.lengths), *block.shape[1:]), dtype)
+        reduce_blocks(reduction, itertools.chain([block], blocks), self._offsets, reduced)
+        return reduced
+
+    def blocks(self, key: Key) -> Iterator[np.ndarray]:
+        """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory after trajectory."""
+        row_bytes = self._read(key, self._rows[:1]).nbytes
+        for rows in self._rows.split(min(BLOCK_ROWS, rows_per_block(row_bytes))):
+            yield self._read(key, rows)
+
+    def _read(self, key: Key, rows: torch.Tensor) -> np.ndarray:
+        """Return a leaf of some rows ``[n, ...]``."""
+        leaf = self._entries.entry(key, rows)
+        if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
+            kind = f"of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else "not a tensor of rows"
+            raise UsageError(f"{show_key(key)} is {kind}; a condition reads real numbers.")
+        as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
+        return (leaf.float() if as_float else leaf).cpu().numpy()
+
+
+TrajectoryLeaves = Trajectories | RowLeaves
+"""The numbers of K trajectories: what a table has reduced already is not read again."""
+
+
+def whole_trajectory(leaves: TrajectoryLeaves) -> Trajectory | None:
+    """Return the only trajectory, where it was read whole."""
+    return leaves.trajectory if isinstance(leaves, RowLeaves) else None
+
+
+class Rollout:
+    """The entries of a TensorDict of rows."""
+
+    # data: `[N]`.
+
+    def __init__(self, data: TensorDictBase) -> None:
+        self._data = data
+        self._keys = {
+            (key,) if isinstance(key, str) else key for key in data.keys(True, leaves_only=True)
+        }
+
+    def has(self, key: Key) -> bool:
+        """Return whether rows have an entry that is a tensor."""
+        return key in self._keys
+
+    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
+        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+        return take(self._data.get(key), rows) if self.has(key) else None
+
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return an entry with one number a row, ``[N, 1]``."""
+        column: torch.Tensor = self._data.get(key)
+        if column.numel() != len(self._data):
+            raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
+        return column.reshape(-1, 1)
+
+
+def leaves_of(trajectory: Trajectory) -> RowLeaves:
+    """Return what a condition reads of one trajectory."""
+    if not isinstance(trajectory, Trajectory):
+        raise UsageError(
+            f"A condition is called with a Trajectory, not with {type(trajectory).__name__}. "
+            "iter_trajectories(rows) gives those of a TensorDict."
+        )
+    rows, lengths = torch.arange(trajectory.length), np.array([trajectory.length])
+    return RowLeaves(Rollout(trajectory.data), rows, lengths, trajectory)
+
+
+def find_leaf(leaves: TrajectoryLeaves, key: Key) -> Key:
+    """Return the leaf that a name means: that of the root, or else that below ``"next"``."""
+    names = (key, ("next", *key))
+    for name in names:
+        if leaves.has(name):
+            return name
+    raise UsageError(
+        f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition could "
+        "read. A nested entry is named by all its names: traj['next', 'reward'], or next.reward in "
+        "a text."
+    )

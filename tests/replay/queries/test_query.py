@@ -26,7 +26,7 @@ from datasets_cli import (
     traj,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries import leaves
+from datasets_cli.replay.queries import trajectory
 from tests.replay.views.conftest import LENGTHS
 from tests.support.refusals import check_refused
 
@@ -131,7 +131,7 @@ def test_a_condition_holds_for_the_written_trajectories_that_it_holds_for_by_row
 
 
 def test_trajectories_that_blocks_cut_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaves, "BLOCK_ROWS", 2)
+    monkeypatch.setattr(trajectory, "BLOCK_ROWS", 2)
     values, owner = np.arange(STARTS[-1]), np.repeat(np.arange(5), LENGTHS)
     buffer = ReplayBuffer(storage=LazyTensorStorage(50), batch_size=2)
     buffer.extend(written(values, owner))

@@ -1,4 +1,4 @@
-"""The tree of a condition on trajectories: what ``traj`` and a condition as text both make."""
+"""Conditions on trajectories: trees of terms, which ``traj`` and conditions as text both make."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey
-from datasets_cli.replay.queries.leaves import (
+from datasets_cli.replay.queries.trajectory import (
+    Trajectory,
     TrajectoryLeaves,
     find_leaf,
     leaves_of,
     whole_trajectory,
 )
-from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.trajectories.reductions import (
     UFUNCS,
     Reduction,
@@ -34,14 +34,7 @@ ConstantValue = bool | int | float
 TermValues = ConstantValue | np.ndarray
 Operator = Literal["<", "<=", ">", ">=", "==", "!=", "+", "-", "*", "/", "&", "|", "~"]
 
-ARITHMETIC: dict[Operator, Callable[..., Any]] = {
-    # In float64, so that narrow whole numbers do not wrap around.
-    "+": partial(np.add, dtype=np.float64),
-    "-": partial(np.subtract, dtype=np.float64),
-    "*": partial(np.multiply, dtype=np.float64),
-    "/": partial(np.divide, dtype=np.float64),
-}
-OPERATORS: dict[Operator, Callable[..., Any]] = {
+OPERATORS: dict[Operator, Callable[..., TermValues]] = {
     # A Python number takes the type of the array that it is compared with, as in torch.
     "<": operator.lt,
     "<=": operator.le,
@@ -49,10 +42,14 @@ OPERATORS: dict[Operator, Callable[..., Any]] = {
     ">=": operator.ge,
     "==": operator.eq,
     "!=": operator.ne,
+    # In float64, so that narrow whole numbers do not wrap around.
+    "+": partial(np.add, dtype=np.float64),
+    "-": partial(np.subtract, dtype=np.float64),
+    "*": partial(np.multiply, dtype=np.float64),
+    "/": partial(np.divide, dtype=np.float64),
     "&": np.logical_and,
     "|": np.logical_or,
     "~": np.logical_not,
-    **ARITHMETIC,
 }
 
 
@@ -61,17 +58,6 @@ class Term(Protocol):
 
     def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
-
-
-@dataclass(frozen=True)
-class ConstantTerm:
-    """One value for all trajectories."""
-
-    value: ConstantValue
-
-    def values(self, leaves: TrajectoryLeaves) -> ConstantValue:
-        """Return the value."""
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -165,17 +151,17 @@ class FunctionTerm:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operator between the values of other nodes."""
+    """An operator between the values of other terms and constants."""
 
     operator: Operator
-    operands: tuple[Term, ...]
+    operands: tuple[Term | ConstantValue, ...]
 
     def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the result for each trajectory, ``[K]``."""
         values: list[TermValues] = []
         is_joined = self.operator in ("&", "|") and whole_trajectory(leaves) is not None
         for operand in self.operands:
-            values.append(operand.values(leaves))
+            values.append(operand if isinstance(operand, int | float) else operand.values(leaves))
             # Of one trajectory the others are not asked where the first decides.
             if is_joined and bool(values[-1]) is (self.operator == "|"):
                 return values[-1]
@@ -187,11 +173,10 @@ def apply(sign: Operator, values: list[TermValues]) -> TermValues:
     function = OPERATORS[sign]
     with np.errstate(all="ignore"):  # NaN is a value, and infinity what is above a type
         result = reduce(function, values) if len(values) > 1 else function(*values)
-    applied: TermValues = result.item() if isinstance(result, np.generic) else result
-    return applied
+    return result.item() if isinstance(result, np.generic) else result
 
 
-def keys_of(tree: Term) -> EntryKeys | None:
+def keys_of(tree: Term | ConstantValue) -> EntryKeys | None:
     """Return the entries that a tree reads; None where a function says nothing of them."""
     if isinstance(tree, Operation):
         keys = [*map(keys_of, tree.operands)]
@@ -201,7 +186,7 @@ def keys_of(tree: Term) -> EntryKeys | None:
     return frozenset({nested(tree.key)} if isinstance(tree, Reduced | RowsCompared) else ())
 
 
-def reads_trajectories(tree: Term) -> bool:
+def reads_trajectories(tree: Term | ConstantValue) -> bool:
     """Return whether a tree has a function, which sees each trajectory whole."""
     if isinstance(tree, Operation):
         return any(map(reads_trajectories, tree.operands))
@@ -216,3 +201,83 @@ def holds(tree: Term, trajectory: Trajectory) -> bool:
 def nested(key: Key) -> NestedKey:
     """Return a key as TorchRL writes it: a name, or a tuple of several."""
     return key[0] if len(key) == 1 else key
+
+
+class TrajectoryPredicate:
+    """A condition on trajectories, such as ``(traj.reward.sum() > 100) & (traj.length >= 50)``.
+
+    Two are joined by ``&`` and ``|``, and ``~`` is the opposite. It takes a trajectory and
+    says whether it holds, and it pickles.
+
+    Args:
+        fn: a function of a trajectory, which is then read whole; ``traj`` makes conditions that
+            read no more than they need.
+        description: what ``repr`` shows.
+        keys: the entries that ``fn`` reads, for ``required_keys``.
+
+    Raises:
+        UsageError: ``fn`` is no function.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Trajectory], Any],
+        description: str = "predicate",
+        keys: EntryKeys | None = None,
+    ) -> None:
+        if not callable(fn):
+            raise UsageError(f"A condition is made of a function of a trajectory, not of {fn!r}.")
+        self._tree: Term = FunctionTerm(fn, keys)
+        self._description = description
+
+    @property
+    def tree(self) -> Term:
+        """What it is made of."""
+        return self._tree
+
+    def __call__(self, trajectory: Trajectory) -> bool:
+        return holds(self._tree, trajectory)
+
+    def required_keys(self) -> EntryKeys | None:
+        """Return the entries that it reads; None where a function says nothing of them."""
+        return keys_of(self._tree)
+
+    def __and__(self, other: TrajectoryPredicate) -> TrajectoryPredicate:
+        return self._joined("&", other)
+
+    def __or__(self, other: TrajectoryPredicate) -> TrajectoryPredicate:
+        return self._joined("|", other)
+
+    def __invert__(self) -> TrajectoryPredicate:
+        return predicate_of(Operation("~", (self._tree,)), f"~{self._description}")
+
+    def _joined(self, operator: Literal["&", "|"], other: Any) -> TrajectoryPredicate:
+        if not isinstance(other, TrajectoryPredicate):
+            raise UsageError(
+                f"{self._description} {operator} {other!r}: expected a condition on trajectories "
+                "on both sides. A comparison of rows becomes one by .any() or .all(), and a "
+                "function by TrajectoryPredicate(fn)."
+            )
+        description = f"({self._description} {operator} {other._description})"
+        return predicate_of(Operation(operator, (self._tree, other._tree)), description)
+
+    def __bool__(self) -> NoReturn:
+        # Python asks for this in "a and b", "not a" and "1 < a < 2", and would drop one of them.
+        raise UsageError(
+            f"{self._description} is true or false of a trajectory, and not by itself. Join "
+            "conditions by & | ~ in place of and, or, not, each in brackets, and write "
+            "(50 <= traj.length) & (traj.length < 60) in place of 50 <= traj.length < 60."
+        )
+
+    def __str__(self) -> str:
+        return self._description
+
+    def __repr__(self) -> str:
+        return f"TrajectoryPredicate({self._description})"
+
+
+def predicate_of(tree: Term, description: str) -> TrajectoryPredicate:
+    """Return a condition that is made of a tree."""
+    predicate = TrajectoryPredicate.__new__(TrajectoryPredicate)
+    predicate._tree, predicate._description = tree, description
+    return predicate
