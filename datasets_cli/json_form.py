@@ -47,7 +47,7 @@ class JsonForm:
         return form_of(self)
 
 
-class Entry(NamedTuple):
+class FormEntry(NamedTuple):
     """A name of a form, the attribute that stands there, and how."""
 
     name: str
@@ -58,13 +58,13 @@ class Entry(NamedTuple):
 
 
 @cache
-def entries_of(kind: type) -> tuple[Entry, ...]:
+def entries_of(kind: type) -> tuple[FormEntry, ...]:
     """Return the names of the form of a dataclass."""
     names = getattr(kind, "JSON", "").split() or [field.name for field in fields(kind)]
     parts = [_NAME.fullmatch(name) for name in names]
     assert all(parts), names
     return tuple(
-        Entry(name, path or name, bool(star), bool(null), bool(mark))
+        FormEntry(name, path or name, bool(star), bool(null), bool(mark))
         for star, name, path, null, mark in (each.groups("") for each in parts if each)
     )
 

@@ -35,7 +35,7 @@ from datasets_cli.formats.arff_line import (
     split_labels,
     split_name,
 )
-from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, Value
+from datasets_cli.formats.attribute import NOMINAL, NUMERIC, TEXT, Attribute, AttributeValue
 from datasets_cli.formats.limits import check_limit, limit
 from datasets_cli.schema.columns import rows_per_block
 
@@ -54,7 +54,7 @@ _WORD = re.compile(r"\w+")
 
 Line = tuple[int, str]
 """The number of a line, from 1 on, and the line."""
-Row = tuple[Line, list[Value]]
+Row = tuple[Line, list[AttributeValue]]
 
 
 class Arff:
@@ -159,7 +159,7 @@ class Arff:
                 continue
             yield line, self._sparse(line, absent) if text[0] == "{" else self._dense(line, text)
 
-    def _dense(self, line: Line, text: str) -> list[Value]:
+    def _dense(self, line: Line, text: str) -> list[AttributeValue]:
         """Return the first reading of a row that fits the columns."""
         expected = len(self.attributes)
         if COMMENT not in text and (row := plain_row(text)) and len(row) == expected:
@@ -167,7 +167,7 @@ class Arff:
         # Where there is a comment, or a comma between quotes, the number alone does not tell.
         unclear = COMMENT in text or "\t" in text
         num_values: int | None = None  # of the likeliest reading
-        fitting: list[Value] | None = None
+        fitting: list[AttributeValue] | None = None
         for row in readings(line[1].strip(" \r\n")):
             if len(row) == expected and (not unclear or self._has(row)):
                 return row
@@ -180,10 +180,10 @@ class Arff:
             raise self._error(line, "a quote does not end, or a value is not one")
         raise self._error(line, f"expected {expected} values, found {num_values}")
 
-    def _has(self, row: list[Value]) -> bool:
+    def _has(self, row: list[AttributeValue]) -> bool:
         return all(column.has(value) for column, value in zip(self.attributes, row, strict=True))
 
-    def _sparse(self, line: Line, absent: list[Value]) -> list[Value]:
+    def _sparse(self, line: Line, absent: list[AttributeValue]) -> list[AttributeValue]:
         text = line[1].strip()
         if "}" not in text:
             raise self._error(line, "a sparse row has no closing brace")

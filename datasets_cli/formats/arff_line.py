@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from datasets_cli.formats.attribute import Value
+from datasets_cli.formats.attribute import AttributeValue
 
 MISSING = ("?", "")
 COMMENT = "%"
@@ -50,7 +50,7 @@ _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|[0-7]{1,3}|.)", re.DOTALL)
 _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
-def plain_row(text: str) -> list[Value] | None:
+def plain_row(text: str) -> list[AttributeValue] | None:
     """Return the values between the commas of a row without quotes; None where it has some."""
     if "'" in text or '"' in text:
         return None
@@ -62,7 +62,7 @@ def plain_row(text: str) -> list[Value] | None:
     return list(values)
 
 
-def readings(line: str) -> Iterator[list[Value]]:
+def readings(line: str) -> Iterator[list[AttributeValue]]:
     """Yield what the values of a dense row may be, the likeliest first.
 
     Args:
@@ -75,7 +75,7 @@ def readings(line: str) -> Iterator[list[Value]]:
             yield from _readings(text, _TABS, _TABS_AND_COMMENT)
 
 
-def sparse_row(text: str) -> list[tuple[int, Value]] | None:
+def sparse_row(text: str) -> list[tuple[int, AttributeValue]] | None:
     """Return numbers of columns and their values; None where the line is no sparse row.
 
     Args:
@@ -115,7 +115,7 @@ def split_name(text: str) -> tuple[str, str] | None:
 
 def _readings(
     text: str, plain: re.Pattern[str], commented: re.Pattern[str]
-) -> Iterator[list[Value]]:
+) -> Iterator[list[AttributeValue]]:
     if (values := _matched(plain, text, _value)) is not None:
         yield values
     if COMMENT in text and (values := _matched(commented, text, _value)) is not None:
@@ -135,13 +135,13 @@ def _matched(
     return taken if num_matched == len(text) + 1 else None
 
 
-def _cell(match: re.Match[str]) -> tuple[int, Value]:
+def _cell(match: re.Match[str]) -> tuple[int, AttributeValue]:
     digits = match["column"].lstrip("0") or "0"
     # Python refuses to read thousands of digits; no table has such a column.
     return int(digits[:MOST_DIGITS]), _value(match)
 
 
-def _value(match: re.Match[str]) -> Value:
+def _value(match: re.Match[str]) -> AttributeValue:
     bare = match["bare"]
     return None if bare is not None and bare.strip() in MISSING else _text(match)
 

@@ -10,7 +10,7 @@ NUMERIC, NOMINAL, TEXT = "numeric", "nominal", "text"
 
 NAN = float("nan")
 
-Value = str | None
+AttributeValue = str | None
 """A value as it is written, without its quotes; None where it is missing."""
 
 
@@ -28,7 +28,7 @@ class Attribute:
     kind: str
     labels: tuple[str, ...] = ()
 
-    def to_floats(self, values: Sequence[Value]) -> list[float]:
+    def to_floats(self, values: Sequence[AttributeValue]) -> list[float]:
         """Return the values as numbers; a ValueError or KeyError says that one cannot be."""
         if self.kind == NOMINAL:
             return list(map(self._positions.__getitem__, values))
@@ -36,7 +36,7 @@ class Attribute:
             return [NAN if value is None else float(value) for value in values]
         return list(map(float, values))  # type: ignore[arg-type]  # none of them is None
 
-    def has(self, value: Value) -> bool:
+    def has(self, value: AttributeValue) -> bool:
         """Return whether the column may have this value; text may be anything."""
         try:
             return self.kind == TEXT or bool(self.to_floats([value]))
@@ -44,11 +44,13 @@ class Attribute:
             return False
 
     @property
-    def absent(self) -> Value:
+    def absent(self) -> AttributeValue:
         """The value that a sparse row does not name."""
         return "0" if self.kind == NUMERIC else next(iter(self.labels), None)
 
     @cached_property
-    def _positions(self) -> dict[Value, float]:
-        positions: dict[Value, float] = {label: float(i) for i, label in enumerate(self.labels)}
+    def _positions(self) -> dict[AttributeValue, float]:
+        positions: dict[AttributeValue, float] = {
+            label: float(i) for i, label in enumerate(self.labels)
+        }
         return positions | {None: NAN}

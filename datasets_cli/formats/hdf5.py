@@ -17,9 +17,13 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
 from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
-from datasets_cli.formats.structure.hdf5_chunks import read_array, rows_per_read
-from datasets_cli.formats.structure.hdf5_links import HDF5Check
-from datasets_cli.formats.structure.hdf5_text import has_texts_elsewhere, read_texts
+from datasets_cli.formats.structure.hdf5 import (
+    HDF5Check,
+    has_texts_elsewhere,
+    read_array,
+    read_texts,
+    rows_per_read,
+)
 from datasets_cli.schema.columns import rows_per_block
 
 Name = TypeVar("Name", bound=Hashable)

@@ -16,7 +16,7 @@ from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.schema.columns import rows_per_block
 
-Shape = tuple[int | None, ...]
+ArrayShape = tuple[int | None, ...]
 """An expected shape; None for what may have any length."""
 
 MAX_HEADER_BYTES = 10_000
@@ -26,7 +26,7 @@ BEST_RATIO = 1032
 """Deflate packs at most this number of bytes into one; an array that claims more is not there."""
 
 
-def read_array(path: Path, dtype: str, shape: Shape) -> np.ndarray:
+def read_array(path: Path, dtype: str, shape: ArrayShape) -> np.ndarray:
     """Return a whole array, which must be a small one.
 
     Raises:
@@ -41,7 +41,7 @@ def read_array(path: Path, dtype: str, shape: Shape) -> np.ndarray:
         return np.frombuffer(data, dtype).reshape(found)
 
 
-def read_rows(path: Path, dtype: str, shape: Shape) -> Generator[np.ndarray, None, None]:
+def read_rows(path: Path, dtype: str, shape: ArrayShape) -> Generator[np.ndarray, None, None]:
     """Yield the rows ``[n, ...]`` of an array in order, in bounded runs.
 
     Raises:
@@ -64,7 +64,7 @@ def read_rows(path: Path, dtype: str, shape: Shape) -> Generator[np.ndarray, Non
         _end(stream, path, num_bytes, dtype, found)
 
 
-def read_shape(path: Path, dtype: str, shape: Shape) -> tuple[int, ...]:
+def read_shape(path: Path, dtype: str, shape: ArrayShape) -> tuple[int, ...]:
     """Return the shape that an array claims to have; its bytes are not read.
 
     Raises:
@@ -74,7 +74,7 @@ def read_shape(path: Path, dtype: str, shape: Shape) -> tuple[int, ...]:
         return _begin(stream, path, dtype, shape)
 
 
-def _begin(stream: GzipStream, path: Path, dtype: str, expected: Shape) -> tuple[int, ...]:
+def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> tuple[int, ...]:
     try:
         version, header = _read_header(stream)
         read = {

@@ -26,7 +26,7 @@ class NotPng(ValueError):
     """The bytes are not a whole PNG file."""
 
 
-class Header(NamedTuple):
+class PngHeader(NamedTuple):
     """What the first chunk says.
 
     Args:
@@ -54,13 +54,13 @@ class Header(NamedTuple):
         return f"{self.bits}-bit {NAMES[self.colour]}{order}"
 
 
-def read_header(file: memoryview) -> Header | None:
+def read_header(file: memoryview) -> PngHeader | None:
     """Return what the first chunk of a file says, whole or not; None where it has none."""
     head = bytes(file[:HEADER_END])
     beginning = SIGNATURE + CHUNK.pack(HEADER.size, b"IHDR")
     if len(head) < HEADER_END or not head.startswith(beginning):
         return None
-    header = Header(*HEADER.unpack_from(head, len(beginning)))
+    header = PngHeader(*HEADER.unpack_from(head, len(beginning)))
     return header if header.colour in NAMES else None
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import check_limit, limit
 
-Value = list[memoryview] | np.ndarray
+FeatureValue = list[memoryview] | np.ndarray
 """Byte strings, float32 ``[n]`` or int64 ``[n]``."""
 
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
@@ -31,7 +31,7 @@ class _Malformed(ValueError):
     """The bytes are not a message."""
 
 
-def parse_example(data: bytes, where: str) -> dict[str, Value]:
+def parse_example(data: bytes, where: str) -> dict[str, FeatureValue]:
     """Return a message's features by name: byte strings, float32 ``[n]`` or int64 ``[n]``.
 
     Args:
@@ -41,7 +41,7 @@ def parse_example(data: bytes, where: str) -> dict[str, Value]:
     Raises:
         SourceError: it is not such a message.
     """
-    features: dict[str, Value] = {}
+    features: dict[str, FeatureValue] = {}
     try:
         for message in _messages(memoryview(data), 1):
             for entry in _messages(message, 1):
@@ -57,7 +57,7 @@ def parse_example(data: bytes, where: str) -> dict[str, Value]:
     return features
 
 
-def _entry(entry: memoryview) -> tuple[str, Value | None]:
+def _entry(entry: memoryview) -> tuple[str, FeatureValue | None]:
     name, value = b"", None
     for number, wire, item in _fields(entry):
         if wire == LENGTH and number == 1:
@@ -70,7 +70,7 @@ def _entry(entry: memoryview) -> tuple[str, Value | None]:
         raise _Malformed(f"a name is not UTF-8, {name!r}") from error
 
 
-def _feature(feature: memoryview) -> Value | None:
+def _feature(feature: memoryview) -> FeatureValue | None:
     found = [(n, item) for n, wire, item in _fields(feature) if n in (1, 2, 3) and wire == LENGTH]
     if len(found) > 1:
         raise _Malformed("a feature has two lists")

@@ -45,7 +45,7 @@ StoredKey = Annotated[
 ElementType = Annotated[
     str, Check(f"one of {', '.join(sorted(ITEM_BYTES))}", ITEM_BYTES.__contains__)
 ]
-Shape = Annotated[
+RowShape = Annotated[
     tuple[Count, ...],
     Check(
         f"a list of at most {MOST_DIMENSIONS} dimensions",
@@ -94,7 +94,7 @@ class Column(JsonForm):
 
     key: StoredKey
     dtype: ElementType
-    shape: Shape
+    shape: RowShape
 
     @property
     def row_bytes(self) -> int:

@@ -101,7 +101,7 @@ with warnings.catch_warnings():
     torch.frombuffer(b"\0", dtype=torch.uint8)
 
 
-class Files:
+class MappedFiles:
     """The files of a folder as tensors, each mapped, or copied into a device's memory, once."""
 
     def __init__(

@@ -21,7 +21,7 @@ from datasets_cli.schema.columns import (
 from datasets_cli.schema.element_types import element_type
 from datasets_cli.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
 
-Rows = dict[Key, np.ndarray]
+StepRows = dict[Key, np.ndarray]
 
 NEXT_OBSERVATION: Key = ("next", "observation")
 ROOT_FLAGS: tuple[Key, ...] = (("done",), ("terminated",), ("truncated",))
@@ -47,7 +47,7 @@ class StepCheck:
         self._columns: dict[Key, AnyColumn] | None = None
         self._row = 0  # source rows read, for messages
 
-    def checked(self, steps: Mapping[Key, np.ndarray]) -> Rows:
+    def checked(self, steps: Mapping[Key, np.ndarray]) -> StepRows:
         """Return steps with all flags bool ``[n]``, rewards ``[n, 1]``, and texts as str."""
         # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
         num_steps = self._common_length(steps)
@@ -110,7 +110,7 @@ class StepCheck:
             )
         return flags.astype(np.bool_)
 
-    def _check_columns(self, steps: Rows) -> None:
+    def _check_columns(self, steps: StepRows) -> None:
         try:
             found = {
                 key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END

@@ -15,7 +15,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import (
     Column,
     Key,
-    Shape,
+    RowShape,
     StoredKey,
     check_key,
     column_of,
@@ -39,7 +39,7 @@ class TextColumn(JsonForm):
     """One column of text of a dataset."""
 
     key: StoredKey
-    shape: Shape
+    shape: RowShape
 
     @property
     def dtype(self) -> str:

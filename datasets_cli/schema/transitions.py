@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
-from datasets_cli.schema.steps import ROOT_FLAGS, Rows, StepCheck
+from datasets_cli.schema.steps import ROOT_FLAGS, StepCheck, StepRows
 from datasets_cli.schema.texts import is_text
 
 SHIFTED = "following step of the same trajectory"
@@ -37,10 +37,10 @@ class Transitions:
         self.num_dropped = 0
         self.num_skipped_trajectories = 0
         self._check = StepCheck(id, deferred)
-        self._held: Rows | None = None
+        self._held: StepRows | None = None
         self._previous_done = True
 
-    def rows(self, steps: Mapping[Key, np.ndarray]) -> Rows | None:
+    def rows(self, steps: Mapping[Key, np.ndarray]) -> StepRows | None:
         """Return the transitions that are certain after these steps; None if there are none."""
         # steps: columns `[n, ...]` as a recipe's Block has them; text as str or bytes.
         checked = self._check.checked(steps)
@@ -57,7 +57,7 @@ class Transitions:
         self._held = {key: rows[ready:].copy() for key, rows in checked.items()}
         return self._emit(checked, ready) if ready else None
 
-    def last_rows(self) -> Rows | None:
+    def last_rows(self) -> StepRows | None:
         """Return the transitions that were held back; the end of the source ends a trajectory."""
         held, self._held = self._held, None
         if held is None:
@@ -81,7 +81,7 @@ class Transitions:
             "skipped_trajectories": self.num_skipped_trajectories,
         }
 
-    def _emit(self, steps: Rows, ready: int) -> Rows | None:
+    def _emit(self, steps: StepRows, ready: int) -> StepRows | None:
         """Return the transitions of the first ``ready`` steps; later ones only inform them."""
         if self._check.has_successors:
             return self._complete({key: rows[:ready] for key, rows in steps.items()})
@@ -106,7 +106,7 @@ class Transitions:
         complete[TRUNCATED] |= before_dropped[kept]
         return self._complete(complete) if len(kept) else None
 
-    def _complete(self, steps: Rows) -> Rows:
+    def _complete(self, steps: StepRows) -> StepRows:
         """Return rows with every flag as bool ``[n, 1]``; a cut is a truncation."""
         rows = dict(steps)
         terminated = rows[TERMINATED][:, None]
@@ -127,7 +127,7 @@ def _following(rows: np.ndarray, done: np.ndarray) -> np.ndarray:
 
 def iterate_rows(
     transitions: Transitions, blocks: Iterator[Mapping[Key, np.ndarray]]
-) -> Iterator[Rows]:
+) -> Iterator[StepRows]:
     """Yield the complete rows of a whole stream of blocks."""
     for columns in blocks:
         if rows := transitions.rows(columns):

@@ -25,7 +25,7 @@ from datasets_cli.sources.failures import (
     host_of,
     translated,
 )
-from datasets_cli.sources.pace import Limits
+from datasets_cli.sources.pace import PaceLimits
 from datasets_cli.sources.resource import NoSuchData
 from datasets_cli.sources.session import Session
 
@@ -82,7 +82,7 @@ class Http:
         self.clock = clock
         self._hosts = hosts or HostLimits()
         self._unresolved: set[str] = set()
-        limits = Limits(config.lowest_speed, clock=clock)
+        limits = PaceLimits(config.lowest_speed, clock=clock)
         self._session = Session(limits, timeout_seconds, allow_http=config.allow_http)
 
     def candidates(self, url: str) -> list[str]:

@@ -31,7 +31,7 @@ class TooSlow(TimeoutError):
 
 
 @dataclass(frozen=True)
-class Limits:
+class PaceLimits:
     """What is asked of a server."""
 
     lowest_speed: float = LOWEST_SPEED
@@ -43,7 +43,7 @@ class Limits:
 class Pace:
     """How long the answers on one connection take, against the limits."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PaceLimits) -> None:
         self._limits = limits
         self.expect_headers()
 
@@ -95,7 +95,7 @@ class Pace:
 class PacedAdapter(HTTPAdapter):
     """Sends requests over connections whose answers are measured."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: PaceLimits) -> None:
         super().__init__()
         self._limits = limits
 
@@ -113,7 +113,7 @@ class PacedAdapter(HTTPAdapter):
 class _PacedConnection(HTTPConnection):
     """Measures what is read from its socket, from the request on."""
 
-    def __init__(self, *arguments: Any, limits: Limits, **options: Any) -> None:
+    def __init__(self, *arguments: Any, limits: PaceLimits, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._limits = limits
         self._pace = Pace(limits)

@@ -14,7 +14,7 @@ from requests.utils import requote_uri
 
 from datasets_cli.errors import NetworkError, UsageError, public_url
 from datasets_cli.sources.failures import CA_VARIABLES, is_on_this_machine, not_an_address
-from datasets_cli.sources.pace import Limits, PacedAdapter
+from datasets_cli.sources.pace import PacedAdapter, PaceLimits
 
 USER_AGENT = "rlds-cli"
 MAX_REDIRECTS = 10
@@ -24,7 +24,7 @@ class Session:
     """Connections that are kept between requests."""
 
     def __init__(
-        self, limits: Limits, timeout_seconds: tuple[float, float], *, allow_http: bool
+        self, limits: PaceLimits, timeout_seconds: tuple[float, float], *, allow_http: bool
     ) -> None:
         self._timeout_seconds = timeout_seconds
         self._allow_http = allow_http

@@ -17,13 +17,13 @@ import torch
 from datasets_cli.errors import UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, Files, TrajectoryTable
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles, TrajectoryTable
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.layouts.compact_rows import CompactRows
-from datasets_cli.store.layouts.protocol import Rows
+from datasets_cli.store.layouts.protocol import LayoutRows
 from datasets_cli.store.layouts.records import Record
 from datasets_cli.store.layouts.ted_rows import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
@@ -57,7 +57,7 @@ class Dataset:
         self._trajectories = TrajectoryTable(
             folder / TRAJECTORIES, manifest.num_transitions, manifest.num_trajectories
         )
-        self._files = Files(folder, manifest.files, device_options.storage_device)
+        self._files = MappedFiles(folder, manifest.files, device_options.storage_device)
         self.selection: Selection | None = None
         self._whole: Dataset | None = None  # not itself: a circle would keep its files mapped
         self._row_map: SelectedRowMap | None = None
@@ -150,7 +150,7 @@ class Dataset:
         known = ", ".join(show_key(name) for name in self.keys)
         return f"{id} has no {show_key(key)}. It has: {known}"
 
-    def rows_of(self, keys: frozenset[Key]) -> Rows:
+    def rows_of(self, keys: frozenset[Key]) -> LayoutRows:
         """Return the rows with only these leaves; no other is read."""
         if self._row_map is not None:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)

@@ -13,7 +13,7 @@ import torch
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.schema.tree import Tree
-from datasets_cli.store.layouts.protocol import GatheredRows, Rows
+from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.text_rows import TextRows, Values
 
 
@@ -163,21 +163,21 @@ class SelectedRowMap:
 class SelectedRows:
     """The rows of a layout, numbered as a selection has them; see ``store.dataset.Rows``."""
 
-    def __init__(self, rows: Rows, row_map: SelectedRowMap) -> None:
+    def __init__(self, rows: LayoutRows, row_map: SelectedRowMap) -> None:
         self._rows, self._map = rows, row_map
 
     def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies of the rows ``index`` int64 ``[B]``; see ``Rows.gather``."""
+        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.gather``."""
         return self._rows.gather(self._map.rows(index))
 
     def read(self, index: torch.Tensor) -> GatheredRows:
-        """Return copies of the rows ``index`` int64 ``[B]``; see ``Rows.read``."""
+        """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         return self._rows.read(self._map.rows(index))
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf, of a run its own; see ``Rows.history``."""
+        """Return the last steps of a leaf, of a run its own; see ``LayoutRows.history``."""
         return self._rows.history(key, self._map.rows(index), age, length)
 
 

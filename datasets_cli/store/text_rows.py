@@ -13,7 +13,7 @@ import torch
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.mapping import Files
+from datasets_cli.schema.mapping import MappedFiles
 from datasets_cli.schema.texts import (
     OFFSETS_FILENAME,
     VALUES_FILENAME,
@@ -42,7 +42,7 @@ class TextRows:
     ) -> None:
         self.folder = folder
         self.columns = columns
-        files = Files(folder, sizes)  # text is never on a device
+        files = MappedFiles(folder, sizes)  # text is never on a device
         self._codes = {
             column.key: files.load(column.filename, torch.int32, (num_rows, *column.shape))
             for column in columns

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.formats.tf_example import parse_example
-from datasets_cli.formats.tfrecord import Record, read_gzip_records
+from datasets_cli.formats.tfrecord import TFRecord, read_gzip_records
 from datasets_cli.recipe import SourceError
 
 from .steps import MAX_EPISODE_STEPS
@@ -74,7 +74,7 @@ def read_episodes(path: Path) -> Iterator[Episode]:
     return map(_episode, read_gzip_records(path))
 
 
-def _episode(record: Record) -> Episode:
+def _episode(record: TFRecord) -> Episode:
     features = parse_example(record.data, record.where)
     missing = {"observations", *STEPS, *NUMBERS} - features.keys()
     if missing:
@@ -97,7 +97,7 @@ def _episode(record: Record) -> Episode:
     return Episode(record.where, numbers, frames, {name: columns[name] for name in STEPS})
 
 
-def _unexpected(record: Record, expected: str, found: str) -> SourceError:
+def _unexpected(record: TFRecord, expected: str, found: str) -> SourceError:
     return SourceError(
         f"{record.where} is not an episode of RL Unplugged: {expected}. "
         f"Found: {found or 'nothing'}."

@@ -12,8 +12,7 @@ import numpy as np
 
 from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.formats.structure.hdf5_chunks import read_array, rows_per_read
-from datasets_cli.formats.structure.hdf5_text import read_texts
+from datasets_cli.formats.structure.hdf5 import read_array, read_texts, rows_per_read
 from datasets_cli.recipe import SourceError
 
 from .spaces import Space, find_space

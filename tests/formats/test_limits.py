@@ -21,8 +21,8 @@ from datasets_cli.errors import DamagedDataset, DiskFull, SourceError, UsageErro
 from datasets_cli.formats.hdf5 import open_hdf5, read_rows
 from datasets_cli.formats.limits import LIMITS, check_limit, raised_limits
 from datasets_cli.formats.npy import read_array as read_npy
-from datasets_cli.formats.structure.crc32c import SLICE_BYTES, crc32c_by_table
-from datasets_cli.formats.structure.hdf5_chunks import read_array
+from datasets_cli.formats.structure.hdf5 import read_array
+from datasets_cli.formats.tfrecord import SLICE_BYTES, crc32c_by_table
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.layouts.frames import FrameReader
@@ -194,7 +194,7 @@ def test_a_checksum_is_the_same_across_its_slices(monkeypatch: pytest.MonkeyPatc
     data = bytes(range(256)) * 100
     whole = crc32c_by_table(data)
     for size in (1, 255, 2_048, 5_000, len(data)):
-        monkeypatch.setattr("datasets_cli.formats.structure.crc32c.SLICE_BYTES", size)
+        monkeypatch.setattr("datasets_cli.formats.tfrecord.SLICE_BYTES", size)
         assert crc32c_by_table(data) == whole
     assert len(data) < SLICE_BYTES
 

@@ -16,9 +16,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.structure.crc32c import FEW_BYTES, crc32c, crc32c_by_table
 from datasets_cli.formats.tf_example import parse_example
-from datasets_cli.formats.tfrecord import read_gzip_records, read_records
+from datasets_cli.formats.tfrecord import (
+    FEW_BYTES,
+    crc32c,
+    crc32c_by_table,
+    read_gzip_records,
+    read_records,
+)
 from tests.support import unplugged_files as files
 from tests.support.paths import TEST_DATA
 

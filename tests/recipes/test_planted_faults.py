@@ -17,7 +17,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue, reader
 from datasets_cli.schema import transitions as ted
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.steps import Rows
+from datasets_cli.schema.steps import StepRows
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.support.d4rl_files import LAYOUTS
 from tests.support.values import assert_d4rl, read_leaves
@@ -95,7 +95,7 @@ def spoil_writer(
     """Make every conversion write one leaf as a change of itself, or of another leaf."""
     write = TedWriter.write
 
-    def spoilt(self: TedWriter, rows: Rows) -> None:
+    def spoilt(self: TedWriter, rows: StepRows) -> None:
         write(self, dict(rows) | {key: change(rows[origin or key])})
 
     monkeypatch.setattr(TedWriter, "write", spoilt)

@@ -22,7 +22,7 @@ from datasets_cli.errors import NetworkError
 from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
-from datasets_cli.sources.pace import Limits, Pace, TooSlow
+from datasets_cli.sources.pace import Pace, PaceLimits, TooSlow
 from datasets_cli.sources.resource import Resource
 from tests.support.origin import Fault, Origin, certificate, redirect
 
@@ -189,21 +189,21 @@ def seconds_of_patience(pace: Pace, clock: Clock, at_most: int = 1000) -> float:
 @pytest.mark.parametrize(("speed", "patience"), [(0, 1000), (1, 30), (999, 30), (1000, 1000)])
 def test_a_body_has_a_kilobyte_a_second_over_30_seconds(speed: int, patience: int) -> None:
     clock = Clock(speed)  # of speed 0 is the end of the body; a stall has the limit of a read
-    pace = Pace(Limits(clock=clock))
+    pace = Pace(PaceLimits(clock=clock))
     pace.expect_body()
     assert seconds_of_patience(pace, clock) == patience
 
 
 def test_headers_have_a_minute_at_any_speed() -> None:
     clock = Clock(10**6)
-    pace = Pace(Limits(clock=clock))
+    pace = Pace(PaceLimits(clock=clock))
     pace.expect_headers()
     assert seconds_of_patience(pace, clock) == 61
 
 
 def test_a_speed_that_falls_is_noticed_and_the_time_of_our_own_work_does_not_count() -> None:
     clock = Clock(10**6)
-    pace = Pace(Limits(clock=clock))
+    pace = Pace(PaceLimits(clock=clock))
     pace.expect_body()
     assert seconds_of_patience(pace, clock, at_most=300) == 300
     clock.now += 500  # a disk

@@ -12,7 +12,7 @@ import pytest
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import TrajectoryTable
-from datasets_cli.schema.steps import Rows
+from datasets_cli.schema.steps import StepRows
 from datasets_cli.schema.trajectories import offsets_from_ends
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.layouts.ted_writer import TedWriter
@@ -36,14 +36,14 @@ def steps(flags: str, first: int = 1, **columns: Any) -> dict[Key, np.ndarray]:
     return {key: rows for key, rows in made.items() if rows is not None}
 
 
-def convert(*blocks: Mapping[Key, np.ndarray]) -> tuple[Rows, Transitions]:
+def convert(*blocks: Mapping[Key, np.ndarray]) -> tuple[StepRows, Transitions]:
     transitions = Transitions(ID)
     found = list(iterate_rows(transitions, iter(blocks)))
     assert found, "no rows"
     return {key: np.concatenate([rows[key] for rows in found]) for key in found[0]}, transitions
 
 
-def numbers(rows: Rows, *key: str) -> list[float]:
+def numbers(rows: StepRows, *key: str) -> list[float]:
     return rows[key].reshape(-1).tolist()
 
 
@@ -226,7 +226,7 @@ def test_cut_column_may_come_and_go() -> None:
     ],
     ids=["shape", "parts"],
 )
-def test_successor_unlike_its_observation_is_refused(successor: Rows) -> None:
+def test_successor_unlike_its_observation_is_refused(successor: StepRows) -> None:
     with pytest.raises(SourceError, match="other parts or shapes"):
         convert(steps("..T") | successor)
 

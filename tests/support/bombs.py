@@ -26,8 +26,7 @@ import pyarrow.parquet as pq
 from PIL import Image
 
 from datasets_cli.config import Config
-from datasets_cli.formats.structure.crc32c import crc32c
-from datasets_cli.formats.tfrecord import masked
+from datasets_cli.formats.tfrecord import crc32c, masked
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support.unplugged_files import FILES, example, run_of_bytes, shard_name

@@ -1,1 +1,1 @@
-"""What is read of a file before its content: sizes that it says, references, checksums."""
+"""What is read of a file before its content: sizes that it says, links, references."""

@@ -31,9 +31,9 @@ HEADER_BYTES = (1 << 10, 16 << 20)
 MAX_DEPTH = 16
 MAX_STRUCTS = 1_000_000
 
-Value = Any
+ThriftValue = Any
 """A whole number, a truth, a ``Struct``, a list of them, or None for what is passed over."""
-Struct = dict[int, Value]
+Struct = dict[int, ThriftValue]
 
 
 class BadPage(ValueError):
@@ -205,7 +205,7 @@ class _Compact:
             fields[number] = self._value(head & 15, depth)
         return fields
 
-    def _value(self, kind: int, depth: int) -> Value:
+    def _value(self, kind: int, depth: int) -> ThriftValue:
         if kind in (1, 2):  # true and false have no bytes of their own
             return kind == 1
         if kind == 3:

@@ -23,8 +23,7 @@ from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import Tree, entry, grow_tree
 from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_unverified
-from datasets_cli.store.layouts.protocol import GatheredRows
-from datasets_cli.store.layouts.protocol import Rows as LayoutRows
+from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.selection import Selection
 from datasets_cli.store.text_rows import Values
 

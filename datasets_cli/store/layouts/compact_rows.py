@@ -9,7 +9,7 @@ import torch
 from datasets_cli.damage import damaged
 from datasets_cli.schema.bits import bits_dtype, stack_tensors, to_array, torch_dtype
 from datasets_cli.schema.columns import EPISODE, Key, successor_of
-from datasets_cli.schema.mapping import DeviceOptions, Files
+from datasets_cli.schema.mapping import DeviceOptions, MappedFiles
 from datasets_cli.schema.tree import Slot, Tree, TreePlan, entry
 from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.layouts.gathered import (
@@ -29,7 +29,7 @@ class RowMap:
     record       0 1 2   4 5            the row's number, and one for each trajectory before
     """
 
-    def __init__(self, files: Files, record: Record, num_rows: int) -> None:
+    def __init__(self, files: MappedFiles, record: Record, num_rows: int) -> None:
         self._folder = files.folder
         self._last = record.num_records - 2  # another record follows that of a row
         dtype = getattr(torch, row_map_dtype(record.num_records))
@@ -70,7 +70,7 @@ class CompactRows:
 
     def __init__(
         self,
-        files: Files,
+        files: MappedFiles,
         record: Record,
         num_rows: int,
         device_options: DeviceOptions,

@@ -23,7 +23,7 @@ class GatheredRows(Protocol):
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
 
 
-class Rows(Protocol):
+class LayoutRows(Protocol):
     """What a layout gives."""
 
     def gather(self, index: torch.Tensor) -> Tree:

@@ -11,7 +11,7 @@ import torch
 from datasets_cli.schema.bits import bits_dtype, to_array, torch_dtype
 from datasets_cli.schema.columns import Column, Key, successor_of
 from datasets_cli.schema.element_types import numpy_dtype
-from datasets_cli.schema.mapping import DeviceOptions, Files
+from datasets_cli.schema.mapping import DeviceOptions, MappedFiles
 from datasets_cli.schema.tree import Tree, TreePlan
 from datasets_cli.store.layouts.gathered import GatheredLeaves
 
@@ -82,7 +82,7 @@ class LeafRows:
 
     def __init__(
         self,
-        files: Files,
+        files: MappedFiles,
         columns: tuple[Column, ...],
         num_rows: int,
         device_options: DeviceOptions,
