@@ -21,7 +21,7 @@ from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import EPISODE, Key, show_key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.layouts.protocol import Rows
+from datasets_cli.store.layouts.protocol import LayoutRows
 
 TrajectoryNumbers = Iterable[int] | np.ndarray | torch.Tensor
 """Whole numbers, those below 0 counted from the end; or a mask, bool ``[K]``."""
@@ -209,7 +209,7 @@ def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
     return sorted(set(found))
 
 
-def _marks(rows: Rows, leaves: list[Key], offsets: np.ndarray) -> np.ndarray:
+def _marks(rows: LayoutRows, leaves: list[Key], offsets: np.ndarray) -> np.ndarray:
     """Return what equal trajectories have in common, uint64 ``[K, 2]``: length, first row's sum."""
     marks = np.empty((len(offsets) - 1, 2), np.uint64)
     marks[:, 0] = np.diff(offsets)
@@ -220,7 +220,7 @@ def _marks(rows: Rows, leaves: list[Key], offsets: np.ndarray) -> np.ndarray:
     return marks
 
 
-def _digest(rows: Rows, leaves: list[Key], start: int, stop: int) -> bytes:
+def _digest(rows: LayoutRows, leaves: list[Key], start: int, stop: int) -> bytes:
     """Return a digest of the rows ``start`` to ``stop - 1``, read in blocks."""
     found = hashlib.blake2b(digest_size=32)
     for begin in range(start, stop, BLOCK_ROWS):
@@ -228,7 +228,7 @@ def _digest(rows: Rows, leaves: list[Key], start: int, stop: int) -> bytes:
     return found.digest()
 
 
-def _bytes_of(rows: Rows, leaves: list[Key], index: np.ndarray) -> np.ndarray:
+def _bytes_of(rows: LayoutRows, leaves: list[Key], index: np.ndarray) -> np.ndarray:
     """Return the bytes of rows int64 ``[B]``, uint8 ``[B, n]``."""
     tree = rows.gather(torch.from_numpy(np.ascontiguousarray(index)))
     parts = (np.ascontiguousarray(to_array(entry(tree, key).cpu())) for key in leaves)
