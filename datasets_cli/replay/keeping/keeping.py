@@ -16,7 +16,7 @@ from datasets_cli.replay.rows.row_writer import RowWriter
 
 
 class Persistence:
-    """Dumps and states of a replay buffer; ``ReplayBuffer`` says what they hold."""
+    """Dumps and states of a replay buffer."""
 
     def __init__(self, reader: BatchReader, row_writer: RowWriter) -> None:
         self._reader = reader
@@ -24,8 +24,16 @@ class Persistence:
         self.save_hooks: list[Hook] = []
         self.load_hooks: list[Hook] = []
 
-    def dump(self, path: str | Path) -> None:
-        """Write the buffer into a folder; see ``ReplayBuffer.dumps``."""
+    def dumps(self, path: str | Path) -> None:
+        """Write the rows there are, and where sampler and writer stand, into a folder.
+
+        Of a dataset its id and content are written, and no rows. Tensorclasses become TensorDicts.
+
+        Raises:
+            UsageError: rows are neither TensorDicts nor tensors in lists, tuples and dicts; or
+                TensorDicts with an entry that is neither a tensor nor text, bytes, a number, bool,
+                None, or lists, tuples and dicts of these.
+        """
         with self._reader.lock:
             write = plan_dump(self._reader, self._row_writer.writer, self.save_hooks)
             with new_dump(Path(path), BUFFER_PARTS.__contains__) as folder:
@@ -36,16 +44,66 @@ class Persistence:
         with self._reader.lock:
             plan_dump(self._reader, self._row_writer.writer, self.save_hooks)(folder)
 
+    def loads(self, path: str | Path, *, tensorclass: TensorClass = None) -> None:
+        """Read what ``dumps``, or TorchRL 0.14, wrote, in place of the rows there are.
+
+        In a larger storage the rows of a ring begin with the oldest one. Nothing that the folder
+        names is imported, and nothing in it is run.
+
+        Args:
+            path: the folder.
+            tensorclass: the class that rows become; they are TensorDicts by default.
+
+        Raises:
+            ImmutableError: rows were dumped, and those there are are a dataset.
+            FileNotFoundError: nothing was written there.
+            DamagedDataset: a file is missing, too short, or not what it should be.
+            UsageError: the storage has no room for the rows, or a dataset was dumped that is not
+                this one, or there is something pickled.
+        """
+        with self._reader.lock:
+            self.plan_load(path, tensorclass)()
+
     def plan_load(self, path: str | Path, tensorclass: TensorClass = None) -> Callable[[], None]:
-        """Return what does as ``ReplayBuffer.loads``; all that may be refused is refused here."""
+        """Return what does as ``loads``; all that may be refused is refused here."""
         # Who calls it has the reader's lock, until the plan was carried out.
         return plan_load(self._reader, self._row_writer.writer, path, self.load_hooks, tensorclass)
 
-    def state(self) -> StateDict:
-        """Return the state of the buffer; see ``ReplayBuffer.state_dict``."""
+    def state_dict(self) -> StateDict:
+        """Return the state of the draws, and copies of the rows where these can be written.
+
+        Loaded into an equal buffer, it continues with the same. Of a dataset it has the id and the
+        content, and no rows. ``torch.load`` takes what ``torch.save`` wrote of it, by default.
+
+        Raises:
+            UsageError: a row has something else than tensors, text, bytes, numbers, bool, None, and
+                lists, tuples, dicts and TensorDicts of these.
+        """
         with self._reader.lock:
             return self._reader.draw_state() | rows_state(self._reader, self._row_writer.writer)
+
+    def load_state_dict(self, state: StateDict, *, tensorclass: TensorClass = None) -> None:
+        """Continue where ``state`` was taken, with the rows that were there.
+
+        Args:
+            state: what ``state_dict`` returned.
+            tensorclass: the class that rows become, where they were of one.
+
+        Raises:
+            UsageError: it is no state of such a buffer, or of a storage of another size, or of
+                another dataset.
+        """
+        with self._reader.lock:
+            self.plan_restore(state, tensorclass)()
 
     def plan_restore(self, state: StateDict, tensorclass: TensorClass = None) -> Callable[[], None]:
         """Return what does as ``load_state_dict``; all that may be refused is refused here."""
         return plan_restore(self._reader, self._row_writer.writer, state, tensorclass)
+
+    def register_save_hook(self, hook: Hook) -> None:
+        """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
+        self.save_hooks.append(hook)
+
+    def register_load_hook(self, hook: Hook) -> None:
+        """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
+        self.load_hooks.append(hook)

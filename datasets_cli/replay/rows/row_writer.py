@@ -12,7 +12,13 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Index, NestedKey, Numbers, Rows, as_tensor
 from datasets_cli.replay.draws.protocol import has_priorities
 from datasets_cli.replay.rows.reader import BatchReader
-from datasets_cli.replay.rows.replace import entries_by_key, writable, write_at, write_entries
+from datasets_cli.replay.rows.replace import (
+    clear_rows,
+    entries_by_key,
+    writable,
+    write_at,
+    write_entries,
+)
 from datasets_cli.replay.rows.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.rows.writers import IMMUTABLE, RoundRobinWriter, Writer
 from datasets_cli.replay.storages.batches import stack_rows
@@ -42,7 +48,15 @@ class RowWriter:
         return row_writer
 
     def share(self) -> None:
-        """Share the rows with other processes, and where the next one goes."""
+        """Let other processes read and write the same rows from now on; return the buffer.
+
+        It reaches them as an argument of a process, forked or spawned, or by a pickle. One writes
+        at a time; priorities stay with this process, which samples by them.
+
+        Raises:
+            ImmutableError: the rows are a dataset, which needs no sharing.
+            UsageError: the storage cannot be shared: it is a list, or on another device.
+        """
         storage, state = writable(self._reader), self.writer.state_dict()
         storage.share()
         if self._follow():
@@ -88,7 +102,37 @@ class RowWriter:
             write_at(writable(self._reader), index, data)
             self._reader.rewind()
 
-    def replace_entries(
+    def set_(self, key: NestedKey, value: Rows) -> None:
+        """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""
+        self.update_({key: value})
+
+    def set_at_(self, key: NestedKey, value: Rows, index: Index) -> None:
+        """Replace an entry of some rows by another ``[n, ...]``; return the buffer."""
+        self._replace_entries({key: value}, index)
+
+    def update_(
+        self,
+        input_dict_or_td: Mapping[NestedKey, Rows] | TensorDictBase,
+        clone: bool = False,
+        *,
+        keys_to_update: Sequence[NestedKey] | None = None,
+    ) -> None:
+        """Replace entries of all rows by others ``[N, ...]``; return the buffer.
+
+        No transform acts on them, as in TorchRL.
+
+        Args:
+            input_dict_or_td: entries that the rows have.
+            clone: given for compatibility; values are always copied.
+            keys_to_update: which of them are written; all by default.
+
+        Raises:
+            ImmutableError: the rows are a dataset.
+            UsageError: rows do not have such an entry, or it is of another shape or element type.
+        """
+        self._replace_entries(input_dict_or_td, slice(None), keys_to_update)
+
+    def _replace_entries(
         self,
         entries: Mapping[NestedKey, Rows] | TensorDictBase,
         index: Index,
@@ -103,7 +147,13 @@ class RowWriter:
             self._reader.rewind()
 
     def update_priority(self, index: Numbers, priority: Numbers) -> None:
-        """Give rows new priorities; see ``ReplayBuffer.update_priority``."""
+        """Give rows new priorities; nothing happens unless the sampler has any.
+
+        Args:
+            index: whole numbers ``[B]``, or ``[B, ndim]`` with several dimensions; tensors, or
+                arrays of numpy or jax, as are the priorities.
+            priority: float ``[B]``, or one number for all.
+        """
         reader = self._reader
         if not has_priorities(reader.sampler):
             return
@@ -113,6 +163,21 @@ class RowWriter:
             if rows.numel() and int(rows.max()) >= num_rows:
                 raise UsageError(f"There is no row {int(rows.max())}, only {num_rows} rows.")
             reader.sampler.update_priority(rows, as_tensor(priority))
+
+    def empty(self, empty_write_count: bool = True) -> None:
+        """Forget every row.
+
+        Args:
+            empty_write_count: let ``write_count`` begin at 0 again.
+
+        Raises:
+            ImmutableError: they are a dataset.
+        """
+        with self._reader.lock:
+            written = self.writer.write_count
+            clear_rows(self._reader, self.writer)
+            if not empty_write_count:
+                self.writer.write_count = written
 
     @contextmanager
     def _undoing(self) -> Iterator[None]:

@@ -1,0 +1,207 @@
+"""The half of a replay buffer that reads: batches, rows and trajectories, in a format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+import torch
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import (
+    Index,
+    NestedKey,
+    Rows,
+)
+from datasets_cli.replay.buffers.parts import (
+    as_sampler,
+    check_room,
+    given,
+)
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.queries.query import Predicate, query
+from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.rows.batch_format import BatchFormat
+from datasets_cli.replay.rows.reader import BatchReader
+from datasets_cli.replay.rows.row_numbers import is_key, rows_at
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.transforms.compose import Compose
+from datasets_cli.replay.transforms.transform import Inverted, TransformLike
+from datasets_cli.schema.columns import Key
+
+
+class ReadableBuffer:
+    """What is read of a replay buffer; the rows may be written meanwhile, by another thread.
+
+    Attributes:
+        reader: what makes the batches; it has the parts that are in use.
+    """
+
+    reader: BatchReader
+    _format: BatchFormat | None = None
+
+    @property
+    def format(self) -> str:
+        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
+        return "torch" if self._format is None else self._format.name
+
+    def _use_format(self, batch_format: BatchFormat | None) -> None:
+        if batch_format is not None:
+            self.reader.check_format(batch_format)
+        self._format = batch_format
+
+    @property
+    def storage(self) -> Storage:
+        """Where the rows are."""
+        found: Storage = given(self.reader.storage)
+        return found
+
+    @property
+    def sampler(self) -> Sampler:
+        """How rows are drawn."""
+        found: Sampler = given(self.reader.sampler)
+        return found
+
+    @property
+    def transform(self) -> Compose:
+        """What is applied to every batch."""
+        return self.reader.transform
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows in a batch."""
+        return self.reader.batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int | None) -> None:
+        self.reader.batch_size = batch_size
+
+    @property
+    def generator(self) -> torch.Generator:
+        """What rows are drawn from; who asks may draw from it, so nothing is read ahead then."""
+        return self.reader.hand_out_generator()
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the batch just sampled was the last of an epoch."""
+        return self.reader.ran_out
+
+    def __len__(self) -> int:
+        return len(self.reader.storage)
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
+        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are, or arrays of these.
+
+        Args:
+            batch_size: rows to draw; the buffer's own by default.
+            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``, or
+                ``[B, ndim]`` with several dimensions, and what else the sampler says of the rows.
+
+        Raises:
+            UsageError: no batch size is given here or to the buffer, there are no rows, or the
+                sampler refuses the size.
+        """
+        return self.reader.sample(batch_size, return_info, self._format)
+
+    def __iter__(self) -> Iterator[Rows]:
+        """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
+        if self.batch_size is None:
+            raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
+        while True:
+            yield self.sample()
+            if self.ran_out:
+                return
+
+    def __getitem__(self, index: Index) -> Rows:
+        """Return copies of rows, or of a whole column."""
+        if not is_key(index):
+            return self._formatted(self._transformed(index))
+        if self.transform or self.reader.storage.ndim > 1:
+            return self._formatted(self._transformed(slice(None))[index])
+        with self.reader.lock:
+            key = (index,) if isinstance(index, str) else index
+            column = self.reader.storage.column(key)
+        return self._formatted(column, key)
+
+    def __getitems__(self, index: list[int]) -> Rows:
+        """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for."""
+        # Give the loader `collate_fn=loaders.whole_batch`.
+        return self[index]
+
+    def _transformed(self, index: Index) -> Rows:
+        """Return copies of rows as the transform makes them, in no format."""
+        with self.reader.lock:
+            rows = rows_at(self.reader.storage, index)
+        return self.transform(rows)
+
+    def _formatted(self, rows: Rows, key: Key = ()) -> Rows:
+        """Return rows, or the column of a key, in the format of this buffer."""
+        return rows if self._format is None else self._format.from_batch(rows, key)
+
+    def query(
+        self, predicate: Predicate | None = None, *, trajectory_key: NestedKey | None = None
+    ) -> list[Trajectory]:
+        """Return the trajectories for which a condition holds, as TensorDicts, the oldest first.
+
+        Such as ``rb.query((traj.reward.sum() > 100) & (traj.length >= 50))``. The condition sees
+        rows as the transform makes them. Of a buffer without one, a condition of ``traj`` reads
+        nothing but the entries that it names.
+
+        Args:
+            predicate: a condition of ``traj``, or a function that takes a trajectory and says
+                whether it is wanted; all where None.
+            trajectory_key: where numbers are that change between trajectories. Where None, a
+                dataset's own trajectories, and of written rows see ``iter_trajectories``.
+
+        Raises:
+            UsageError: what is given is no condition, or reads what rows do not have; nothing tells
+                trajectories apart; rows are no TensorDicts; or those of a dataset would take more
+                than half of the free memory.
+        """
+        return self._query(predicate, trajectory_key, None)
+
+    def _query(
+        self,
+        predicate: Predicate | None,
+        trajectory_key: NestedKey | None,
+        table: Trajectories | None,
+    ) -> list[Trajectory]:
+        transform = self.transform if len(self.transform) else None
+        with self.reader.lock:
+            return query(
+                self.reader.storage, predicate, trajectory_key, transform=transform, table=table
+            )
+
+    def set_sampler(self, sampler: Sampler) -> Sampler:
+        """Use another sampler and return the one before.
+
+        Raises:
+            UsageError: it has priorities for fewer rows than the storage has room for.
+        """
+        found = as_sampler(sampler)
+        check_room(found, self.reader.storage)
+        self.reader.rewind()
+        previous, self.reader.sampler = self.sampler, found
+        return previous
+
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Draw from another generator."""
+        self.reader.use_generator(generator)
+
+    def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
+        """Apply one more transform to every batch, after the others; return the buffer.
+
+        Args:
+            transform: any callable from batch to batch.
+            invert: apply it to what is written instead, and its ``inv`` to batches.
+        """
+        return self.insert_transform(len(self.transform), transform, invert=invert)
+
+    def insert_transform(
+        self, index: int, transform: TransformLike, *, invert: bool = False
+    ) -> Self:
+        """Apply one more transform at a place among the others; return the buffer."""
+        self.reader.rewind()
+        self.transform.insert(index, Inverted(transform) if invert else transform)
+        return self
