@@ -32,9 +32,8 @@ from datasets_cli.replay.several.ensemble_parts import (
     members_of,
     refuse_for_all,
 )
-from datasets_cli.replay.several.joining import JoinFunction, joined, stacked
 from datasets_cli.replay.several.mixed_buffers import MixedBuffers, PlannedChange
-from datasets_cli.replay.several.parts import check_sizes
+from datasets_cli.replay.several.parts import JoinFunction, check_sizes, joined, stacked
 from datasets_cli.replay.torchrl_words import ENSEMBLE, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 
@@ -73,6 +72,8 @@ class ReplayBufferEnsemble(MixedBuffers):
     Raises:
         UsageError: arguments that exclude one another or do not fit the members.
     """
+
+    _draws_name = "generator"
 
     def __init__(
         self,
@@ -232,18 +233,8 @@ class ReplayBufferEnsemble(MixedBuffers):
         kept = read_generator(dump / GENERATOR, self.generator) if is_own else None
         return (lambda: None) if kept is None else partial(self.generator.set_state, kept)
 
-    def _state_of(self, states: list[StateDict]) -> StateDict:
-        return {"members": states, "generator": self.generator.get_state()}
-
-    def _states_in(self, state: StateDict) -> Sequence[StateDict]:
-        members = state.get("members") if isinstance(state, dict) else None
-        if not isinstance(members, list) or len(members) != len(self.buffers):
-            count = len(members) if isinstance(members, list) else "no"
-            raise UsageError(
-                f"The state is of an ensemble of {count} members; this one has "
-                f"{len(self.buffers)}. Make one of the same members."
-            )
-        return members
+    def _draws_state(self) -> torch.Tensor:
+        return self.generator.get_state()
 
     def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
         return partial(self.generator.set_state, generator_in(state, self.generator))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from tensordict import TensorDictBase
@@ -32,6 +32,9 @@ PlannedChange = Callable[[], object]
 
 class MixedBuffers(ABC):
     """Several buffers sampled as one; a class derived from it says how a batch is split."""
+
+    _names: ClassVar[Sequence[str] | None] = None  # of members in dumps; their numbers by default
+    _draws_name: ClassVar[str]  # of what a state says of the draws of members
 
     def __init__(
         self,
@@ -130,7 +133,7 @@ class MixedBuffers(ABC):
         """
         folder = Path(path)
         with new_dump(folder, partial(self._is_part, folder)) as made:
-            for name, buffer in zip(self._names, self.buffers, strict=True):
+            for name, buffer in self._named():
                 buffer.persistence.write(made / name)
             self._write_draws(made)
 
@@ -140,16 +143,19 @@ class MixedBuffers(ABC):
         Where one member is refused, none changes.
         """
         dump = open_dump(Path(path))
-        members = zip(self._names, self.buffers, strict=True)
-        plans = [partial(b.persistence.plan_load, dump / name, tensorclass) for name, b in members]
+        plans = [
+            partial(buffer.persistence.plan_load, dump / name, tensorclass)
+            for name, buffer in self._named()
+        ]
         self._change(partial(self._plan_load_draws, dump), *plans)
 
     def state_dict(self) -> StateDict:
-        """Return the state of the draws, members' included.
+        """Return the state of every member, and of the draws of members.
 
         Of a dataset it has the id and the content, of written rows copies; see ``ReplayBuffer``.
         """
-        return self._state_of([buffer.state_dict() for buffer in self.buffers])
+        states = {name: buffer.state_dict() for name, buffer in self._named()}
+        return {**states, self._draws_name: self._draws_state()}
 
     def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
         """Continue where ``state`` was taken, with the same batches; see ``ReplayBuffer``.
@@ -159,8 +165,19 @@ class MixedBuffers(ABC):
         Raises:
             UsageError: it is no state of such members.
         """
-        members = zip(self.buffers, self._states_in(state), strict=True)
-        plans = [partial(b.persistence.plan_restore, each, tensorclass) for b, each in members]
+        names = [name for name, _ in self._named()]
+        found = [*state] if isinstance(state, dict) else []
+        if {*found} != {*names, self._draws_name}:
+            raise UsageError(
+                f"The state is not of a {type(self).__name__} of such members, which has "
+                f"{', '.join(names)} and {self._draws_name}; this one has "
+                f"{', '.join(map(str, found)) or 'nothing'}. One of a buffer alone is for that "
+                "buffer."
+            )
+        plans = [
+            partial(buffer.persistence.plan_restore, state[name], tensorclass)
+            for name, buffer in self._named()
+        ]
         self._change(partial(self._plan_restore_draws, state), *plans)
 
     def _change(self, *plans: Callable[[], PlannedChange]) -> None:
@@ -172,14 +189,22 @@ class MixedBuffers(ABC):
             for change in reversed(changes):  # the draws of members last
                 change()
 
-    @property
-    def _names(self) -> Sequence[str]:
-        """The folders of the members in a dump."""
-        return [*map(str, range(len(self.buffers)))]
+    def _named(self) -> Iterator[tuple[str, ReplayBuffer]]:
+        """Yield each member with its name in dumps and states."""
+        names = map(str, range(len(self.buffers))) if self._names is None else self._names
+        yield from zip(names, self.buffers, strict=True)
 
     @abstractmethod
     def _is_part(self, folder: Path, name: str) -> bool:
         """Return whether a file or folder in ``folder`` is a part of an older dump of this kind."""
+
+    @abstractmethod
+    def _draws_state(self) -> StateDict | torch.Tensor:
+        """Return where the draws of members stand."""
+
+    @abstractmethod
+    def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
+        """Return what lets the draws of members stand where ``state_dict`` was called."""
 
     @abstractmethod
     def _write_draws(self, folder: Path) -> None:
@@ -187,19 +212,7 @@ class MixedBuffers(ABC):
 
     @abstractmethod
     def _plan_load_draws(self, dump: DumpFolder) -> PlannedChange:
-        """Return what reads what ``_write_draws`` wrote."""
-
-    @abstractmethod
-    def _state_of(self, states: list[StateDict]) -> StateDict:
-        """Return a state of the members' states, with where the draws of members stand."""
-
-    @abstractmethod
-    def _states_in(self, state: StateDict) -> Sequence[StateDict]:
-        """Return the members' states in what ``_state_of`` returned, which is checked."""
-
-    @abstractmethod
-    def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
-        """Return what lets the draws of members stand where a state says."""
+        """Return what lets the draws of members stand where a dump says."""
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size

@@ -14,9 +14,8 @@ from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.keeping.dump_folder import PAIR_PARTS, DumpFolder
 from datasets_cli.replay.several.agreement import batch_leaves, difference_table, differing
-from datasets_cli.replay.several.joining import concatenated, joined
 from datasets_cli.replay.several.mixed_buffers import MixedBuffers, PlannedChange
-from datasets_cli.replay.several.parts import MemberBatch
+from datasets_cli.replay.several.parts import MemberBatch, concatenated, joined
 from datasets_cli.replay.several.priorities import WEIGHT, balance_weights
 from datasets_cli.replay.several.weights import Anneal, OfflineShare
 from datasets_cli.replay.storages.protocol import is_writable
@@ -75,6 +74,9 @@ class OfflineToOnline(MixedBuffers):
         transform: what is applied to every batch.
         ran_out: whether an offline epoch ended with the batch just drawn; iteration stops there.
     """
+
+    _names = PAIR_NAMES
+    _draws_name = "share"
 
     def __init__(
         self,
@@ -166,10 +168,6 @@ class OfflineToOnline(MixedBuffers):
         """Rows written online; see ``ReplayBuffer``."""
         return self.online.write_count
 
-    @property
-    def _names(self) -> Sequence[str]:
-        return PAIR_NAMES
-
     def _is_part(self, folder: Path, name: str) -> bool:
         return name in PAIR_PARTS
 
@@ -180,21 +178,11 @@ class OfflineToOnline(MixedBuffers):
         kept = read_state(dump / SHARE, SETTINGS_BYTES)
         return self._share.plan_restore(kept, str(dump.path))
 
-    def _state_of(self, states: list[StateDict]) -> StateDict:
-        return {**dict(zip(PAIR_NAMES, states, strict=True)), "share": self._share.state()}
-
-    def _states_in(self, state: StateDict) -> Sequence[StateDict]:
-        names = state.keys() if isinstance(state, dict) else set()
-        if not {*PAIR_NAMES, "share"} <= names:
-            raise UsageError(
-                "The state of OfflineToOnline has offline, online and share; this one has "
-                f"{', '.join(map(str, names)) or 'nothing'}. One of a buffer alone is for that "
-                "buffer."
-            )
-        return [state[name] for name in PAIR_NAMES]
+    def _draws_state(self) -> StateDict:
+        return self._share.state()
 
     def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
-        return self._share.plan_restore(state["share"], "The state")
+        return self._share.plan_restore(state[self._draws_name], "The state")
 
 
 def _check_pair(offline: ReplayBuffer, online: ReplayBuffer, min_online: int) -> None:

@@ -1,12 +1,17 @@
-"""The part of a batch that one member gives, drawn by its own sampler."""
+"""The parts of a batch: what each member gives by its own sampler, and all put together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+from tensordict import (
+    LazyStackedTensorDict,
+    TensorDict,
+    TensorDictBase,
+    is_tensor_collection,
+)
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
@@ -14,10 +19,14 @@ from datasets_cli.replay.arguments import NestedKey, Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.rows.row_numbers import flat_rows
 from datasets_cli.replay.rows.sample_info import expand_to_rows
-from datasets_cli.replay.several.joining import concatenated
+from datasets_cli.replay.several.agreement import differing, plain_leaves
 from datasets_cli.replay.storages.batches import make_batch
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.schema.columns import show_key
+from datasets_cli.schema.tree import grow_tree
+
+JoinFunction = Callable[[list[Rows]], Rows]
 
 
 @dataclass(frozen=True)
@@ -109,3 +118,58 @@ def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
     """Return row numbers with the member that they are of, as ``index`` has them."""
     ids = torch.full(shape, member, device=numbers.device)
     return make_batch({"buffer_ids": ids, "index": numbers}, shape)
+
+
+def stacked(parts: list[Rows]) -> Rows:
+    """Return what members gave side by side, ``[members, B]``: a lazy stack of TensorDicts."""
+    return _each(LazyStackedTensorDict.lazy_stack, parts, torch.stack)
+
+
+def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
+    """Return what members gave as one, ``[B]``."""
+    for member, part in zip(members[1:], parts[1:], strict=True):
+        if odd := differing(parts[0], part):
+            names = ", ".join(map(show_key, odd))
+            raise UsageError(
+                f"Buffers {members[0]} and {member} differ in {names}: give these the same shape "
+                "and element type, or leave them out, with a transform of each; or sample() parts "
+                "that may differ."
+            )
+    return concatenated(parts)
+
+
+def concatenated(parts: Sequence[Rows]) -> Rows:
+    """Return batches one after the other; those of TensorDicts have the same entries."""
+    if len(parts) == 1:
+        return parts[0]
+    plain = [leaves for leaves in map(plain_leaves, parts) if leaves is not None]
+    if len(plain) < len(parts):
+        return _each(torch.cat, list(parts), torch.cat)
+    # Leaf by leaf takes a third of the time that tensordict does.
+    joint = {key: torch.cat([leaves[key] for leaves in plain]) for key in plain[0]}
+    devices = {part.device for part in parts}
+    size = torch.Size([sum(map(len, parts)), *parts[0].batch_size[1:]])
+    return make_batch(grow_tree(joint), size, devices.pop() if len(devices) == 1 else None)
+
+
+def _each(function: JoinFunction, parts: list[Rows], of_tensors: JoinFunction) -> Rows:
+    """Return a function of TensorDicts, or of the tensors at each place of equal structures."""
+    if all(is_tensor_collection(part) for part in parts):
+        if len({part.device for part in parts}) > 1:
+            parts = [part.copy().clear_device_() for part in parts]
+        return function(parts)
+
+    def of_equal(*several: torch.Tensor) -> Rows:
+        types = {getattr(tensor, "dtype", None) for tensor in several}
+        if len(types) > 1:  # which torch would convert, or are no tensors
+            raise TypeError("element types differ")
+        return of_tensors(list(several))
+
+    try:
+        return _pytree.tree_map(of_equal, parts[0], *parts[1:])
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise UsageError(
+            f"Members gave rows that cannot be joined: {', '.join(map(outline, parts))}. Expected "
+            "tensors of the same structure, types and shapes, or TensorDicts. Give the ensemble a "
+            "collate_fn, or members that agree."
+        ) from error

@@ -9,16 +9,17 @@ from itertools import accumulate
 
 import numpy as np
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.mixed_order import bounds_reached
 from datasets_cli.replay.keeping.dataset_reference import dataset_of
-from datasets_cli.replay.several.joining import join_trajectories, join_trees
+from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.schema.bits import bits_of
 from datasets_cli.schema.columns import MEMBER, Key
 from datasets_cli.schema.tree import Tree, leaves_in, put
 from datasets_cli.store.dataset import check_memory
@@ -114,16 +115,15 @@ class MixtureStorage(Storage):
         if not self.row_bytes:
             return None
         member, order, parts = self._parts(index)
-        blocks = [_read(self.storages[number], rows) for number, rows in parts]
-        return self._joined().join(blocks, order, member)
+        if self._joined_rows is None:  # made once, of a block without rows of each member
+            nothing = [(number, index[:0]) for number in range(len(self.storages))]
+            self._joined_rows = JoinedRows(self._blocks(nothing), MEMBER[0])
+        return self._joined_rows.join(self._blocks(parts), order, member)
 
-    def _joined(self) -> JoinedRows:
-        """Return what joins blocks, made once of a block without rows of each member."""
-        if self._joined_rows is None:
-            nothing = torch.empty(0, dtype=torch.int64)
-            blocks = [_read(storage, nothing) for storage in self.storages]
-            self._joined_rows = JoinedRows(blocks, MEMBER[0])
-        return self._joined_rows
+    def _blocks(self, parts: Sequence[tuple[int, torch.Tensor]]) -> list[GatheredRows]:
+        """Return the rows of members, all of which have a faster way to arrays."""
+        blocks = [self.storages[number].read(rows) for number, rows in parts]
+        return [block for block in blocks if block is not None]
 
     def _parts(
         self, index: torch.Tensor
@@ -180,8 +180,34 @@ class MixtureStorage(Storage):
         return {**self.__dict__, "_joined_rows": None, "_known": None}
 
 
-def _read(storage: Storage, rows: torch.Tensor) -> GatheredRows:
-    """Return rows of a storage that has a faster way to arrays, which its ``row_bytes`` say."""
-    block = storage.read(rows)
-    assert block is not None
-    return block
+def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:
+    """Return rows of several nested dicts with the same keys as one nested dict."""
+    # trees: leaves `[n, ...]` each, which make one column `[n of all, ...]` side by side.
+    # order: for each row wanted its number in that column, int64 `[B]`.
+    return {name: _join([tree[name] for tree in trees], order) for name in trees[0]}
+
+
+def _join(leaves: Sequence[Rows], order: torch.Tensor) -> Rows:
+    first = leaves[0]
+    if isinstance(first, dict):
+        return join_trees(leaves, order)
+    if isinstance(first, NonTensorStack):
+        values = [value for leaf in leaves for value in leaf.tolist()]
+        return stack_texts([values[row] for row in order.tolist()], tuple(first.batch_size[1:]))
+    joined = torch.cat([bits_of(leaf) for leaf in leaves])
+    return joined.index_select(0, order.to(joined.device)).view(first.dtype)
+
+
+def join_trajectories(parts: Sequence[TrajectoryIndex]) -> TrajectoryIndex:
+    """Return the trajectories of several storages whose rows are numbered one after the other."""
+    lengths = torch.cat([part.lengths for part in parts])
+    capacities = torch.tensor([part.capacity for part in parts])
+    num_rows = int(capacities.sum())
+    # The first row of each part: what its own numbers are moved by.
+    begins = (capacities.cumsum(0) - capacities).tolist()
+    if all(part.stride == 1 and part.order is None and not part.wraps for part in parts):
+        starts = [part.starts + begin for part, begin in zip(parts, begins, strict=True)]
+        return TrajectoryIndex(torch.cat(starts), lengths, 1, num_rows)
+    # Every row by its number: rows of a trajectory are apart, or continue at the first row.
+    order = [part.every_row()[2] + begin for part, begin in zip(parts, begins, strict=True)]
+    return TrajectoryIndex(lengths.cumsum(0) - lengths, lengths, 1, num_rows, torch.cat(order))
