@@ -121,12 +121,7 @@ class MixtureEpochs(SharedEpochs):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue in the middle of the epoch of ``state``, with as many processes or not."""
-        self.weights.check_state(state)
-        if (end := state.get("end")) != self.end:
-            raise UsageError(
-                f"The state is of epochs with epoch={end!r}, not {self.end!r}. Make a mixture with "
-                "that, or begin without this state."
-            )
+        self.weights.check_state(state, end=self.end)
         super().load_state_dict(state)
 
     def _order(self, num_items: int, processes: int) -> Order:

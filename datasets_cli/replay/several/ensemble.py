@@ -158,9 +158,9 @@ class ReplayBufferEnsemble(MixedBuffers):
         counts = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
         parts = self._draw(counts)
         self.ran_out = any(part.is_last for part in parts)
-        members = [part.member for part in parts]
-        rows = joined(members, [part.rows for part in parts])
-        details = joined(members, [part.info() for part in parts]) if return_info else None
+        names = [f"buffer {part.member}" for part in parts]
+        rows = joined(names, [part.rows for part in parts])
+        details = joined(names, [part.info() for part in parts]) if return_info else None
         return self._finished(rows, details)
 
     def __getitem__(self, index: Any) -> Rows:

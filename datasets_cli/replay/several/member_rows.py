@@ -1,6 +1,9 @@
-"""The rows of a member as a mixture reads them: those of a buffer, or with other columns."""
+"""The rows of a member as a mixture reads them."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -18,100 +21,85 @@ from datasets_cli.store.layouts.gathered import GatheredLeaves
 from datasets_cli.store.layouts.protocol import GatheredRows
 
 
-class BufferRows(Storage):
-    """The rows that a buffer has at the time; none is written while some are gathered."""
+class MemberRows(Storage):
+    """The rows of a dataset, or those that a buffer has at the time, as columns of a mixture.
 
-    def __init__(self, reader: BatchReader) -> None:
-        self._reader = reader
-        self.device = reader.storage.device
+    No row of a buffer is written while some are gathered.
+    """
+
+    def __init__(
+        self,
+        source: Storage | BatchReader,
+        column_map: ColumnMap | None = None,
+        keys: Iterable[Key] = (),
+    ) -> None:
+        self._source = source
+        self._map = column_map
+        old_keys = {key: column_map.new_key(key) for key in keys} if column_map else {}
+        self._old_keys = {new: key for key, new in old_keys.items() if new}
+        self.device = self._rows.device
+        # Rows that change are not read ahead.
+        self.row_bytes = 0 if isinstance(source, BatchReader) else source.row_bytes
+        self._plan: TreePlan | None = None
+
+    @property
+    def _rows(self) -> Storage:
+        return self._source.storage if isinstance(self._source, BatchReader) else self._source
+
+    @property
+    def _lock(self) -> AbstractContextManager[object]:
+        return self._source.lock if isinstance(self._source, BatchReader) else nullcontext()
 
     def __len__(self) -> int:
-        return len(self._reader.storage)
+        return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"BufferRows({self._reader.storage!r})"
+        return f"MemberRows({self._rows!r})"
 
     @property
     def is_tensordict(self) -> bool:  # type: ignore[override]
         """Whether rows are TensorDicts, which may not be known before the first was written."""
-        return self._reader.storage.is_tensordict
+        return self._rows.is_tensordict
 
     @property
     def row_batch_size(self) -> tuple[int, ...]:  # type: ignore[override]
         """Batch size of each row by itself."""
-        return self._reader.storage.row_batch_size
+        return self._rows.row_batch_size
 
     @property
     def revision(self) -> int:  # type: ignore[override]
         """A number that changes whenever rows are written or cleared, or the buffer has others."""
-        storage = self._reader.storage
-        return hash((id(storage), storage.revision))
-
-    def has(self, key: Key) -> bool:
-        """Return whether rows have an entry."""
-        return self._reader.storage.has(key)
-
-    def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-        with self._reader.lock:
-            tree: Tree = self._reader.storage.gather(index)
-            return tree
-
-    def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return an entry with one number a row, ``[T, W]``."""
-        with self._reader.lock:
-            return self._reader.storage.scalar_column(key)
-
-    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories; see ``WritableStorage.trajectories``."""
-        with self._reader.lock:
-            return self._reader.storage.trajectories(keys)
-
-
-class MappedStorage(Storage):
-    """The rows of a storage with other columns."""
-
-    def __init__(self, storage: Storage, column_map: ColumnMap, keys: tuple[Key, ...]) -> None:
-        self._storage = storage
-        self._map = column_map
-        self._old_keys = {new: key for key in keys if (new := column_map.new_key(key))}
-        self.device = storage.device
-        self.row_bytes = storage.row_bytes
-        self._plan: TreePlan | None = None
-
-    def __len__(self) -> int:
-        return len(self._storage)
-
-    def __repr__(self) -> str:
-        return f"MappedStorage({self._storage!r})"
-
-    @property
-    def revision(self) -> int:  # type: ignore[override]
-        """A number that changes whenever rows are written or cleared."""
-        return self._storage.revision
+        rows = self._rows
+        return hash((id(rows), rows.revision))
 
     @property
     def reference(self) -> StateDict | None:
-        """The dataset, and how its columns are mapped."""
-        dataset = dataset_of(self._storage)
-        return None if dataset is None else {**dataset, "columns": self._map.to_json()}
+        """The dataset, and how its columns are mapped; None of a buffer's rows."""
+        dataset = dataset_of(self._rows)
+        if dataset is None or self._map is None:
+            return None
+        return {**dataset, "columns": self._map.to_json()}
 
     def has(self, key: Key) -> bool:
         """Return whether rows have an entry."""
+        if self._map is None:
+            return self._rows.has(key)
         return key in self._old_keys or key in self._map.fill
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
-        columns = dict(leaves_in(self._storage.gather(index)))
-        return grow_tree(self._map.apply(columns, len(index), self.device))
+        with self._lock:
+            tree: Tree = self._rows.gather(index)
+        if self._map is None:
+            return tree
+        return grow_tree(self._map.apply(dict(leaves_in(tree)), len(index), self.device))
 
     def read(self, index: torch.Tensor) -> GatheredRows | None:
         """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory, or None."""
-        block = self._storage.read(index)
-        if block is None:
-            return None
-        columns = dict(leaves_in(block.tree(0, len(block))))
-        mapped = self._map.apply(columns, len(block), None)
+        block = self._rows.read(index) if self.row_bytes else None
+        if block is None or self._map is None:
+            return block
+        mapped = self._map.apply(dict(leaves_in(block.tree(0, len(block)))), len(block), None)
         if self._plan is None:
             self._plan = TreePlan(mapped)
         slots = [self._plan.slots[key] for key in mapped]
@@ -119,9 +107,10 @@ class MappedStorage(Storage):
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number a row, as it is before it is mapped: ``[T, W]``."""
-        if key in self._map.fill:
+        if self._map is not None and key in self._map.fill:
             return self._map.fill[key].expand(len(self), 1)
-        return self._storage.scalar_column(self._old_key(key))
+        with self._lock:
+            return self._rows.scalar_column(self._old_key(key))
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         """Return the trajectories, as the storage knows them or as columns tell."""
@@ -129,7 +118,8 @@ class MappedStorage(Storage):
             None if key is None else self._old_key(key) for key in (keys.number, keys.step)
         )
         ends = tuple(self._old_key(key) for key in keys.ends)
-        return self._storage.trajectories(TrajectoryKeys(number, ends, step))
+        with self._lock:
+            return self._rows.trajectories(TrajectoryKeys(number, ends, step))
 
     def _old_key(self, key: Key) -> Key:
         return self._old_keys.get(key, key)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Sequence
 from typing import Any
 
 from datasets_cli.errors import UsageError
@@ -17,7 +17,7 @@ from datasets_cli.replay.several.agreement import (
     forms_of,
 )
 from datasets_cli.replay.several.member import ColumnMap, Member, column_map
-from datasets_cli.replay.several.member_rows import BufferRows, MappedStorage
+from datasets_cli.replay.several.member_rows import MemberRows
 from datasets_cli.replay.several.storage import MixtureStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import MEMBER, Key, show_key
@@ -41,13 +41,13 @@ def mixture_storage(given: Sequence[MemberLike], accept: Sequence[str]) -> Mixtu
     ]
     check_facts(facts, names, accept)
     mapped = [
-        MappedStorage(storage, each, tuple(known)) if each else storage
+        MemberRows(storage, each, known) if each else storage
         for storage, each, known in zip(storages, maps, forms, strict=True)
     ]
     check_columns([forms_of(*pair) for pair in zip(mapped, names, strict=True)], names)
     _check_same_device(mapped, names)
     written = [
-        name for name, rows in zip(names, storages, strict=True) if isinstance(rows, BufferRows)
+        name for name, rows in zip(names, storages, strict=True) if isinstance(rows, MemberRows)
     ]
     return MixtureStorage(mapped, names, written)
 
@@ -66,7 +66,7 @@ def _rows_of(source: ReplayBuffer | Storage) -> Storage:
     if isinstance(source, ReplayBuffer):
         _check_plain(source)
         storage = source.reader.storage
-        return BufferRows(source.reader) if storage.is_writable else storage
+        return MemberRows(source.reader) if storage.is_writable else storage
     if not hasattr(source, "gather") or not hasattr(source, "has"):
         raise UsageError(
             "A member of a mixture is a replay buffer, such as ExperienceReplay(id), a storage, or "
@@ -115,13 +115,11 @@ def _names(members: Sequence[Member], storages: Sequence[Storage]) -> list[str]:
 
 
 def _column_maps(
-    members: Sequence[Member], forms: Sequence[Mapping[Key, ColumnForm]], names: Sequence[str]
+    members: Sequence[Member], forms: Sequence[dict[Key, ColumnForm]], names: Sequence[str]
 ) -> list[ColumnMap]:
     maps = []
     for number, (member, name) in enumerate(zip(members, names, strict=True)):
-        others: dict[Key, ColumnForm] = {}
-        for each in (*forms[:number], *forms[number + 1 :]):
-            others = {**each, **others}  # the first that has it counts
+        others = ChainMap(*forms[:number], *forms[number + 1 :])  # the first that has a key counts
         maps.append(column_map(member, name, forms[number], others))
         if MEMBER in forms[number] and maps[-1].new_key(MEMBER) == MEMBER:
             raise UsageError(

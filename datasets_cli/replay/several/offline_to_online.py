@@ -13,9 +13,9 @@ from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, 
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.keeping.dump_folder import PAIR_PARTS, DumpFolder
-from datasets_cli.replay.several.agreement import batch_leaves, difference_table, differing
+from datasets_cli.replay.several.agreement import batch_leaves
 from datasets_cli.replay.several.mixed_buffers import MixedBuffers, PlannedChange
-from datasets_cli.replay.several.parts import MemberBatch, concatenated, joined
+from datasets_cli.replay.several.parts import MemberBatch, joined
 from datasets_cli.replay.several.priorities import WEIGHT, balance_weights
 from datasets_cli.replay.several.weights import Anneal, OfflineShare
 from datasets_cli.replay.storages.protocol import is_writable
@@ -147,12 +147,14 @@ class OfflineToOnline(MixedBuffers):
         counts = {OFFLINE: num_offline * unit, ONLINE: size - num_offline * unit}
         parts = self._draw((member, count) for member, count in counts.items() if count)
         drawn = [member for member, part in ((OFFLINE, fraction), (ONLINE, 1 - fraction)) if part]
-        rows = join_pair(self.buffers, parts, drawn, self.keys)
+        for part in parts:
+            part.flatten_index(self.buffers[part.member].reader.storage)
+        balance_weights(self.buffers, parts, drawn)
+        names = [PAIR_NAMES[part.member] for part in parts]
+        rows = joined(names, [_kept(part, self.keys) for part in parts], _by_keys)
         self._share.carried = carried
         self.ran_out = any(part.is_last for part in parts if part.member == OFFLINE)
-        details = None
-        if return_info:
-            details = joined([part.member for part in parts], [part.info() for part in parts])
+        details = joined(names, [part.info() for part in parts]) if return_info else None
         return self._finished(rows, details)
 
     def extend(self, data: Rows, update_priority: bool | None = None) -> torch.Tensor:
@@ -238,25 +240,11 @@ def _slice_len(name: str, sampler: Sampler) -> int:
     return slice_len
 
 
-def join_pair(
-    buffers: Sequence[ReplayBuffer],
-    parts: Sequence[MemberBatch],
-    drawn: Sequence[int],
-    keys: Sequence[Key] | None,
-) -> Rows:
-    """Return the rows of parts as one batch ``[B]``; their weights are made comparable in place."""
-    for part in parts:
-        part.flatten_index(buffers[part.member].reader.storage)
-    balance_weights(buffers, parts, drawn)
-    rows = [part.rows if keys is None else _kept(part, keys) for part in parts]
-    if len(rows) > 1 and (odd := differing(*rows)):
-        raise UsageError(_difference(odd, rows))
-    return concatenated(rows)
-
-
-def _kept(part: MemberBatch, keys: Sequence[Key]) -> TensorDictBase:
+def _kept(part: MemberBatch, keys: Sequence[Key] | None) -> Rows:
     """Return the entries of a part that are asked for, and those that priorities go back by."""
     rows = part.rows
+    if keys is None:
+        return rows
     if not isinstance(rows, TensorDictBase):
         raise UsageError(
             f"keys= chooses entries of TensorDicts; {PAIR_NAMES[part.member]} has rows of "
@@ -271,12 +259,6 @@ def _kept(part: MemberBatch, keys: Sequence[Key]) -> TensorDictBase:
     return rows.select(*keys, "index", WEIGHT, strict=False)
 
 
-def _difference(odd: Sequence[Key], rows: Sequence[Rows]) -> str:
-    both = [key for key in batch_leaves(rows[0]) if key not in odd and key[0] != "index"]
-    return (
-        f"offline and online rows differ in {', '.join(map(show_key, odd))}, and a batch has rows "
-        f"of both:\n{difference_table(odd, PAIR_NAMES, rows)}\n"
-        "Give one of the two buffers a transform that changes types, shapes or names, such as "
-        "DoubleToFloat or RenameTransform; or leave entries out of all batches with "
-        f"keys={[key if len(key) > 1 else key[0] for key in both]}."
-    )
+def _by_keys(keys: Sequence[Key]) -> str:
+    given = [key if len(key) > 1 else key[0] for key in keys]
+    return f"leave entries out of all batches with keys={given}"

@@ -19,11 +19,16 @@ from datasets_cli.replay.arguments import NestedKey, Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.rows.row_numbers import flat_rows
 from datasets_cli.replay.rows.sample_info import expand_to_rows
-from datasets_cli.replay.several.agreement import differing, plain_leaves
+from datasets_cli.replay.several.agreement import (
+    batch_leaves,
+    difference_table,
+    differing,
+    plain_leaves,
+)
 from datasets_cli.replay.storages.batches import make_batch
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.schema.columns import show_key
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import grow_tree
 
 JoinFunction = Callable[[list[Rows]], Rows]
@@ -125,17 +130,23 @@ def stacked(parts: list[Rows]) -> Rows:
     return _each(LazyStackedTensorDict.lazy_stack, parts, torch.stack)
 
 
-def joined(members: Sequence[int], parts: Sequence[Rows]) -> Rows:
+def joined(
+    names: Sequence[str],
+    batches: Sequence[Rows],
+    instead: Callable[[list[Key]], str] = lambda _: "sample() parts that may differ",
+) -> Rows:
     """Return what members gave as one, ``[B]``."""
-    for member, part in zip(members[1:], parts[1:], strict=True):
-        if odd := differing(parts[0], part):
-            names = ", ".join(map(show_key, odd))
+    # instead: what may be done in place of a transform, by the keys that are alike.
+    for name, batch in zip(names[1:], batches[1:], strict=True):
+        if odd := differing(batches[0], batch):
+            same = [key for key in batch_leaves(batch) if key not in odd and key[0] != "index"]
             raise UsageError(
-                f"Buffers {members[0]} and {member} differ in {names}: give these the same shape "
-                "and element type, or leave them out, with a transform of each; or sample() parts "
-                "that may differ."
+                f"The rows of {names[0]} and {name} differ in {', '.join(map(show_key, odd))}:\n"
+                f"{difference_table(odd, [names[0], name], [batches[0], batch])}\n"
+                "Give one of them a transform that changes types, shapes or names, such as "
+                f"DoubleToFloat or RenameTransform; or {instead(same)}."
             )
-    return concatenated(parts)
+    return concatenated(batches)
 
 
 def concatenated(parts: Sequence[Rows]) -> Rows:

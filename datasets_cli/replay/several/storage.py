@@ -123,6 +123,7 @@ class MixtureStorage(Storage):
     def _blocks(self, parts: Sequence[tuple[int, torch.Tensor]]) -> list[GatheredRows]:
         """Return the rows of members, all of which have a faster way to arrays."""
         blocks = [self.storages[number].read(rows) for number, rows in parts]
+        assert None not in blocks, "row_bytes says that all members have one"
         return [block for block in blocks if block is not None]
 
     def _parts(

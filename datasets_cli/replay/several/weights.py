@@ -85,13 +85,11 @@ class MixtureWeights:
         """Return what a state keeps of the weights."""
         return self.given if isinstance(self.given, str) else list(self.given)
 
-    def check_state(self, state: Mapping[str, object]) -> None:
-        """Check that a state is of draws by the same weights."""
-        if (kept := state.get("weights")) != self.state():
-            raise UsageError(
-                f"The state is of a mixture with the weights {kept}, not {self.state()}. Give the "
-                "mixture the same weights to continue, or begin without this state."
-            )
+    def check_state(self, state: Mapping[str, object], **others: object) -> None:
+        """Check that a state is of draws by the same weights and other settings."""
+        remedy = "Make the mixture with the same to continue, or begin without this state."
+        ours = {"weights": self.state(), **others}
+        check_settings(state, ours, "The state of the mixture", remedy)
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_known": None}  # worked out again from the storage
@@ -177,16 +175,11 @@ class OfflineShare:
                 f"{what} does not say how many offline rows are carried to the next batch: a number"
                 f" from -0.5 to 0.5 is expected, not {carried!r}. Save it again."
             )
-        ours = self._settings()
-        if odd := [name for name in ours if kept.get(name) != ours[name]]:
-            theirs, own = (
-                ", ".join(f"{name}={settings.get(name)!r}" for name in odd)
-                for settings in (kept, ours)
-            )
-            raise UsageError(
-                f"{what} was taken with {theirs}; this OfflineToOnline has {own}. Make it with the "
-                "same; to continue with another fraction, load its online part into the online one."
-            )
+        remedy = (
+            "Make it with the same; to continue with another fraction, load its online part into "
+            "the online one."
+        )
+        check_settings(kept, self._settings(), what, remedy)
         return partial(setattr, self, "carried", carried)
 
     def _settings(self) -> StateDict:
@@ -206,3 +199,12 @@ def checked_fraction(name: str, value: float) -> float:
     if not is_fraction:
         raise UsageError(f"{name} must be a number from 0 to 1, not {value!r}.")
     return float(value)
+
+
+def check_settings(kept: Mapping[str, object], ours: StateDict, what: str, remedy: str) -> None:
+    """Check that a state was taken with the settings that draws depend on."""
+    if odd := [name for name in ours if kept.get(name) != ours[name]]:
+        theirs, own = (
+            ", ".join(f"{name}={settings.get(name)!r}" for name in odd) for settings in (kept, ours)
+        )
+        raise UsageError(f"{what} was taken with {theirs}; this one has {own}. {remedy}")

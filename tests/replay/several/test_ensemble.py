@@ -86,7 +86,7 @@ def test_keys_of_one_member_alone_are_its_own_in_parts_and_refused_flat() -> Non
     ensemble = ReplayBufferEnsemble(member(10, 0), odd, batch_size=4, sample_from_all=True)
     batch = ensemble.sample()
     assert "more" in batch[1] and "more" not in batch[0]
-    with pytest.raises(UsageError, match="Buffers 0 and 1 differ in more"):
+    with pytest.raises(UsageError, match="buffer 0 and buffer 1 differ in more"):
         ensemble.sample_flat()
 
 
