@@ -156,7 +156,7 @@ _LAZY_IMPORTS = {
     # goals
     "GoalRule": "replay.goals.rules",
     "dataset_rule": "replay.goals.dataset_rules",
-    "HindsightStrategy": "replay.goals.strategies",
+    "HindsightStrategy": "replay.goals.goal_rows",
     # specs
     "TensorSpec": "specs.spec",
     "Bounded": "specs.bounded",

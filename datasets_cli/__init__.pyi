@@ -101,9 +101,9 @@ from datasets_cli.replay.draws.protocol import Sampler as Sampler
 from datasets_cli.replay.draws.rows import RandomSampler as RandomSampler
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement as SamplerWithoutReplacement
 from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
+from datasets_cli.replay.goals.goal_rows import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
-from datasets_cli.replay.goals.strategies import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.queries.conditions import TrajectoryPredicate as TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import traj as traj

@@ -14,9 +14,9 @@ from datasets_cli.replay.arguments import NestedKey, Numbers, key_of
 from datasets_cli.replay.buffers.options import TensorDictBufferOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.goals.goal_rows import HindsightStrategy
 from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler
-from datasets_cli.replay.goals.strategies import HindsightStrategy
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 

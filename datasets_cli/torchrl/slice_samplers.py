@@ -31,9 +31,9 @@ class SliceSampler(Slices):
     worked out once, and again after rows were written.
 
     Raises:
-        TypeError: more than one way, or none, to say where slices are cut; or ``fragmented`` with
-            flags in place of numbers.
-        UsageError: a size that is no whole number from 1 on.
+        TypeError: more than one way to say where trajectories are; or ``fragmented`` with flags in
+            place of numbers.
+        UsageError: a size that is no whole number from 1 on, or not one size.
     """
 
     @takes_fields(SliceArguments)

@@ -17,7 +17,7 @@ import torch
 from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, key_of, optional_key
 from datasets_cli.replay.draws.slices import SliceOptions
-from datasets_cli.replay.draws.windows import Span
+from datasets_cli.replay.draws.windows import Overhang
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
 from datasets_cli.replay.trajectories.bounds import ends_of_numbers
 from datasets_cli.replay.trajectories.index import index_from_ends
@@ -68,7 +68,7 @@ class TrajectoryArguments:
     init_key: NestedKey | None = "is_init"
     pad_output: bool = False
     compile: bool | dict[str, Any] = False
-    span: Span | Sequence[Span] = False
+    span: Overhang | Sequence[Overhang] = False
     use_gpu: torch.device | bool = False
 
     def slices(self, size: SliceOptions) -> dict[str, Any]:

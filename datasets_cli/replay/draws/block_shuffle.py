@@ -9,7 +9,7 @@ two ``parts``            8 9 10 11 12 13 0   1 2 3 4 5 6 7
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class BlockEpochs(SharedEpochs):
         sizes = {"block_len": self.block_len, "window": self.window, "parts": self._parts}
         return super().state_dict() | sizes
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue in the middle of the epoch that ``state`` names."""
         theirs = state["block_len"], state["window"]
         if theirs != (self.block_len, self.window):

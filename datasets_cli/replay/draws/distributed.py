@@ -8,7 +8,7 @@ from torch.utils.data import get_worker_info
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.epochs import Epochs
-from datasets_cli.replay.draws.rows import Rows
+from datasets_cli.replay.draws.rows import SingleRows
 
 
 class SharedEpochs(Epochs):
@@ -70,7 +70,7 @@ class SharedEpochs(Epochs):
         return 2**62  # rounds that were filled up count, too
 
 
-class SharedSampler(Rows):
+class SharedSampler(SingleRows):
     """Draws rows in epochs that several processes share."""
 
     draw: SharedEpochs

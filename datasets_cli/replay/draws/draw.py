@@ -1,10 +1,10 @@
-"""A draw: which items come next. A cut, ``Rows`` or ``Slices``, makes a batch of what it draws."""
+"""A draw: which items come next. A cut, ``SingleRows`` or ``Slices``, makes batches of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sized
-from typing import Any, ClassVar
+from collections.abc import Sized
+from typing import ClassVar
 
 import torch
 
@@ -84,7 +84,7 @@ class Draw(ABC):
         """Return where the draw stands, but for the generator."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state``, which is of the same kind, was taken."""
         return
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sized
 
 import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.arguments import Numbers, StateDict, whole_number
 from datasets_cli.replay.draws.draw import Draw
 from datasets_cli.replay.draws.orders import ListedOrder, Order, Share, StorageOrder, permutation
 from datasets_cli.replay.draws.protocol import Info
@@ -34,7 +32,7 @@ class Epochs(Draw):
         self._position = 0  # items of this epoch that all processes together were given
         self._num_items = 0
         self._given: torch.Tensor | None = None  # an order that no seed gives
-        self._rest: _Rest | None = None  # made when an epoch is first drawn from
+        self._rest: Share | None = None  # made when an epoch is first drawn from
 
     def _begin(self, generator: torch.Generator) -> None:
         """Begin an epoch, the next one where this one ran out."""
@@ -73,15 +71,15 @@ class Epochs(Draw):
             rest is None
             or self.ran_out
             or self._num_items != num_items
-            or (least > 1 and rest.left(self._position) < least)
+            or (least > 1 and self._left(rest) < least)
         ):
             rest = self._continued(num_items, least, generator)
         # Of the items that all processes together have drawn since, an equal part is this one's.
-        start = (self._position - rest.begin) // rest.processes
-        mine = rest.share.take(start, count)
-        self._position += len(mine) * rest.processes
+        start = (self._position - rest.begin) // rest.step
+        mine = rest.take(start, count)
+        self._position += len(mine) * rest.step
         self.place += 1
-        self.ran_out = rest.num_mine - start - len(mine) < least
+        self.ran_out = rest.num_items - start - len(mine) < least
         return mine, {}
 
     def ahead(
@@ -91,7 +89,7 @@ class Epochs(Draw):
         rest = self._rest
         if rest is None or self.ran_out or self._num_items != len(storage):
             return None
-        index = rest.share.take((self._position - rest.begin) // rest.processes, count * batch_size)
+        index = rest.take((self._position - rest.begin) // rest.step, count * batch_size)
         whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
         return index[:whole] if whole else None
 
@@ -99,11 +97,11 @@ class Epochs(Draw):
         """Learn that the next ``count`` rows of ``ahead`` were handed out."""
         rest = self._rest
         assert rest is not None, "rows were taken"
-        self._position += count * rest.processes
+        self._position += count * rest.step
         self.place += 1
-        self.ran_out = rest.left(self._position) < (count if self._whole_batches else 1)
+        self.ran_out = self._left(rest) < (count if self._whole_batches else 1)
 
-    def _continued(self, num_items: int, least: int, generator: torch.Generator) -> _Rest:
+    def _continued(self, num_items: int, least: int, generator: torch.Generator) -> Share:
         """Return what is left of the epoch, or of the next where that is less than ``least``."""
         if not num_items:
             raise EmptyBuffer(NO_ROWS)
@@ -119,22 +117,25 @@ class Epochs(Draw):
             has_begun = False
         self._num_items = num_items
         rest = self._rest or self._share_out(num_items)
-        if has_begun and rest.left(self._position) < least:
+        if has_begun and self._left(rest) < least:
             self.ran_out = True
             self._begin(generator)
             rest = self._share_out(num_items)
-        if not rest.num_mine:
-            raise UsageError(f"{num_items} rows give each of {rest.processes} processes none.")
+        if not rest.num_items:
+            raise UsageError(f"{num_items} rows give each of {rest.step} processes none.")
         self._rest = rest
         return rest
 
-    def _share_out(self, num_items: int) -> _Rest:
+    def _share_out(self, num_items: int) -> Share:
         """Return what is left of the epoch, shared out."""
         process, processes = self._process()
         order = self._order(num_items, processes)
         num_mine = self._num_mine(max(0, len(order) - self._position), process, processes)
-        mine = Share(order, num_mine, self._position + process, processes)
-        return _Rest(mine, num_mine, processes, self._position)
+        return Share(order, num_mine, self._position, process, processes)
+
+    def _left(self, rest: Share) -> int:
+        """Return how many items of this process's share are left."""
+        return rest.num_items - (self._position - rest.begin) // rest.step
 
     def restart(self) -> None:
         """Begin the epoch again."""
@@ -159,7 +160,7 @@ class Epochs(Draw):
             "order": self._given,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue in the middle of the epoch that ``state`` names."""
         names = "epoch", "position", "num_items"
         epoch, position, num_items = (whole_number(name, state[name], 0) for name in names)
@@ -177,21 +178,7 @@ class Epochs(Draw):
         self.ran_out, self._given = bool(state["ran_out"]), given
 
 
-@dataclass(frozen=True, eq=False)
-class _Rest:
-    """What was left of an epoch when it was shared out."""
-
-    share: Share
-    num_mine: int
-    processes: int
-    begin: int
-
-    def left(self, position: int) -> int:
-        """Return how many items of the share are left."""
-        return self.num_mine - (position - self.begin) // self.processes
-
-
-def _listed(items: Any, num_items: int) -> torch.Tensor:
+def _listed(items: Numbers, num_items: int) -> torch.Tensor:
     """Return the items int64 ``[n]`` that are left of an epoch."""
     order = torch.as_tensor(items)
     if not len(order):

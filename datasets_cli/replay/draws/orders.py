@@ -54,22 +54,26 @@ READ_ITEMS = 8192
 
 
 class Share:
-    """Every k-th item of an order, from a place on; after the last item of the order its first."""
+    """One process's share of what is left of an order: every ``step``-th item from a place on."""
 
-    def __init__(self, order: Order, num_items: int, begin: int = 0, step: int = 1) -> None:
+    # begin: the place in the order from which on items are shared out.
+    # offset: this process's place in each round of `step` items.
+    # num_items: items in this share; after the last item of the order come its first ones again.
+
+    def __init__(
+        self, order: Order, num_items: int, begin: int = 0, offset: int = 0, step: int = 1
+    ) -> None:
+        self.num_items = num_items
+        self.begin = begin
+        self.step = step
         self._order = order
-        self._num_items = num_items
-        self._begin = begin
-        self._step = step
+        self._offset = offset
         self._read = torch.empty(0, dtype=torch.int64)
         self._read_begin = 0  # the number in the share of the first item that was read
 
-    def __len__(self) -> int:
-        return self._num_items
-
     def take(self, start: int, count: int) -> torch.Tensor:
         """Return the items int64 ``[count]`` from number ``start`` on, fewer at the end."""
-        count = min(count, self._num_items - start)
+        count = min(count, self.num_items - start)
         skipped = start - self._read_begin
         if not 0 <= skipped <= len(self._read) - count:
             self._read_from(start, count)
@@ -79,8 +83,9 @@ class Share:
     def _read_from(self, start: int, count: int) -> None:
         """Work out some thousand items, in whole batches of ``count``."""
         many = max(1, READ_ITEMS // count) * count
-        stop = min(start + many, self._num_items)
-        places = self._begin + self._step * np.arange(start, stop)
+        stop = min(start + many, self.num_items)
+        # The n-th round of all processes is the `step` places from `begin + n * step` on.
+        places = self.begin + self._offset + self.step * np.arange(start, stop)
         if places[-1] >= (num_places := len(self._order)):
             places %= num_places
         self._read, self._read_begin = torch.from_numpy(self._order.at(places)), start

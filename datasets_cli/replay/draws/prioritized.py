@@ -11,10 +11,10 @@ from datasets_cli.replay.arguments import REDUCTIONS, Numbers
 from datasets_cli.replay.draws.priority_draw import PriorityDraw, not_negative
 from datasets_cli.replay.draws.priority_files import read_priorities, write_priorities
 from datasets_cli.replay.draws.protocol import PrioritySampler
-from datasets_cli.replay.draws.rows import Rows
+from datasets_cli.replay.draws.rows import SingleRows
 
 
-class PrioritizedSampler(Rows, PrioritySampler):
+class PrioritizedSampler(SingleRows, PrioritySampler):
     """Draws rows in proportion to a power of their priority.
 
     >>> sampler = PrioritizedSampler(max_capacity=1000, alpha=0.7, beta=0.5)

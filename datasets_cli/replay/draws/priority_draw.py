@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sized
-from typing import Any
+from collections.abc import Sized
 
 import numpy as np
 import torch
@@ -137,7 +136,7 @@ class PriorityDraw(Draw):
             "priorities": self.priorities.known.clone(),
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken."""
         priorities = torch.as_tensor(state["priorities"])
         highest = torch.as_tensor(state["max_priority"], dtype=torch.float64)

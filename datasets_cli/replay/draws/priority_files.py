@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ SUM_TREE = "sumtree.memmap"
 SCHEMA_VERSION = 2
 
 
-def write_priorities(folder: Path, state: Mapping[str, Any], max_capacity: int) -> None:
+def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
     """Write the state of ``Priorities`` into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUM_TREE).unlink(missing_ok=True)  # of an older dump
@@ -85,13 +84,13 @@ def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
 
 def _number(metadata: StateDict, name: str, path: Path, least: float) -> float:
     """Return a finite number of the settings."""
-    found: Any = metadata.get(name)
+    given: Any = metadata.get(name)
     try:
-        number = float(found) if type(found) in (int, float) else math.nan
+        number = float(given) if type(given) in (int, float) else math.nan
     except OverflowError:
         number = math.inf
     if not least <= number < math.inf:
-        raise wrong(path, name, f"a number from {least} on", found)
+        raise wrong(path, name, f"a number from {least} on", given)
     return number
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeGuard
+from typing import ClassVar, Protocol, TypeGuard
 
 import torch
 from tensordict import TensorDictBase
@@ -80,7 +80,7 @@ class Sampler(Protocol):
         """Return what it takes to continue with the same draws."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
 
         Raises:
@@ -152,7 +152,7 @@ class PrioritySampler(Sampler, Protocol):
         self.load_state_dict(read_state(path / STATE))
 
 
-def check_kind(kind: str, state: Mapping[str, Any]) -> None:
+def check_kind(kind: str, state: StateDict) -> None:
     """Check that a state is of a kind of sampler."""
     if (given := state.get("kind")) != kind:
         raise UsageError(

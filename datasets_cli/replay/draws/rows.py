@@ -6,8 +6,8 @@ generator that the buffer hands it: the same generator state gives the same batc
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Hashable
+from typing import ClassVar
 
 import torch
 
@@ -52,7 +52,7 @@ class CutSampler(AheadSampler):
         """Return the kind, and where the draw stands but for the generator."""
         return {"kind": self.kind} | self.draw.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
 
         Raises:
@@ -65,7 +65,7 @@ class CutSampler(AheadSampler):
         self.ran_out = self.draw.ran_out
 
 
-class Rows(CutSampler):
+class SingleRows(CutSampler):
     """Draws rows."""
 
     items = "rows"
@@ -94,14 +94,14 @@ class Rows(CutSampler):
         return None if index is None else (index, {})
 
 
-class RandomSampler(Rows):
+class RandomSampler(SingleRows):
     """Draws rows uniformly, with replacement."""
 
     def __init__(self) -> None:
         super().__init__(Uniform())
 
 
-class SamplerWithoutReplacement(Rows):
+class SamplerWithoutReplacement(SingleRows):
     """Draws every row once an epoch.
 
     Args:

@@ -12,8 +12,8 @@ from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.draws.draw import Draw, SliceBegins
 from datasets_cli.replay.draws.protocol import Info
-from datasets_cli.replay.draws.rows import CutSampler, Rows
-from datasets_cli.replay.draws.windows import SliceWindows, Span, slice_begins
+from datasets_cli.replay.draws.rows import CutSampler, SingleRows
+from datasets_cli.replay.draws.windows import Overhang, SliceWindows, slice_begins
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,
@@ -61,7 +61,7 @@ class Slices(CutSampler):
         trajectories: TrajectorySource = FROM_STORAGE,
         strict_length: bool = True,
         pad_output: bool = False,
-        span: Span | Sequence[Span] = False,
+        span: Overhang | Sequence[Overhang] = False,
         truncated_key: NestedKey | None = ("next", "truncated"),
         init_key: NestedKey | None = "is_init",
     ) -> None:
@@ -79,7 +79,7 @@ class Slices(CutSampler):
         sides = tuple(span) if isinstance(span, tuple | list) else (span, span)
         if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
             raise UsageError(f"A span is a number, or one for each side, not {span!r}.")
-        self.span: tuple[Span, Span] = (sides[0], sides[1])
+        self.span: tuple[Overhang, Overhang] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
         self.tells_ahead = draw.tells_slices
@@ -172,7 +172,7 @@ def cut_of(draw: Draw, options: SliceOptions) -> CutSampler:
     """Return a sampler of what is drawn: slices, where batches are made of some, or rows."""
     if options.has_slices:
         return Slices(draw, **vars(part_of(options, SliceOptions)))
-    return Rows(draw)
+    return SingleRows(draw)
 
 
 def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:

@@ -8,7 +8,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.trajectories.bounds import begins_of, steps_of
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 
-Span = bool | int
+Overhang = bool | int
 """How many rows of a slice may be outside of its trajectory: a number, or True for all but one."""
 
 
@@ -30,7 +30,7 @@ class SliceWindows:
         trajectories: TrajectoryIndex,
         slice_len: int,
         strict_length: bool,
-        span: tuple[Span, Span],
+        span: tuple[Overhang, Overhang],
     ) -> None:
         starts, lengths = trajectories.starts, trajectories.lengths
         left, right = _overhang(span, slice_len)
@@ -120,7 +120,7 @@ def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
     return (begins_of(last.view(-1) | ~real) & real).unsqueeze(1)
 
 
-def _overhang(span: tuple[Span, Span], slice_len: int) -> tuple[int, int]:
+def _overhang(span: tuple[Overhang, Overhang], slice_len: int) -> tuple[int, int]:
     """Return how many rows of a slice may be before and after its trajectory."""
     left, right = (slice_len - 1 if side is True else int(side) for side in span)
     if not (0 <= left < slice_len and 0 <= right < slice_len):

@@ -11,7 +11,8 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.goals.keys import GoalKeys
+from datasets_cli.replay.arguments import as_tensor
+from datasets_cli.replay.goals.relabel import GoalKeys
 from datasets_cli.replay.goals.rules import GoalRule, distance
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.store.dataset import Dataset
@@ -78,14 +79,14 @@ def _check(rule: GoalRule, storage: Storage, keys: GoalKeys) -> None:
     desired = batch.get(("next", *keys.desired), None)  # the goal when the reward was given
     desired = batch[keys.desired] if desired is None else desired
     stored = batch[keys.reward]
-    found = rule.reward(batch[keys.reached], desired, batch).reshape(stored.shape)
-    wrong = ~torch.isclose(found.double(), stored.double(), rtol=1e-6)
+    expected = as_tensor(rule.reward(batch[keys.reached], desired, batch)).reshape(stored.shape)
+    wrong = ~torch.isclose(expected.double(), stored.double(), rtol=1e-6)
     if bool(wrong.any()):
         first = int(wrong.reshape(len(rows), -1).any(1).nonzero()[0])
         raise UsageError(
             f"The rewards do not follow from the goals as those of the dataset's environment do: "
             f"row {int(rows[first])} has the reward {stored[first].item()}; expected "
-            f"{found[first].item()}. {GIVE_ONE}"
+            f"{expected[first].item()}. {GIVE_ONE}"
         )
 
 

@@ -1,7 +1,9 @@
-"""The rows that give goals to others: drawn by a strategy, of a storage as it is."""
+"""The rows that give goals to others: drawn by a strategy, of the rows of a storage."""
 
 from __future__ import annotations
 
+import math
+from enum import StrEnum
 from typing import Literal
 
 import numpy as np
@@ -9,10 +11,69 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.draws.slices import trajectories_of
-from datasets_cli.replay.goals.strategies import HindsightStrategy, goal_steps, uniform_below
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectorySource
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+
+
+class HindsightStrategy(StrEnum):
+    """Where new goals come from: what was reached by a step of ...
+
+    Andrychowicz et al. (2017) name the first four, https://arxiv.org/abs/1707.01495.
+
+    Attributes:
+        FUTURE: the same trajectory from the row's own step on, each step alike.
+        FINAL: the last step of the same trajectory.
+        EPISODE: the same trajectory, each step alike.
+        RANDOM: any row there is, each alike.
+        GEOMETRIC: the same trajectory from the row's own step on, each step ``gamma`` times as
+            likely as the one before; the shares of steps after its end go to those before, in
+            proportion, as if drawn again.
+    """
+
+    FUTURE = "future"
+    FINAL = "final"
+    EPISODE = "episode"
+    RANDOM = "random"
+    GEOMETRIC = "geometric"
+
+
+def goal_steps(
+    strategy: HindsightStrategy,
+    step: torch.Tensor,
+    lengths: torch.Tensor,
+    uniform: torch.Tensor,
+    gamma: float,
+) -> torch.Tensor:
+    """Return the steps int64 ``[B]`` that give goals, each of the trajectory of its row."""
+    # step: of each row in its trajectory, int64 `[B]`.
+    # lengths: steps of the trajectory of each row, int64 `[B]`.
+    # uniform: float64 `[B]` in [0, 1), which decides.
+    if strategy is HindsightStrategy.FINAL:
+        return lengths - 1
+    if strategy is HindsightStrategy.EPISODE:
+        return uniform_below(lengths, uniform)
+    ahead = lengths - step  # steps from the row's own to the end
+    if strategy is HindsightStrategy.FUTURE:
+        return step + uniform_below(ahead, uniform)
+    return step + geometric_below(ahead, uniform, gamma)
+
+
+def uniform_below(limit: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, each alike."""
+    # A product may be rounded up to the limit itself.
+    return torch.minimum((uniform * limit).long(), limit - 1)
+
+
+def geometric_below(limit: torch.Tensor, uniform: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, k in proportion to gamma ** k."""
+    if gamma == 0:
+        return torch.zeros_like(limit)
+    # P(K < k) = (1 - gamma ** k) / (1 - gamma ** limit), solved for k.
+    log_gamma = math.log(gamma)
+    below = -torch.expm1(limit * log_gamma)
+    steps = (torch.log1p(-uniform * below) / log_gamma).long()
+    return torch.minimum(steps, limit - 1)
 
 
 class TrajectoryPlaces:
@@ -32,8 +93,8 @@ class TrajectoryPlaces:
             self._rank = torch.full((trajectories.capacity,), -1)
             self._rank[trajectories.order] = torch.arange(len(trajectories.order))
         begins = self._in_turn(trajectories.starts)
-        found = begins.argsort()
-        self._number = found[trajectories.lengths[found] > 0]
+        in_order = begins.argsort()
+        self._number = in_order[trajectories.lengths[in_order] > 0]
         self._begins = begins[self._number]
         # Of each environment the last one, which alone can continue at row 0.
         ends = torch.arange(1, trajectories.stride + 1) * self._num_steps
@@ -70,8 +131,7 @@ class TrajectoryPlaces:
         """Return the last trajectory that begins before each place int64 ``[B]``, or at it."""
         # -1 where there is none; `"right"` lets one at the place count. By numpy: torch shares even
         # short searches among threads, which takes longer than they do.
-        found = np.searchsorted(self._begins.numpy(), at.numpy(), side)
-        return torch.from_numpy(found - 1)
+        return torch.from_numpy(np.searchsorted(self._begins.numpy(), at.numpy(), side) - 1)
 
     def _in_turn(self, rows: torch.Tensor) -> torch.Tensor:
         """Return where rows int64 ``[B]`` are if environments stand one after the other."""

@@ -1,4 +1,4 @@
-"""Relabelling: new goals put into gathered rows, and what follows from them."""
+"""Relabelling: where rows have goals, new ones put there, and what follows from them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,74 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import as_tensor
-from datasets_cli.replay.goals.keys import GoalKeys
-from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.arguments import Numbers, as_tensor
+from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.storages.batches import make_batch
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.tree import Tree, entry, put
+
+RELABELLED = ("relabelled",)
+"""Where batches say which rows have a new goal."""
+
+SUCCESS = ("next", "info", "success")
+"""Where Minari's rows say whether a step was a success."""
+
+
+@dataclass(frozen=True)
+class GoalKeys:
+    """Where goals and what follows from them are."""
+
+    achieved: Key
+    desired: Key
+    reward: Key
+    success: Key = SUCCESS
+    needs_success: bool = False
+
+    @property
+    def reached(self) -> Key:
+        """What the step achieved."""
+        return ("next", *self.achieved)
+
+    def check(self, storage: Storage, rule: GoalRule) -> None:
+        """Check that rows have what is read and changed."""
+        if self.achieved == self.desired:
+            raise UsageError(
+                f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; what "
+                "was achieved would be written over by goals. Name two entries."
+            )
+        if storage.row_batch_size:
+            raise UsageError(
+                f"Each row has a batch size of its own, {list(storage.row_batch_size)}, and a goal "
+                "is that of a single step. Write steps as rows."
+            )
+        ends = () if rule.terminated is None else (TERMINATED, DONE)
+        success = (self.success,) if self.needs_success else ()
+        if success and rule.success is None:
+            raise UsageError(
+                f"success_key names {show_key(self.success)}, and the rule does not say what is a "
+                "success. Give GoalRule a success, or leave out success_key."
+            )
+        needed = (self.reached, self.desired, self.reward, *ends, *success)
+        if missing := [show_key(key) for key in needed if not storage.has(key)]:
+            raise UsageError(
+                f"Goals need {', '.join(map(show_key, needed))}, and the rows do not have "
+                f"{', '.join(missing)} as one tensor. Name the keys that they have, with "
+                "achieved_goal_key, desired_goal_key, reward_key and success_key."
+            )
+        if storage.has(RELABELLED):
+            raise UsageError(
+                f"The rows have {show_key(RELABELLED)}, where batches say which goals are new. "
+                "Rename it."
+            )
+
+    def goals(self, storage: Storage, rows: torch.Tensor) -> torch.Tensor:
+        """Return what the steps of the rows int64 ``[M]`` achieved, ``[M, ...]``."""
+        goals = storage.entry(self.reached, rows)
+        if goals is None:
+            raise UsageError(f"Some rows do not have {show_key(self.reached)}. Write it with each.")
+        return goals
 
 
 def relabel(
@@ -40,45 +101,33 @@ def relabel(
     if entry(rows, ("next", *keys.desired)) is not None:
         put(rows, ("next", *keys.desired), desired.clone())  # no memory that another leaf has
     achieved, batch = _leaf(rows, keys.reached), _batch(rows, is_new)
-    consequences = _Consequences(rows, is_new, achieved, desired, batch)
-    consequences.replace(keys.reward, rule.reward, "reward")
-    if rule.success is not None and entry(rows, keys.success) is not None:
-        consequences.replace(keys.success, rule.success, "success")
-    if rule.terminated is not None:
-        before = _flags(rows, TERMINATED)
-        consequences.replace(TERMINATED, rule.terminated, "terminated")
+    before = None if rule.terminated is None else _flags(rows, TERMINATED)
+    for key, function, name in (
+        (keys.reward, rule.reward, "reward"),
+        (keys.success, rule.success if entry(rows, keys.success) is not None else None, "success"),
+        (TERMINATED, rule.terminated, "terminated"),
+    ):
+        if function is not None:
+            _replace(rows, key, is_new, function(achieved, desired, batch), name)
+    if before is not None:
         _mend_ends(rows, is_new, before)
 
 
-@dataclass(frozen=True)
-class _Consequences:
-    """Entries of rows that follow from goals."""
-
-    # is_new: which rows have one, bool `[B]`.
-    # achieved: what their steps achieved, `[B, ...]`.
-    # desired: their goals `[B, ...]`.
-    # batch: the rows with these goals, `[B]`, which share their memory.
-
-    rows: Tree | TensorDictBase
-    is_new: torch.Tensor
-    achieved: torch.Tensor
-    desired: torch.Tensor
-    batch: TensorDictBase
-
-    def replace(self, key: Key, function: GoalFunction, name: str) -> None:
-        """Put what a function of the rule returns for rows with new goals in place of an entry."""
-        stored = _leaf(self.rows, key)
-        found = as_tensor(function(self.achieved, self.desired, self.batch))
-        if found.shape not in (stored.shape, stored.shape[:1]) or (
-            not torch.can_cast(found.dtype, stored.dtype)
-        ):
-            raise UsageError(
-                f"The rule's {name} must be {stored.dtype} {list(stored.shape)}, as "
-                f"{show_key(key)} is, or {list(stored.shape[:1])}; it returned {found.dtype} "
-                f"{list(found.shape)}. Return one number a row."
-            )
-        fresh = found.to(stored).reshape(stored.shape)
-        put(self.rows, key, torch.where(_beside(self.is_new, stored), fresh, stored))
+def _replace(
+    rows: Tree | TensorDictBase, key: Key, is_new: torch.Tensor, result: Numbers, name: str
+) -> None:
+    """Put what a function of the rule returned in place of an entry, in rows with new goals."""
+    stored, values = _leaf(rows, key), as_tensor(result)
+    if values.shape not in (stored.shape, stored.shape[:1]) or (
+        not torch.can_cast(values.dtype, stored.dtype)
+    ):
+        raise UsageError(
+            f"The rule's {name} must be {stored.dtype} {list(stored.shape)}, as {show_key(key)} "
+            f"is, or {list(stored.shape[:1])}; it returned {values.dtype} {list(values.shape)}. "
+            "Return one number a row."
+        )
+    fresh = values.to(stored).reshape(stored.shape)
+    put(rows, key, torch.where(_beside(is_new, stored), fresh, stored))
 
 
 def _batch(rows: Tree | TensorDictBase, is_new: torch.Tensor) -> TensorDictBase:
@@ -120,18 +169,18 @@ def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 
 def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     """Return a leaf as a tensor, where it is an array of numpy too."""
-    found = _tensor(entry(rows, key))
-    if not isinstance(found, torch.Tensor):
-        kind = "missing from some rows" if found is None else type(found).__name__
+    leaf = _tensor(entry(rows, key))
+    if not isinstance(leaf, torch.Tensor):
+        kind = "missing from some rows" if leaf is None else type(leaf).__name__
         raise UsageError(f"{show_key(key)} is {kind}; goals need one tensor of all rows.")
-    return found
+    return leaf
 
 
 def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
-    found = _leaf(rows, key)
-    if found.dtype != torch.bool:
-        raise UsageError(f"{show_key(key)} is {found.dtype}, which is no flag. Write it as bool.")
-    return found
+    flags = _leaf(rows, key)
+    if flags.dtype != torch.bool:
+        raise UsageError(f"{show_key(key)} is {flags.dtype}, which is no flag. Write it as bool.")
+    return flags
 
 
 def _tensors(rows: Tree) -> Tree:

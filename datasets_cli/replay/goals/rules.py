@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Numbers
 
-GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDictBase], Any]
+GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDictBase], Numbers]
 """Takes what rows achieved ``[B, ...]``, their desired goals ``[B, ...]`` and the batch ``[B]``."""
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from tensordict import TensorDictBase
 
@@ -16,11 +13,9 @@ from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.draws.slices import MASK
 from datasets_cli.replay.draws.windows import slice_begins
 from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
-from datasets_cli.replay.goals.goal_rows import GoalRows
-from datasets_cli.replay.goals.keys import RELABELLED, SUCCESS, GoalKeys
-from datasets_cli.replay.goals.relabel import relabel
+from datasets_cli.replay.goals.goal_rows import GoalRows, HindsightStrategy
+from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
-from datasets_cli.replay.goals.strategies import HindsightStrategy
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
@@ -224,7 +219,7 @@ class HERSampler(Sampler):
         """Return where the other sampler stands; goals are drawn from the buffer's generator."""
         return {"kind": self.kind, "sampler": self.sampler.state_dict()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         check_kind(self.kind, state)
         self.sampler.load_state_dict(state["sampler"])
 

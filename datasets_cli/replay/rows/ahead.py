@@ -23,7 +23,7 @@ STALE = object()
 
 
 @dataclass(frozen=True)
-class Draw:
+class DrawnBatch:
     """The rows of one batch."""
 
     # index: row numbers int64 `[B]`.
@@ -48,9 +48,9 @@ class Prefetch:
         self,
         depth: int,
         size: int,
-        draw: Callable[[int], Draw],
-        make: Callable[[Draw], Rows],
-        give_back: Callable[[Draw], None],
+        draw: Callable[[int], DrawnBatch],
+        make: Callable[[DrawnBatch], Rows],
+        give_back: Callable[[DrawnBatch], None],
         lock: threading.RLock,
     ) -> None:
         self.size = size
@@ -59,10 +59,10 @@ class Prefetch:
         self._make = make
         self._give_back = give_back
         self._lock = lock
-        self._waiting: deque[tuple[Draw, Future[Rows]]] = deque()
+        self._waiting: deque[tuple[DrawnBatch, Future[Rows]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
-    def take(self, size: int) -> tuple[Draw, Rows]:
+    def take(self, size: int) -> tuple[DrawnBatch, Rows]:
         """Return the oldest batch under way, and begin others; or one of another size."""
         # Before one of another size, what is under way must be given back.
         while True:
@@ -82,7 +82,7 @@ class Prefetch:
         return len(self._waiting)
 
     @property
-    def oldest(self) -> Draw | None:
+    def oldest(self) -> DrawnBatch | None:
         """The rows of the batch that ``take`` returns next, where one is under way."""
         with self._lock:
             return self._waiting[0][0] if self._waiting else None
@@ -100,7 +100,7 @@ class Prefetch:
                 return
             self._waiting.append(self._begin(self.size))
 
-    def _begin(self, size: int) -> tuple[Draw, Future[Rows]]:
+    def _begin(self, size: int) -> tuple[DrawnBatch, Future[Rows]]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         draw = self._draw(size)

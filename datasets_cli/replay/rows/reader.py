@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Info, Sampler
-from datasets_cli.replay.rows.ahead import STALE, Draw, Prefetch, ReadAhead
+from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead
 from datasets_cli.replay.rows.batch_format import BatchFormat
 from datasets_cli.replay.rows.drawing import DrawGenerator, OtherWriters, SharedDraw
 from datasets_cli.replay.rows.row_numbers import unravel_rows
@@ -267,16 +267,16 @@ class BatchReader:
         draw = SharedDraw(self.storage, self.sampler, size, self.generator)
         return sharing.read(draw.attempt, draw.take_back)
 
-    def _draw_ahead(self, size: int) -> Draw:
+    def _draw_ahead(self, size: int) -> DrawnBatch:
         state = self._draws()
         if self.storage.sharing is not None:  # another process may write before the thread is there
             index, info, rows = self._take(size, self._ahead_format)
         else:
             index, info = self.sampler.sample(self.storage, size, self.generator)
             rows = None
-        return Draw(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
+        return DrawnBatch(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
 
-    def _make_ahead(self, draw: Draw) -> Rows:
+    def _make_ahead(self, draw: DrawnBatch) -> Rows:
         batch_format = self._ahead_format
         if draw.rows is not None:
             rows = draw.rows
@@ -322,7 +322,7 @@ class BatchReader:
         sampler = None if self.sampler.has_priorities else self.sampler.state_dict()
         return {"sampler": sampler, "generator": self.generator.get_state()}
 
-    def _give_back(self, draw: Draw) -> None:
+    def _give_back(self, draw: DrawnBatch) -> None:
         """Give back a draw and all after it."""
         self.drop()
         if draw.state_before["sampler"] is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
-from typing import Any, Literal
+from collections.abc import Sequence, Sized
+from typing import Literal
 
 import numpy as np
 import torch
@@ -82,7 +82,7 @@ class Weighted(Draw):
         """Return the weights: what is drawn next is in the generator's state."""
         return {"weights": self.weights.state()}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken."""
         self.weights.check_state(state)
 
@@ -119,7 +119,7 @@ class MixtureEpochs(SharedEpochs):
         """Return the epoch, how much of it was drawn by all processes together, and the weights."""
         return super().state_dict() | {"weights": self.weights.state(), "end": self.end}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: StateDict) -> None:
         """Continue in the middle of the epoch of ``state``, with as many processes or not."""
         self.weights.check_state(state, end=self.end)
         super().load_state_dict(state)

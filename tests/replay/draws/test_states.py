@@ -24,7 +24,7 @@ from datasets_cli import (
     TensorStorage,
     UsageError,
 )
-from datasets_cli.replay.draws.rows import Rows
+from datasets_cli.replay.draws.rows import SingleRows
 from datasets_cli.replay.draws.slices import Slices
 from datasets_cli.replay.several.draws import MixtureEpochs, Weighted
 from datasets_cli.replay.several.weights import MixtureWeights
@@ -51,9 +51,9 @@ KINDS: dict[str, Callable[[], Sampler]] = {
     "slice priorities": lambda: PrioritizedSliceSampler(9, 0.5, 0.5, slice_len=2),
     "goals": HERSampler,
     "goals of epochs": lambda: HERSampler(sampler=SamplerWithoutReplacement()),
-    "weights": lambda: Rows(Weighted(WEIGHTS)),
+    "weights": lambda: SingleRows(Weighted(WEIGHTS)),
     "slices by weight": lambda: Slices(Weighted(WEIGHTS), slice_len=2),
-    "epochs of a mixture": lambda: Rows(MixtureEpochs(*MIXED)),
+    "epochs of a mixture": lambda: SingleRows(MixtureEpochs(*MIXED)),
     "slice epochs of a mixture": lambda: Slices(MixtureEpochs(*MIXED), slice_len=2),
 }
 
