@@ -163,7 +163,7 @@ class RootOptions:
         config: root, mirrors and offline mode, instead of ``root``.
     """
 
-    root: Root = None
+    root: Root = field(default=None, metadata={"typed": None})
     config: Config | None = None
 
     def chosen_config(self) -> Config:

@@ -18,7 +18,7 @@
 
 Each error is also the builtin beside it, which plain code would catch. A message says what failed,
 what was expected, what was found, and what to do next. Addresses in it are without their secrets:
-see ``public_url``.
+see ``public_url``. Arguments have the names that the caller wrote: see ``argument``.
 
 ``UnverifiedDataset`` is the one warning: a dataset is opened whose files are not known to be the
 publisher's.
@@ -27,15 +27,17 @@ publisher's.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 # They say which file is meant; any other parameter may be a secret.
 OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
 HIDDEN = "***"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_AFTER_ADDRESS = "\"'`.,:;)"
+_AFTER_ADDRESS = "\"'`.,:;)\ue001"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]*\]?|[^:\[\]]*)(:[0-9]*)?")
+# Characters of private use, which no message has.
+_ARGUMENT = re.compile("\ue000(\\w+)=?([^\ue001]*)\ue001")
 
 
 def public_url(url: str) -> str:
@@ -77,6 +79,23 @@ def _public_match(found: re.Match[str]) -> str:
     return public_url(address) + found[0][len(address) :]
 
 
+def argument(name: str, value: str = "") -> str:
+    """Return what stands for an argument in a message until it is known who reads it.
+
+    In Python that is ``name`` or ``name=value``; on the command line it is ``--name`` or
+    ``--name value``.
+
+    Args:
+        name: as Python has it.
+        value: as Python has it, where the message has one.
+    """
+    return f"\ue000{name}{'=' * bool(value)}{value}\ue001"
+
+
+def _as_in_python(name: str, value: str) -> str:
+    return f"{name}={value}" if value else name
+
+
 class RldsError(Exception):
     """Base of all errors of this package.
 
@@ -90,8 +109,18 @@ class RldsError(Exception):
     def __init__(self, *arguments: object, **unknown: object) -> None:
         super().__init__(*arguments, **unknown)  # refuses keywords, by the name of the class
         # Whoever words a message, and whatever prints it: no secret of an address is in it.
-        self.args = tuple(
+        self._parts = tuple(
             public_text(each) if isinstance(each, str) else each for each in arguments
+        )
+        self.name_arguments(_as_in_python)
+
+    def name_arguments(self, words: Callable[[str, str], str]) -> None:
+        """Name the arguments in the message as ``words`` does, of a name and a value."""
+        self.args = tuple(
+            _ARGUMENT.sub(lambda found: words(found[1], found[2]), each)
+            if isinstance(each, str)
+            else each
+            for each in self._parts
         )
 
     def __str__(self) -> str:

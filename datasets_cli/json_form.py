@@ -27,26 +27,6 @@ from typing import Any, ClassVar, NamedTuple
 _NAME = re.compile(r"(\*?)(\w+)(?:=([\w.]+))?(\|null)?(\??)")
 
 
-class JsonForm:
-    """A dataclass that has a JSON form; results print theirs under ``--json``."""
-
-    JSON: ClassVar[str] = ""
-    """The names of the form, in order; of its fields where empty.
-
-    ``name=attribute`` is another attribute's value, ``*name`` all names of that attribute's form;
-    with ``|null`` an empty value is null, and with ``?`` null is left out.
-    """
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON values."""
-        document: dict[str, Any] = encode(self)
-        return document
-
-    def json_fields(self) -> dict[str, Any]:
-        """Return the names of the form and their values, which need not be of JSON."""
-        return form_of(self)
-
-
 class FormEntry(NamedTuple):
     """A name of a form, the attribute that stands there, and how."""
 
@@ -69,11 +49,6 @@ def entries_of(kind: type) -> tuple[FormEntry, ...]:
     )
 
 
-def encode(value: Any) -> Any:
-    """Return a value as JSON values: dataclasses by their forms, paths as text, bytes as digits."""
-    return json.loads(json.dumps(value, default=_plain))
-
-
 def form_of(value: Any) -> dict[str, Any]:
     """Return the names of the form of a dataclass, and their values."""
     form: dict[str, Any] = {}
@@ -88,6 +63,31 @@ def form_of(value: Any) -> dict[str, Any]:
         elif found is not None or not is_optional:
             form[name] = found
     return form
+
+
+class JsonForm:
+    """A dataclass that has a JSON form; results print theirs under ``--json``."""
+
+    # json_fields: the names of the form and their values, which need not be of JSON.
+
+    JSON: ClassVar[str] = ""
+    """The names of the form, in order; of its fields where empty.
+
+    ``name=attribute`` is another attribute's value, ``*name`` all names of that attribute's form;
+    with ``|null`` an empty value is null, and with ``?`` null is left out.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        document: dict[str, Any] = encode(self)
+        return document
+
+    json_fields = form_of
+
+
+def encode(value: Any) -> Any:
+    """Return a value as JSON values: dataclasses by their forms, paths as text, bytes as digits."""
+    return json.loads(json.dumps(value, default=_plain))
 
 
 def _plain(value: Any) -> Any:

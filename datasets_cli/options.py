@@ -19,7 +19,8 @@ A value that is not of the type that its field declares is a UsageError that nam
 
 A dataclass whose bases are others, each `kw_only=True`, takes what all of them take, and `part_of`
 returns one of them: `part_of(options, PreprocessOptions)`. Its keywords stand before those of its
-bases, and what its `FIRST` names stands before both.
+bases, and what its `FIRST` names stands before both. The metadata of a field may say the `least` of
+a whole number, and how the command line takes it: `cli/parser/fields.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
+from numbers import Integral
 from types import NoneType, UnionType
 from typing import (
     Any,
@@ -45,12 +48,15 @@ from typing import (
     overload,
 )
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
+
+DRY_RUN = {"help": "Only say what would be done."}
+"""What the command line says of a verb that may be tried."""
 
 _SECTION = re.compile(r"^(?:Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 _ARGUMENT = re.compile(r" {4}(\w+): ")
@@ -100,28 +106,44 @@ def check_types(options: Any) -> None:
         if bool not in kinds or type(value).__name__ not in ("bool", "bool_"):  # numpy has its own
             *others, last = [KINDS.get(kind) or f"a {kind.__name__}" for kind in kinds]
             expected = f"{', '.join(others)} or {last}" if others else last
-            raise UsageError(f"{name} must be {expected}, not {reprlib.repr(value)}.")
+            raise UsageError(f"{argument(name)} must be {expected}, not {reprlib.repr(value)}.")
 
 
 @functools.cache
 def _checked_fields(kind: type) -> list[tuple[str, tuple[type, ...]]]:
     """Return the fields that ``check_types`` checks, each with the types that it takes."""
+    checked = []
+    for name, hint in hints_of(kind).items():
+        several = isinstance(hint, UnionType) or get_origin(hint) is Union
+        kinds = tuple(get_origin(each) or each for each in (get_args(hint) if several else (hint,)))
+        if all(each in KINDS or getattr(each, "_is_runtime_protocol", False) for each in kinds):
+            checked.append((name, kinds))
+    return checked
+
+
+def hints_of(kind: type) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass, but for those that only checkers know."""
     spaces = {
         name: vars(sys.modules[each.__module__])
         for each in reversed(kind.__mro__)
         for name in inspect.get_annotations(each)
     }
-    checked = []
+    hints = {}
     for field in fields(kind):
-        try:
-            hint = eval(field.type, spaces[field.name]) if isinstance(field.type, str) else None
-        except NameError:  # imported for type checkers alone
-            continue
-        several = isinstance(hint, UnionType) or get_origin(hint) is Union
-        kinds = tuple(get_origin(each) or each for each in (get_args(hint) if several else (hint,)))
-        if all(each in KINDS or getattr(each, "_is_runtime_protocol", False) for each in kinds):
-            checked.append((field.name, kinds))
-    return checked
+        with suppress(NameError):
+            hints[field.name] = eval(str(field.type), spaces[field.name])
+    return hints
+
+
+def check_numbers(options: Any) -> None:
+    """Refuse what is no whole number, or too small, in the fields that declare their ``least``."""
+    for field in fields(options):
+        value = getattr(options, field.name)
+        if "least" in field.metadata and not (value is None and "None" in str(field.type)):
+            is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not is_whole or value < (least := field.metadata["least"]):
+                expected = f"{least} or more" if is_whole else "a whole number"
+                raise UsageError(f"{argument(field.name)} is {value!r}; expected {expected}.")
 
 
 def argument_docs(kind: type) -> dict[str, str]:

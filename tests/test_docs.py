@@ -26,7 +26,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from tests.support import maze_files, public_names
 from tests.support.paths import DEMO_DATA, PROJECT
 

@@ -140,12 +140,19 @@ def test_python_dash_m_is_the_command_line() -> None:
 # The command line
 
 
+def taken(verb: str) -> type:
+    """Return the dataclass of what a verb takes."""
+    kind: type = getattr(datasets_cli, verb).__taken__
+    return kind
+
+
 def used_besides_verbs(path: Path) -> set[str]:
-    """Return what a file of the command line imports or calls that is no verb and not light."""
+    """Return what a file of the command line imports or calls that is no verb and not light.
+
+    What a verb takes, a dataclass, may be imported from where it is declared.
+    """
     light = ("errors", "config", "progress", "progress_bars", "progress_lines", "quantities")
     light += ("system_errors", "version", "options")
-    # Which verbs and commands take alike.
-    light += ("parallel.engine", "preprocessing.options", "environments.record.options")
     allowed = {f"datasets_cli.{name}" for name in light}
     # What the verbs return and take is public, and so may be named here.
     classes = {name for name in CLASSES if TABLE[name] not in allowed}
@@ -160,7 +167,10 @@ def used_besides_verbs(path: Path) -> set[str]:
             found |= {each.name for each in node.names} - classes
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("datasets_cli"):
             module = str(node.module)
-            found |= set() if module.startswith("datasets_cli.cli") else {module} - allowed
+            takes = {each.__name__ for name in VERBS for each in taken(name).__mro__[:-1]}
+            is_taken = {each.name for each in node.names} <= takes
+            is_own = is_taken or module.startswith("datasets_cli.cli")
+            found |= set() if is_own else {module} - allowed
     return found
 
 

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import pickle
 import pydoc
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 
-from datasets_cli.errors import UsageError
-from datasets_cli.options import argument_docs, parameters_of, part_of, takes_fields
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.options import (
+    argument_docs,
+    check_numbers,
+    parameters_of,
+    part_of,
+    takes_fields,
+)
 
 MEANT = r"'sed'; did you mean 'seed'\?"
 
@@ -217,3 +224,24 @@ def test_a_part_has_the_fields_of_one_base() -> None:
     call = Call("a", seed=4, replacement=False, root="/r")
     assert part_of(call, Drawing) == Drawing(seed=4, replacement=False)
     assert part_of(call, Place) == Place(root="/r")
+
+
+def test_an_argument_has_the_name_that_the_caller_wrote() -> None:
+    address = "https://me:secret@example.org/f"
+    error = UsageError(f"{argument('source', address)} is not {argument('seed')}.")
+    error = pickle.loads(pickle.dumps(error))
+    assert str(error) == "source=https://example.org/f is not seed."
+    error.name_arguments(lambda name, value: f"--{name} {value}".strip())
+    assert str(error) == "--source https://example.org/f is not --seed."
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "2"])
+def test_a_number_is_checked_as_its_field_declares(value: Any) -> None:
+    @dataclass
+    class Counted:
+        count: int | None = field(default=1, metadata={"least": 1})
+
+    check_numbers(Counted(None))
+    check_numbers(Counted(3))
+    with pytest.raises(UsageError, match=f"^count is {value!r}; expected"):
+        check_numbers(Counted(value))

@@ -3,12 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 
 from datasets_cli.catalogue.names import is_glob, known_ids, match
-from datasets_cli.config import Config
+from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot, refuse_id
+
+KNOWN_IDS = {"argument": True, "metavar": "ID", "complete": "known_ids"}
+INSTALLED_IDS = {"argument": True, "metavar": "ID", "complete": "installed_ids"}
+"""How the command line takes ids of the catalogue, and of what is installed."""
+
+
+@dataclass(frozen=True)
+class KnownIds(RootOptions):
+    """Datasets, installed or not.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them.
+    """
+
+    ids: str | Iterable[str] = field(
+        metadata={**KNOWN_IDS, "help": "Ids or globs ('d4rl/hopper-*')."}
+    )
+
+
+@dataclass(frozen=True)
+class KnownId(RootOptions):
+    """One dataset, installed or not.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+    """
+
+    id: str = field(metadata={**KNOWN_IDS, "help": "A dataset."})
+
+
+@dataclass(frozen=True)
+class InstalledIds(RootOptions):
+    """Datasets that are installed.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
+    """
+
+    ids: str | Iterable[str] = field(
+        default="*",
+        metadata={**INSTALLED_IDS, "help": "Ids or globs; all by default.", "default": ""},
+    )
+
+
+@dataclass(frozen=True)
+class InstalledId(RootOptions):
+    """One dataset that is installed.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+    """
+
+    id: str = field(metadata={**INSTALLED_IDS, "help": "An installed dataset."})
 
 
 def as_list(texts: str | Iterable[str]) -> list[str]:

@@ -6,15 +6,16 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.arguments import KnownId
-from datasets_cli.cli.parser.completion import family_names, known_ids
+from datasets_cli.catalogue.selection import KnownId
+from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
+from datasets_cli.manager.list import ListCall
 from datasets_cli.quantities import human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -27,23 +28,8 @@ Fact = tuple[str, str]
 """The name of what is known, and what it is."""
 
 
-def list_datasets(
-    context: typer.Context,
-    patterns: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="GLOB", help="Such as 'hopper-*'.", autocompletion=known_ids),
-    ] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only this family.", autocompletion=family_names),
-    ] = None,
-    installed: Annotated[
-        bool, typer.Option("--installed", help="Only what is installed under the root.")
-    ] = False,
-    refresh: Annotated[
-        bool, typer.Option("--refresh", help="Ask publishers for their newest catalogues first.")
-    ] = False,
-) -> None:
+@options_of(call=ListCall)
+def list_datasets(context: typer.Context, *, call: Given) -> None:
     """List every known dataset and its state; works offline.
 
     On a terminal, without a glob, it shows the families: how many datasets each has and how many
@@ -55,37 +41,39 @@ def list_datasets(
     installed.
     """
     state = state_of(context)
-    search = partial(
-        datasets_cli.list_datasets, family=family, installed=installed, config=state.config
-    )
-    records = search(patterns or (), refresh=refresh, progress=state.progress())
-    # Of several globs, each that finds nothing is named; of one, the empty list says it.
-    if patterns and patterns[1:] and (vain := [text for text in patterns if not search(text)]):
-        state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
+    search = partial(datasets_cli.list_datasets, config=state.config)
+    records = search(**call, progress=state.progress())
+    patterns = call.pop("patterns", [])
+    # Of several globs, each that finds nothing is named.
+    if patterns[1:] and records:
+        call.pop("refresh", None)
+        if vain := [text for text in patterns if not search(text, **call)]:
+            state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
+    if not records:
+        state.note("Nothing found.")
     width = state.width
-    if width is not None and not (patterns or family or installed):
-        lines = _overview(records, width)
-    else:
-        lines = _rows(records, width) or ["Nothing found."]
+    is_whole = not (patterns or call.keys() - {"refresh"})
+    lines = _rows(records, width) if width is None or not is_whole else _overview(records, width)
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
-def info(context: typer.Context, id: KnownId) -> None:
+@options_of(call=KnownId)
+def info(context: typer.Context, *, call: Given) -> None:
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
-    found = datasets_cli.dataset_info(id, config=state.config)
+    about = datasets_cli.dataset_info(**call, config=state.config)
     width = state.width
-    facts = [*_card(found), *_rest(found)]
+    facts = [*_card(about), *_rest(about)]
     lines = [line for name, text in facts for line in fact(name, text, width)]
-    lines += [line for text in _columns(found) for line in wrapped(text, width, "", "      ")]
+    lines += [line for text in _columns(about) for line in wrapped(text, width, "", "      ")]
     # Colour comes last: its codes have no width.
     lines = [
-        line.replace(found.state, coloured(found.state, found.state), 1)
+        line.replace(about.state, coloured(about.state, about.state), 1)
         if line.startswith("state ")
         else line
         for line in lines
     ]
-    state.emit(found.to_json(), lines, [found.id])
+    state.emit(about.to_json(), lines, [about.id])
 
 
 def _overview(records: list[DatasetRecord], width: int) -> list[str]:
@@ -124,63 +112,63 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
     }
 
 
-def _card(found: DatasetInfo) -> Iterator[Fact]:
-    details = found.details or {}
+def _card(about: DatasetInfo) -> Iterator[Fact]:
+    details = about.details or {}
     cells = {
-        "id": found.id,
-        "title": found.title,
-        "state": found.state + (f" in {found.path}" if found.path else ""),
-        **({found.state: found.problem} if found.problem else {}),
-        "steps": human_count(found.num_transitions),
-        "episodes": human_count(found.num_trajectories),
-        "download": human_bytes(found.download_bytes),
-        "on disk": human_bytes(found.size_bytes) if found.installed else None,
+        "id": about.id,
+        "title": about.title,
+        "state": about.state + (f" in {about.path}" if about.path else ""),
+        **({about.state: about.problem} if about.problem else {}),
+        "steps": human_count(about.num_transitions),
+        "episodes": human_count(about.num_trajectories),
+        "download": human_bytes(about.download_bytes),
+        "on disk": human_bytes(about.size_bytes) if about.installed else None,
         **{name: value for name, value in details.items() if name != "known_traps"},
-        "licence": found.licence,
-        "citation": found.citation,
-        "homepage": found.homepage,
+        "licence": about.licence,
+        "citation": about.citation,
+        "homepage": about.homepage,
     }
     for name, value in cells.items():
         if value not in (None, ""):
             # The bounds of an image space are thousands of numbers; --json has them all. A problem
             # ends with what to do.
-            yield name, value if name == found.state else textwrap.shorten(str(value), 400)
-    for option in found.options:
+            yield name, value if name == about.state else textwrap.shorten(str(value), 400)
+    for option in about.options:
         yield "option", f"-o {option.name}={option.value}: {option.help}"
 
 
-def _rest(found: DatasetInfo) -> Iterator[Fact]:
-    manifest = found.manifest
+def _rest(about: DatasetInfo) -> Iterator[Fact]:
+    manifest = about.manifest
     # The newest catalogue's; the notes of an older install may have some of them, too.
-    traps = (found.details or {}).get("known_traps", ())
+    traps = (about.details or {}).get("known_traps", ())
     for trap in traps:
         yield "known trap", trap
     if manifest is None:
-        if not found.problem:  # which ends with what to do
-            yield "install", f"rlds download {found.id}"
+        if not about.problem:  # which ends with what to do
+            yield "install", f"rlds download {about.id}"
         return
     yield "content", manifest.content[:16]
     yield "layout", manifest.layout
     if manifest.layout == "compact":
         # tensordict reads the other layout alone.
-        yield "for load_memmap", f"rlds convert --layout ted {found.id}"
+        yield "for load_memmap", f"rlds convert --layout ted {about.id}"
     yield from _origin(manifest)
     for note in manifest.metadata.get("notes", ()):
         if not note.endswith(tuple(traps)):
             yield "note", note
     for name, statistics in manifest.statistics.items():
         yield name, ", ".join(f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)
-    for line in found.report.remarks if found.report else ():
+    for line in about.report.remarks if about.report else ():
         yield "deep check", line
 
 
-def _columns(found: DatasetInfo) -> Iterator[str]:
-    if found.manifest is None:
+def _columns(about: DatasetInfo) -> Iterator[str]:
+    if about.manifest is None:
         return
     yield "columns"
-    for column in found.manifest.columns:
+    for column in about.manifest.columns:
         yield f"  {'.'.join(column.key):28} {column.dtype:8} {list(column.shape)}"
-    for text in found.manifest.texts:
+    for text in about.manifest.texts:
         yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"
 
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 import datasets_cli
+from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
+from datasets_cli.manager.open import DeclaredCall
 from datasets_cli.quantities import human_count
 
 
-def data(
-    context: typer.Context,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="NAME", help="Tables [data.NAME]; all of them by default."),
-    ] = None,
-    project: Annotated[
-        str, typer.Option(metavar="PATH", help="An rlds.toml, or its folder.")
-    ] = "rlds.toml",
-    download: Annotated[
-        bool, typer.Option("--download", help="Install the datasets that are missing first.")
-    ] = False,
-) -> None:
+@options_of(call=DeclaredCall)
+def data(context: typer.Context, *, call: Given) -> None:
     """Show the data that rlds.toml declares in tables [data.NAME], and the digest of each.
 
     The digest is equal wherever the batches are: it is of the content of the datasets, of the
@@ -34,9 +23,7 @@ def data(
     Functions that the file names are imported: run it only in a folder whose code you trust.
     """
     state = state_of(context)
-    found = datasets_cli.declared_datasets(
-        names or (), project=project, download=download, config=state.config
-    )
+    declared = datasets_cli.declared_datasets(**call, config=state.config)
     rows = [
         {
             "NAME": each.name,
@@ -44,7 +31,7 @@ def data(
             ">EPISODES": human_count(each.num_trajectories),
             "DIGEST": each.digest,
         }
-        for each in found
+        for each in declared
     ]
     lines = table(rows, state.width) or ["no data is declared: there is no table [data.NAME]"]
-    state.emit([each.to_json() for each in found], lines, [each.digest for each in found])
+    state.emit([each.to_json() for each in declared], lines, [each.digest for each in declared])

@@ -3,62 +3,34 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.arguments import (
-    DryRun,
-    KnownIds,
-    Layout,
-    Limits,
-    Yes,
-    chosen_workers,
-)
+from datasets_cli.cli.parser.arguments import DryRun, Limits, Yes, chosen_workers
 from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import wrapped
-from datasets_cli.errors import PartialFailure, RldsError, UsageError, public_text
-from datasets_cli.parallel.engine import Workers
-from datasets_cli.quantities import human_bytes, human_count
+from datasets_cli.errors import RldsError, UsageError, public_text
+from datasets_cli.manager.download import DownloadCall, PlanCall
+from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
-    from datasets_cli import DatasetRecord, FailedDataset, InstalledDataset, Plan
+    from datasets_cli import DatasetRecord, Downloads, FailedDataset, InstalledDataset, Plan
 
 MOST_NAMED = 12  # in the question before a download
 
 
-@options_of(workers=Workers)
+@options_of(call=DownloadCall)
 def download(
     context: typer.Context,
     *,
-    ids: KnownIds,
-    force: Annotated[
-        bool, typer.Option("--force", help="Install again what is installed.")
-    ] = False,
-    layout: Layout = None,
-    source: Annotated[
-        str | None,
-        typer.Option(metavar="DIR|URL", help="Folder or URL with this dataset's raw files."),
-    ] = None,
-    no_verify: Annotated[
-        bool, typer.Option("--no-verify", help="Take files whose size or checksum differs.")
-    ] = False,
-    keep_raw: Annotated[
-        bool, typer.Option("--keep-raw", help="Keep the downloaded files.")
-    ] = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "-o",
-            "--option",
-            metavar="NAME=VALUE",
-            help="An option of the family; rlds info ID shows which there are.",
-        ),
-    ] = None,
+    call: Given,
     checkpoints: Annotated[
         str | None,
         typer.Option(metavar="A:B", help="Short for -o checkpoints=A:B, of Atari DQN."),
@@ -68,7 +40,6 @@ def download(
         typer.Option(metavar="NAME", help="Short for -o upstream=NAME, of Atari DQN."),
     ] = None,
     limit: Limits = None,
-    workers: Given,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -78,43 +49,29 @@ def download(
     stopped.
     """
     state = state_of(context).with_limits(limit)
-    chosen = chosen_workers(workers)
-    options = family_options(option or [], {"checkpoints": checkpoints, "upstream": upstream})
+    short = {"checkpoints": checkpoints, "upstream": upstream}
+    call["options"] = family_options(call.get("options", []), short)
+    call = chosen_workers(call)
     if dry_run:
-        plans = datasets_cli.plan_download(
-            ids, force=force, layout=layout, source=source, options=options, config=state.config
-        )
-        _show_plans(state, plans)
+        planned = {each.name for each in fields(PlanCall)}
+        asked = {name: value for name, value in call.items() if name in planned}
+        _show_plans(state, datasets_cli.plan_download(**asked, config=state.config))
         return
-    wanted = datasets_cli.match_datasets(ids, config=state.config)
-    has_glob = set(wanted) != set(ids)
-    if wanted[1:] and source is None and (has_glob or state.interactive):
-        _ask(state, wanted, force=force, yes=yes)
-    failure = None
-    notes = _Notes(state, no_verify)
-    try:
-        results = datasets_cli.download(
-            wanted,
-            force=force,
-            layout=layout,
-            source=source,
-            verify=not no_verify,
-            keep_raw=keep_raw,
-            options=options,
-            **chosen,
-            on_result=notes.tell,
-            progress=state.progress(),
-            config=state.config,
-        )
-    except PartialFailure as error:
-        failure, results = error, error.results
-    lines = [str(dataset.path) for dataset in results.datasets]
-    state.emit(results.to_json(), lines, lines)
-    if failure:
-        raise failure
+    wanted = datasets_cli.match_datasets(call["ids"], config=state.config)
+    has_glob = set(wanted) != set(call["ids"])
+    if wanted[1:] and "source" not in call and (has_glob or state.interactive):
+        _ask(state, wanted, force="force" in call, yes=yes)
+    tell = Outcomes(state, call.get("verify", True)).tell
+    call |= {"ids": wanted, "on_result": tell, **state.settings}
+
+    def emit(results: Downloads) -> None:
+        lines = [str(dataset.path) for dataset in results.datasets]
+        state.emit(results.to_json(), lines, lines)
+
+    state.emit_all(partial(datasets_cli.download, **call), emit)
 
 
-def family_options(texts: list[str], short: dict[str, str | None]) -> dict[str, str]:
+def family_options(texts: list[str], short: Mapping[str, str | None]) -> dict[str, str]:
     """Return the options that ``-o`` and the short forms give."""
     pairs = [_split(text) for text in texts]
     pairs += [(name, value) for name, value in short.items() if value is not None]
@@ -137,12 +94,12 @@ def _split(text: str) -> tuple[str, str]:
     return name, value
 
 
-class _Notes:
+class Outcomes:
     """Tells a person what became of each dataset as soon as that is known; advice only once."""
 
-    def __init__(self, state: State, no_verify: bool) -> None:
+    def __init__(self, state: State, verify: bool) -> None:
         self._state = state
-        self._no_verify = no_verify
+        self._verify = verify
         self._has_advised = False
 
     def tell(self, result: InstalledDataset | FailedDataset) -> None:
@@ -151,12 +108,11 @@ class _Notes:
         if isinstance(result, FailedDataset):
             self._state.note(f"rlds: {self._without_repeats(result)}")
             return
-        self._state.note(
-            f"{result.id}: {human_count(result.num_transitions)} transitions in "
-            f"{human_count(result.num_trajectories)} trajectories, "
-            f"{human_bytes(result.size_bytes)} on disk"
-        )
-        if result.unverified and not self._no_verify:
+        rows = counted(result.num_transitions, "transition")
+        trajectories = counted(result.num_trajectories, "trajectory")
+        size = human_bytes(result.size_bytes)
+        self._state.note(f"{result.id}: {rows} in {trajectories}, {size} on disk")
+        if result.unverified and self._verify:
             advice = "" if self._has_advised else " (--force installs the published one)"
             self._has_advised = True
             self._state.note(f"{result.id} is installed, but {result.unverified[0]}{advice}")
@@ -224,9 +180,8 @@ def _record(state: State, text: str) -> DatasetRecord | None:
 
 
 def _total(num_datasets: int, sizes: Sequence[int | None], root: Path) -> str:
-    word = "dataset" if num_datasets == 1 else "datasets"
-    free = human_bytes(_free_bytes(root))
-    return f"In total {num_datasets} {word}, {_sum(sizes)}; {free} are free on the disk of {root}."
+    datasets, free = counted(num_datasets, "dataset"), human_bytes(_free_bytes(root))
+    return f"In total {datasets}, {_sum(sizes)}; {free} are free on the disk of {root}."
 
 
 def _sum(sizes: Iterable[int | None]) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import datasets_cli
-from datasets_cli import Pipeline
+from datasets_cli import Pipeline, PreprocessStep, StepFile
 from datasets_cli.cli.parser.arguments import chosen_workers
-from datasets_cli.cli.parser.completion import derived_names, installed_ids
 from datasets_cli.cli.parser.fields import Given, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
-from datasets_cli.errors import PartialFailure, UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.quantities import human_bytes, human_count
+from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
     from datasets_cli import (
@@ -25,35 +24,17 @@ if TYPE_CHECKING:
         InstalledDataset,
         PlannedDataset,
         PreprocessPlan,
-        PreprocessStep,
+        PreprocessResults,
     )
 
 EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled"
 
 
-@options_of(options=PreprocessOptions, transforms=Pipeline, workers=Workers)
+@options_of(step=PreprocessStep, transforms=Pipeline, workers=Workers)
 def preprocess(
     context: typer.Context,
     *,
-    ids: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="ID", help="Installed datasets: ids or globs.", autocompletion=installed_ids
-        ),
-    ] = None,
-    fn: Annotated[
-        str | None,
-        typer.Option(metavar="MODULE:FUNCTION", help="Maps a TensorDict [n] to one [n]."),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="The result is derived/NAME; {name} is the last part of the input's id.",
-            autocompletion=derived_names,
-        ),
-    ] = None,
-    options: Given,
+    step: Given,
     transforms: Given,
     workers: Given,
     save: Annotated[
@@ -81,57 +62,49 @@ def preprocess(
     The result is the same for every number of workers, and a run that was killed continues where it
     stopped. The same command again does nothing.
     """
-    from datasets_cli import StepFile
-
     state, work = state_of(context), chosen_workers(workers)
-    if not ids and fn is None and out is None:
-        _refuse_options([*transforms, *options, *(["save"] if save else [])])
+    if not step.keys() & {"input", "fn", "out"}:
+        _refuse_options([*transforms, *step, *(["save"] if save else [])])
         _prepare(state, datasets_cli.plan_preprocess(config=state.config), work, dry_run=dry_run)
         return
-    step = _step(ids, fn, transforms, out, options)
-    plan = datasets_cli.plan_preprocess(step, config=state.config)
+    wanted = _step(step, transforms)
+    plan = datasets_cli.plan_preprocess(wanted, config=state.config)
     if dry_run:
         _show_columns(state, plan)
         return
     if save:
-        StepFile().has(step)  # refuses another step with the same out, before the work
-    if step.is_single:
+        StepFile().has(wanted)  # refuses another step with the same out, before the work
+    if wanted.is_single:
         _one(state, plan.tasks[0], work)
     else:
         _prepare(state, plan, work, names_done=True)
     if save:
-        added = StepFile().add(step)
+        added = StepFile().add(wanted)
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
 
 
 def _refuse_options(names: list[str]) -> None:
     if names:
-        flags = " and ".join(f"--{name.replace('_', '-')}" for name in names)
+        flags = " and ".join(map(argument, names))
         raise UsageError(
             f"{flags} {'need' if names[1:] else 'needs'} ID, --fn and --out, too; transforms such "
             f"as --cast float32 need no --fn. Example: {EXAMPLE}"
         )
 
 
-def _step(
-    ids: list[str] | None, fn: str | None, transforms: Given, out: str | None, options: Given
-) -> PreprocessStep:
-    from datasets_cli import PreprocessStep
-
-    is_choice = "where" in options or "max_trajectories" in options
-    does = fn or transforms or is_choice or None
-    if not ids or does is None or out is None:
-        what = "--fn MODULE:FUNCTION, or a transform such as --cast float32"
-        wanted = {"ID": ids or None, what: does, "--out NAME": out}
-        missing = " and ".join(name for name, value in wanted.items() if value is None)
+def _step(step: Given, transforms: Given) -> PreprocessStep:
+    what = "--fn MODULE:FUNCTION, or a transform such as --cast float32"
+    does = transforms or step.keys() & {"fn", "where", "max_trajectories"}
+    wanted = {"ID": "input" in step, what: does, "--out NAME": "out" in step}
+    if missing := " and ".join(name for name, is_given in wanted.items() if not is_given):
         raise UsageError(
             f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
             "what is due. See: rlds preprocess --help"
         )
     lists = {name: ",".join(each) for name, each in transforms.items() if isinstance(each, list)}
-    table = {"input": ids[0] if len(ids) == 1 else ids, "out": out}
-    table |= {**transforms, **lists, **options}
-    return PreprocessStep.of(table if fn is None else {"fn": fn, **table})
+    inputs = step["input"]
+    input = inputs[0] if len(inputs) == 1 else inputs
+    return PreprocessStep.of({**step, "input": input, **transforms, **lists})
 
 
 def _show_columns(state: State, plan: PreprocessPlan) -> None:
@@ -144,9 +117,8 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
         documents.append(preview.to_json())
         lines += [preview.id] if plan.tasks[1:] else []
         if task.options.chooses:
-            lines.append(
-                f"{preview.num_transitions:,} rows in {preview.num_trajectories:,} trajectories"
-            )
+            rows = counted(preview.num_transitions, "row")
+            lines.append(f"{rows} in {counted(preview.num_trajectories, 'trajectory')}")
         lines += [
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
@@ -157,7 +129,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
 
 
 def _one(state: State, task: PlannedDataset, workers: Given) -> None:
-    found = datasets_cli.preprocess(
+    made = datasets_cli.preprocess(
         task.input,
         task.fn,
         task.id,
@@ -166,8 +138,8 @@ def _one(state: State, task: PlannedDataset, workers: Given) -> None:
         progress=state.row_progress(),
         config=state.config,
     )
-    state.note(_made(found))
-    state.emit(found.to_json(), [str(found.path)], [str(found.path)])
+    state.note(_made(made))
+    state.emit(made.to_json(), [str(made.path)], [str(made.path)])
 
 
 def _prepare(
@@ -185,29 +157,28 @@ def _prepare(
         return
     for line in _plan_lines(plan, None):
         state.note(line)
-    failure = None
-    try:
-        results = datasets_cli.run_plan(
-            plan,
-            **workers,
-            on_result=lambda result: state.note(_made(result)),
-            progress=state.row_progress(),
-            config=state.config,
-        )
-    except PartialFailure as error:
-        failure, results = error, error.results
     wanted = {task.id for task in (plan.tasks if names_done else plan.due)}
-    paths = [str(dataset.path) for dataset in results.datasets if dataset.id in wanted]
-    state.emit({"plan": plan.to_json(), **results.to_json()}, paths, paths)
-    if failure:
-        raise failure
+
+    def emit(results: PreprocessResults) -> None:
+        paths = [str(dataset.path) for dataset in results.datasets if dataset.id in wanted]
+        state.emit({"plan": plan.to_json(), **results.to_json()}, paths, paths)
+
+    work = partial(
+        datasets_cli.run_plan,
+        plan,
+        **workers,
+        on_result=lambda result: state.note(_made(result)),
+        progress=state.row_progress(),
+        config=state.config,
+    )
+    state.emit_all(work, emit)
 
 
 def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
     """Return what is to be done, what cannot be, and how much is done."""
     done = sum(task.state == "done" for task in plan.tasks)
     count = len(plan.due)
-    head = f"{count} dataset{'s' * (count != 1)} to make" if count else "Nothing is due"
+    head = f"{counted(count, 'dataset')} to make" if count else "Nothing is due"
     head += f", {done} up to date" if done else ""
     head += ":" if len(plan.tasks) > done else "."
     lines = wrapped(head, width)
@@ -225,10 +196,8 @@ def _made(result: DerivedDataset | InstalledDataset | FailedDataset) -> str:
         return f"rlds: {result.id}: {result.error}"
     is_known = isinstance(result, DerivedDataset) and result.unchanged
     known = f"{result.id} is up to date" if is_known else result.id
-    return (
-        f"{known}: {human_count(result.num_transitions)} transitions, "
-        f"{human_bytes(result.size_bytes)} on disk"
-    )
+    rows = counted(result.num_transitions, "transition")
+    return f"{known}: {rows}, {human_bytes(result.size_bytes)} on disk"
 
 
 def _line(task: PlannedDataset) -> str:

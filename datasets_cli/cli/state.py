@@ -6,9 +6,9 @@ import json
 import re
 import sys
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import typer
 
@@ -18,6 +18,8 @@ from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.progress_lines import JsonLines
 from datasets_cli.system_errors import is_full
+
+Results = TypeVar("Results")
 
 COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a state
 
@@ -42,6 +44,16 @@ class State:
         if text:
             write(text)
 
+    def emit_all(self, work: Callable[[], Results], emit: Callable[[Results], None]) -> None:
+        """Do work on several datasets and print its results, also where some of them failed."""
+        try:
+            results = work()
+        except RldsError as error:
+            if error.results is not None:
+                emit(error.results)
+            raise
+        emit(results)
+
     def say(self, lines: Sequence[str]) -> None:
         """Print part of a result for people as soon as it is there; programs get it by ``emit``."""
         if not (self.json or self.quiet):
@@ -60,6 +72,11 @@ class State:
     def progress(self) -> Progress | None:
         """Return who is told of the work: no one in a quiet run, else bars on a terminal."""
         return Silent() if self.quiet or self.json else None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a verb that takes time is given: who is told of it, and the configuration."""
+        return {"progress": self.progress(), "config": self.config}
 
     def row_progress(self) -> Progress | None:
         """Return who is told of work on many rows: programs are, too, by lines on stderr."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,51 +24,53 @@ from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
-from datasets_cli.store.writer import DatasetWriter, best_layout
+from datasets_cli.store.writer import DatasetWriter
 from datasets_cli.version import TOOL
 
 if TYPE_CHECKING:
     from datasets_cli.schema.frame_table import FrameTableBuilder
 
 
-def convert(
-    resolved: Resolved,
-    files: list[RawFile],
-    folder: Path,
-    layout: str | None,
-    progress: Progress,
-    workers: Workers,
-) -> Manifest:
+@dataclass(frozen=True)
+class Conversion:
+    """The rows of a dataset that its raw files are to become, in a folder."""
+
+    resolved: Resolved
+    files: tuple[RawFile, ...]
+    folder: Path
+    layout: str | None = None
+
+    @property
+    def source(self) -> Source:
+        """What a recipe reads."""
+        paths = {file.filename: file.path for file in self.files}
+        return Source(self.resolved.name, paths, self.resolved.entry)
+
+
+def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Manifest:
     """Write the rows of a dataset into a folder; return its manifest."""
-    id, paths = resolved.id, {file.filename: file.path for file in files}
-    source = Source(resolved.name, paths, resolved.entry)
-    writer: DatasetWriter | None = None
-    try:
-        description, deferred = _described(resolved, source)
-        for note in description.notes:
-            progress.note(f"{id}: {note}")
-        transitions = Transitions(id, deferred.key if deferred else None)
-        builder = _new_builder() if deferred else None
-        for rows in _rows(resolved, source, transitions, builder, folder, layout):
-            if writer is None:
-                chosen = layout or ("compact" if deferred else best_layout(rows))
-                writer = DatasetWriter(chosen, folder, id)
+    resolved, files = conversion.resolved, conversion.files
+    id, source = resolved.id, conversion.source
+    description, deferred = _described(resolved, source)
+    for note in description.notes:
+        progress.note(f"{id}: {note}")
+    transitions = Transitions(id, deferred.key if deferred else None)
+    builder = _new_builder() if deferred else None
+    layout = conversion.layout or ("compact" if deferred else None)
+    with DatasetWriter(layout, conversion.folder, id) as writer:
+        for rows in _rows(conversion, source, transitions, builder):
             writer.write(rows)
             if not deferred:
                 progress.writing(writer.num_rows)
-        if writer is None:
+        if not writer.num_rows:
             raise SourceError(f"{id} has no transition: every trajectory is empty.")
         if deferred and builder:
             from datasets_cli.install.deferred_frames import write_frames
 
-            write_frames(id, deferred, paths.values(), builder.table(), writer, workers, progress)
+            paths = source.files.values()
+            write_frames(id, deferred, paths, builder.table(), writer, workers, progress)
         text_notes = [*writer.notes, *transitions.notes]
         written = writer.finish(description.files)
-    except BaseException:
-        if writer is not None:
-            with suppress(OSError):  # a full disk: closing writes what is still buffered
-                writer.close()
-        raise
     for note in (*text_notes, *_notes_of(files)):
         progress.note(f"{id}: {note}")
     return Manifest(
@@ -94,7 +96,7 @@ def _new_builder() -> FrameTableBuilder:
     return FrameTableBuilder()
 
 
-def _notes_of(files: list[RawFile]) -> Iterator[str]:
+def _notes_of(files: Iterable[RawFile]) -> Iterator[str]:
     for file in files:
         if file.version:
             yield f"{file.filename} is the version {file.version}"
@@ -109,21 +111,20 @@ def _unchecked(unchecked: list[RawFile]) -> str:
     more = f" and {len(unchecked) - 3} more" if unchecked[3:] else ""
     compared = "only the size was" if unchecked[0].checked == "size" else "nothing was"
     is_local = not unchecked[0].url.startswith(("http://", "https://"))
-    why = "with --source no publisher is asked" if is_local else "no checksum is known"
+    why = "with a source no publisher is asked" if is_local else "no checksum is known"
     return f"unchecked: {names}{more}: {compared} compared with what is published, for {why}"
 
 
 def _rows(
-    resolved: Resolved,
+    conversion: Conversion,
     source: Source,
     transitions: Transitions,
     builder: FrameTableBuilder | None,
-    folder: Path,
-    layout: str | None,
 ) -> Iterator[dict[Key, np.ndarray]]:
     """Yield the complete rows, without frames that are read apart."""
+    resolved = conversion.resolved
     blocks = read_blocks(resolved.id, resolved.recipe.blocks(source))
-    steps = (block.columns for block in _with_room(blocks, resolved.id, folder, layout))
+    steps = (block.columns for block in _with_room(blocks, conversion))
     if builder is None:
         yield from iterate_rows(transitions, steps)
         return
@@ -131,15 +132,16 @@ def _rows(
         yield builder.take(rows)
 
 
-def _with_room(
-    blocks: Iterator[Block], id: str, folder: Path, layout: str | None
-) -> Iterator[Block]:
+def _with_room(blocks: Iterator[Block], conversion: Conversion) -> Iterator[Block]:
     """Yield blocks, once it is known that the disk has room for the rows that their files have."""
     # A file of 2 kB can say that it has 10^9 rows, and each would be written.
     for number, block in enumerate(blocks):
         if number == 0 and block.total_rows:
-            row_bytes = sum(_stored_bytes(key, rows, layout) for key, rows in block.columns.items())
-            check_free_space(folder, block.total_rows * row_bytes, id)
+            row_bytes = sum(
+                _stored_bytes(key, rows, conversion.layout) for key, rows in block.columns.items()
+            )
+            num_bytes = block.total_rows * row_bytes
+            check_free_space(conversion.folder, num_bytes, conversion.resolved.id)
         yield block
 
 

@@ -11,7 +11,7 @@ from datasets_cli.catalogue.names import Resolved
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.errors import RldsError
 from datasets_cli.formats.limits import current_limits, raised_limits
-from datasets_cli.install.convert import convert
+from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.install.worker_needs import KEPT, ConversionNeeds, fit_workers
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.expectation import TOKEN
@@ -39,28 +39,19 @@ class StagingTask:
     needs: ConversionNeeds | None
 
 
-def convert_elsewhere(
-    resolved: Resolved,
-    files: list[RawFile],
-    folder: Path,
-    layout: str | None,
-    progress: Progress,
-    workers: Workers,
-) -> Manifest:
+def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Workers) -> Manifest:
     """Have a worker write the rows of a dataset; return its manifest."""
+    resolved, files = conversion.resolved, conversion.files
     family, paths = resolved.recipe.family, [file.path for file in files]
     progress.writing(0)  # the time of the rows begins
-    with fit_workers(workers, family, folder, paths) as (pool, needs):
+    with fit_workers(workers, family, conversion.folder, paths) as (pool, needs):
         task = StagingTask(
-            family,
-            resolved.recipe.version,
-            resolved.name,
-            resolved.entry,
-            tuple(files),
-            folder,
-            layout,
-            dict(current_limits()),
-            needs,
+            *(family, resolved.recipe.version, resolved.name, resolved.entry),
+            files=files,
+            folder=conversion.folder,
+            layout=conversion.layout,
+            limits=dict(current_limits()),
+            needs=needs,
         )
         for _, (manifest, notes) in run_tasks(
             pool, write_in_worker, [task], KEPT, name=lambda _: resolved.id, note=progress.note
@@ -82,12 +73,10 @@ def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
             f"A worker has version {recipe.version} of the recipe {task.family}, and version "
             f"{task.version} is to be used. Give all machines the same recipes."
         )
-    resolved, notes = Resolved(recipe, task.name, task.entry), _Notes()
+    resolved, notes = Resolved(recipe, task.name, task.entry), KeptNotes()
+    conversion = Conversion(resolved, task.files, task.folder, task.layout)
     with raised_limits(task.limits):
-        manifest = convert(
-            resolved, list(task.files), task.folder, task.layout, notes, IN_THIS_PROCESS
-        )
-    return manifest, notes.texts
+        return convert(conversion, notes, IN_THIS_PROCESS), notes.texts
 
 
 def _clear(folder: Path) -> None:
@@ -99,7 +88,7 @@ def _clear(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-class _Notes(Silent):
+class KeptNotes(Silent):
     """Keeps the notes for the process that will show them."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.convert import convert
+from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.install.installed import (
     condition_of,
     installed_dataset,
@@ -230,17 +230,16 @@ def stage(
     files = [replace(file, path=file.path.absolute()) for file in files]  # for other processes
     folder = root.new_staging(resolved.id)
     make_folder(folder.parent)
-    try:
-        if _is_for_a_worker(resolved, files, workers):
-            from datasets_cli.install.elsewhere import convert_elsewhere
+    conversion = Conversion(resolved, tuple(files), folder, layout)
+    if not _is_for_a_worker(resolved, files, workers):
+        return convert(conversion, progress, workers), folder
+    from datasets_cli.install.elsewhere import convert_elsewhere
 
-            manifest = convert_elsewhere(resolved, files, folder, layout, progress, workers)
-        else:
-            manifest = convert(resolved, files, folder, layout, progress, workers)
+    try:
+        return convert_elsewhere(conversion, progress, workers), folder
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return manifest, folder
 
 
 def _is_for_a_worker(resolved: Resolved, files: list[RawFile], workers: Workers) -> bool:

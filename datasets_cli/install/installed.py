@@ -14,7 +14,7 @@ from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.results import InstalledDataset
-from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy, remove_empty_parents
 from datasets_cli.store.commit import remove as remove_dataset
@@ -34,7 +34,7 @@ def installed_id(
 ) -> str:
     """Return the id of an installed dataset that a user means; its recipe may be gone."""
     root = CacheRoot(config.root)
-    if is_installed(root, check_id(text)) and not options:
+    if is_installed(root, text) and not options:
         return text
     resolved = resolve(text, root, options=options)
     if is_installed(root, resolved.id):
@@ -70,7 +70,7 @@ def is_there(text: str, config: Config, install_options: InstallOptions) -> bool
     """Return whether a text is the id of an installed dataset that the options do not replace."""
     root = CacheRoot(config.root)
     is_plain = not (install_options.force or install_options.options)
-    return is_installed(root, check_id(text)) and is_plain
+    return is_installed(root, text) and is_plain
 
 
 def is_installed(root: CacheRoot, id: str) -> bool:

@@ -7,11 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from datasets_cli.errors import UsageError, public_url
+from datasets_cli.errors import UsageError, argument, public_url
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS
+
+LAYOUT = {
+    **{"metavar": "ted|compact", "complete": "layouts", "default": "compact for frames, else ted"},
+    "help": "How rows are stored on disk.",
+}
+"""How the command line takes a layout."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +33,12 @@ class InstallOptions:
     workers: Workers = IN_THIS_PROCESS
 
     def __post_init__(self) -> None:
-        if self.layout not in (None, *LAYOUTS):
-            raise UsageError(
-                f"The layout {self.layout!r} does not exist. Expected one of: {', '.join(LAYOUTS)}."
-            )
+        check_layout(self.layout)
         if self.source is not None and not _is_place(self.source):
             raise UsageError(
-                f"--source {public_url(self.source)!r} is neither a folder nor an address that "
-                "begins with http:// or https:// and a host, and has %20 for a space. Give one of "
-                "these, or leave it out."
+                f"{argument('source')} {public_url(self.source)!r} is neither a folder nor an "
+                "address that begins with http:// or https:// and a host, and has %20 for a space. "
+                "Give one of these, or leave it out."
             )
 
     @property
@@ -44,6 +47,13 @@ class InstallOptions:
         if self.source is None or "://" in self.source:
             return None
         return Path(self.source).expanduser()
+
+
+def check_layout(layout: str | None) -> None:
+    """Refuse a layout that does not exist; None leaves the choice."""
+    if layout not in (None, *LAYOUTS):
+        known = ", ".join(LAYOUTS)
+        raise UsageError(f"The layout {layout!r} does not exist. Expected one of: {known}.")
 
 
 def _is_place(source: str) -> bool:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.catalogue.selection import KnownId
 from datasets_cli.config import Config
 from datasets_cli.errors import UnknownDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.info import DatasetInfo, dataset_info
-from datasets_cli.manager.path import IdCall
 from datasets_cli.options import takes_fields
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
@@ -36,8 +36,8 @@ class Citation(JsonForm):
         return "\n\n".join(self.entries.values())
 
 
-@takes_fields(IdCall)
-def cite(call: IdCall) -> Citation:
+@takes_fields(KnownId)
+def cite(call: KnownId) -> Citation:
     """Return how to cite a dataset, installed or not; works offline.
 
     The entry of an installed dataset has its ``content``, which names the values.

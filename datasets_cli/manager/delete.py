@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
-from datasets_cli.catalogue.selection import as_list, select_each, select_installed
+from datasets_cli.catalogue.selection import INSTALLED_IDS, as_list, select_each, select_installed
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.install.installed import condition_of, installed_id, remove
 from datasets_cli.json_form import JsonForm
-from datasets_cli.options import takes_fields
+from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
@@ -43,9 +43,9 @@ class DeleteCall(RootOptions):
         dry_run: delete nothing, and return what would be deleted.
     """
 
-    ids: str | Iterable[str]
+    ids: str | Iterable[str] = field(metadata={**INSTALLED_IDS, "help": "Ids or globs."})
     _: KW_ONLY
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 
 @takes_fields(DeleteCall)

@@ -6,19 +6,19 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from tensordict import TensorDict
+from typing import TYPE_CHECKING, Any
 
 from datasets_cli.config import Config, RootOptions
-from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import is_installed
 from datasets_cli.json_form import JsonForm
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    from tensordict import TensorDict
 
 BATCH_SIZE = 64
 
@@ -118,9 +118,11 @@ def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
 
 
 def _visited(stop: Stop, config: Config) -> DemoResult:
+    from datasets_cli.experience.replay import ExperienceReplay  # with torch
+
     before = is_installed(CacheRoot(config.root), stop.id)
     installed = install_dataset(stop.id, config, progress=Silent())
-    manifest = verify(stop.id, config)
+    manifest = verify_installed(stop.id, config)
     replay = ExperienceReplay(
         stop.id,
         batch_size=BATCH_SIZE,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing, nullcontext
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
 
 from datasets_cli.catalogue.entries import catalogues
-from datasets_cli.catalogue.selection import select_known
-from datasets_cli.config import Config, RootOptions
-from datasets_cli.errors import PartialFailure, RldsError, UsageError
+from datasets_cli.catalogue.selection import KnownIds, select_known
+from datasets_cli.config import Config
+from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.installed import is_there
-from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.options import LAYOUT, InstallOptions, Plan
 from datasets_cli.install.results import Downloads, FailedDataset, InstalledDataset
-from datasets_cli.options import takes_fields
-from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.options import part_of, takes_fields
+from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import Bars, PartOfRun, shown
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -33,73 +34,74 @@ OnResult = Callable[[Result], None]
 
 
 @dataclass(frozen=True)
-class PlanCall(RootOptions):
+class PlanCall(KnownIds):
     """What ``plan_download`` takes.
 
     Args:
-        ids: an id, a name that resolves to one, a glob, or several of them.
         force: install again what is installed; the good copy stays until the new one is committed.
         layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
         source: a folder or URL that holds the raw files of the one dataset.
         options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
     """
 
-    ids: str | Iterable[str]
     _: KW_ONLY
     force: bool = False
-    layout: str | None = None
-    source: str | os.PathLike[str] | None = None
-    options: Mapping[str, str] | None = None
+    layout: str | None = field(default=None, metadata=LAYOUT)
+    source: str | os.PathLike[str] | None = field(
+        default=None,
+        metadata={
+            "metavar": "DIR|URL",
+            "help": "Folder or URL with this dataset's raw files.",
+        },
+    )
+    options: Mapping[str, str] | None = field(
+        default=None,
+        metadata={
+            **{"flag": ("-o", "--option"), "metavar": "NAME=VALUE"},
+            "help": "An option of the family; rlds info ID shows which there are.",
+        },
+    )
 
-    def install_options(self) -> InstallOptions:
-        """Return how the datasets are to be installed."""
+    def install_options(self, **others: Any) -> InstallOptions:
+        """Return how the datasets are to be installed; ``others`` are of a download."""
         source = None if self.source is None else os.fspath(self.source)
-        return InstallOptions(self.layout, self.force, source, options=self.options or {})
+        options = self.options or {}
+        return InstallOptions(self.layout, self.force, source, options=options, **others)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DownloadCall(ProgressOptions, PlanCall):
+class DownloadCall(PlanCall, ProgressOptions, Workers):
     """What ``download`` takes.
 
     Args:
         verify: refuse files whose size or checksum is not the catalogue's.
         keep_raw: keep the downloaded files.
-        num_workers: processes that convert; all cores where None, this process where 0. With them
-            several datasets are installed at a time, and parts of one; the bytes are the same.
-        engine: what converts: ``"local"``, processes of this machine; or the workers of a cluster
-            of ``"dask"`` or ``"ray"``, which must see the cache root, and have the same versions.
-            Files are always fetched by this process.
-        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
         on_result: called with each dataset as soon as it is installed, or could not be.
     """
 
-    verify: bool = True
+    verify: bool = field(
+        default=True,
+        metadata={"flag": "--no-verify", "help": "Take files whose size or checksum differs."},
+    )
     keep_raw: bool = False
-    num_workers: int | None = 0
-    engine: Engine = "local"
-    address: str | None = None
     on_result: OnResult | None = None
-
-    def install_options(self) -> InstallOptions:
-        """Return how the datasets are to be installed, and by whom."""
-        workers = Workers(num_workers=self.num_workers, engine=self.engine, address=self.address)
-        return replace(
-            super().install_options(),
-            accept_any=not self.verify,
-            keep_raw=self.keep_raw,
-            workers=workers,
-        )
 
 
 @takes_fields(DownloadCall)
 def download(call: DownloadCall) -> Downloads:
     """Download, verify and install datasets that are not installed; return where they all are.
 
+    Files are fetched by this process, and converted by the workers: with them several datasets are
+    installed at a time, and parts of one; the bytes are the same.
+
     Raises:
         RldsError: the one dataset that was asked for cannot be installed.
         PartialFailure: some of several cannot; ``results`` has the others, and why.
     """
-    config, options = call.chosen_config(), call.install_options()
+    config, workers = call.chosen_config(), part_of(call, Workers)
+    options = call.install_options(
+        accept_any=not call.verify, keep_raw=call.keep_raw, workers=workers
+    )
     with shown(call.progress) as told:
         ids = _select(call.ids, config, options)
         return _download_all(ids, config, options, call.on_result, told)
@@ -230,7 +232,7 @@ def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -
     wanted = select_known(ids, config)
     if options.source is not None and len(wanted) > 1:
         raise UsageError(
-            f"--source holds the files of one dataset, but {len(wanted)} are asked for: "
-            f"{', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
+            f"{argument('source')} holds the files of one dataset, but {len(wanted)} are asked "
+            f"for: {', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
         )
     return wanted

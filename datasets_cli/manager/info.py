@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.selection import KnownId
 from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.manager.list import DatasetRecord, Known, record_fields
-from datasets_cli.manager.path import IdCall
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Option
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import load_table
@@ -58,8 +58,8 @@ class DatasetInfo(DatasetRecord):
     report: DeepReport | None = None
 
 
-@takes_fields(IdCall)
-def dataset_info(call: IdCall) -> DatasetInfo:
+@takes_fields(KnownId)
+def dataset_info(call: KnownId) -> DatasetInfo:
     """Return everything known about a dataset, installed or not; works offline.
 
     Raises:
@@ -67,7 +67,7 @@ def dataset_info(call: IdCall) -> DatasetInfo:
         UsageError: the name exists in several families.
     """
     id, place = call.id, CacheRoot(call.chosen_config().root)
-    if is_installed(place, check_id(id)):
+    if is_installed(place, id):
         known = _known(id, place)
     else:
         resolved = resolve(id, place)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.entries import refresh as refresh_entries
 from datasets_cli.catalogue.names import is_glob, match
 from datasets_cli.catalogue.registry import families, recipes
-from datasets_cli.catalogue.selection import as_list, select_known
+from datasets_cli.catalogue.selection import KnownIds, as_list, select_known
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import Condition, condition_of
@@ -70,9 +70,13 @@ class ListCall(ProgressOptions, RootOptions):
         refresh: ask publishers for their newest catalogues first.
     """
 
-    patterns: str | Iterable[str] = ()
+    patterns: str | Iterable[str] = field(
+        default=(), metadata={"argument": True, "metavar": "GLOB", "complete": "known_ids"}
+    )
     _: KW_ONLY
-    family: str | None = None
+    family: str | None = field(
+        default=None, metadata={"metavar": "NAME", "complete": "family_names"}
+    )
     installed: bool = False
     refresh: bool = False
 
@@ -100,19 +104,8 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     return [DatasetRecord(**record_fields(id, known.get(id), copies.get(id))) for id in ids]
 
 
-@dataclass(frozen=True)
-class MatchCall(RootOptions):
-    """What ``match_datasets`` takes.
-
-    Args:
-        ids: ids, names that resolve to one, or globs such as ``"d4rl/hopper-*"``.
-    """
-
-    ids: str | Iterable[str]
-
-
-@takes_fields(MatchCall)
-def match_datasets(call: MatchCall) -> list[str]:
+@takes_fields(KnownIds)
+def match_datasets(call: KnownIds) -> list[str]:
     """Return ids with every glob replaced by the known datasets that it matches.
 
     Raises:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, overload
 
 from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import UsageError
-from datasets_cli.experience.opening import open_rows
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.project.file import DATA
 from datasets_cli.replay.storages.options import StorageOptions
@@ -84,6 +83,8 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
     """
     config, options = call.chosen_config(), part_of(call, StorageOptions)
     if call.project is None:
+        from datasets_cli.experience.opening import open_rows  # with torch
+
         return open_rows(call.id, config, options)
     if options != StorageOptions():
         raise UsageError(
@@ -106,9 +107,17 @@ class DeclaredCall(RootOptions):
         download: install datasets that are missing; fail instead by default.
     """
 
-    names: str | Iterable[str] = ()
+    names: str | Iterable[str] = field(
+        default=(),
+        metadata={
+            **{"argument": True, "metavar": "NAME"},
+            "help": "Tables [data.NAME]; all of them by default.",
+        },
+    )
     _: KW_ONLY
-    project: str | os.PathLike[str] = "rlds.toml"
+    project: str | os.PathLike[str] = field(
+        default="rlds.toml", metadata={"metavar": "PATH", "help": "An rlds.toml, or its folder."}
+    )
     download: bool = False
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets_cli.config import RootOptions
+from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
@@ -49,19 +49,8 @@ class DatasetFolder(JsonForm):
         return str(self.path)
 
 
-@dataclass(frozen=True)
-class IdCall(RootOptions):
-    """One dataset, and where it is looked for.
-
-    Args:
-        id: ``family/name``; the family may be left out where the name is unique.
-    """
-
-    id: str
-
-
-@takes_fields(IdCall)
-def dataset_path(call: IdCall) -> DatasetFolder:
+@takes_fields(InstalledId)
+def dataset_path(call: InstalledId) -> DatasetFolder:
     """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
 
     Raises:

@@ -7,14 +7,14 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from datasets_cli.config import RootOptions
-from datasets_cli.errors import DamagedDataset, LockedError, UsageError
+from datasets_cli.errors import DamagedDataset, LockedError, UsageError, argument
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
-from datasets_cli.options import takes_fields
+from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.sources.disk import broken_link
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
@@ -76,9 +76,15 @@ class PruneCall(RootOptions):
         dry_run: delete nothing, and return what would be deleted, and why the rest stays.
     """
 
-    older_than_days: float = 7.0
+    older_than_days: float = field(
+        default=7.0,
+        metadata={
+            **{"flag": "--older-than", "metavar": "DAYS"},
+            "help": "Interrupted downloads and preprocess runs that rested so long.",
+        },
+    )
     raw: bool = False
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 
 @takes_fields(PruneCall)
@@ -91,7 +97,8 @@ def prune(call: PruneCall) -> list[Leftover]:
     # A copy in the trash whose dataset is not there was being replaced: it is brought back.
     days = call.older_than_days
     if not days >= 0:
-        raise UsageError(f"--older-than {days:g} is no age. Expected days, 0 or more.")
+        name = argument("older_than_days")
+        raise UsageError(f"{name} is {days:g}; expected a number of days, 0 or more.")
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
@@ -116,7 +123,7 @@ def _judged(found: Leftover, root: CacheRoot, older_than_days: float, raw: bool)
     if found.kind in CONTINUED and found.age_days < older_than_days:
         return replace(found, kept=f"it can be continued and is {found.age_days:.1f} days old")
     if found.kind == RAW and not raw:
-        return replace(found, kept="--keep-raw may have kept them")
+        return replace(found, kept="a download that keeps raw files may have kept them")
     if found.kind == TRASH and found.id and not is_installed(root, found.id):
         return replace(found, kept=f"it is the only copy of {found.id}, and is brought back")
     return found

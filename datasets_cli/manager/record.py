@@ -10,62 +10,30 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.config import RootOptions
-from datasets_cli.environments.actions import CheckActions
-from datasets_cli.environments.record.options import Recording
-from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
+from datasets_cli.environments.record.options import RANDOM, RecordCall, Recording
 from datasets_cli.environments.record.run import RecordingRun
 from datasets_cli.environments.record.stage import FAMILY, stage
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.options import check_layout
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.functions import load_function
-from datasets_cli.progress import Progress, ProgressOptions
+from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import disk_errors, make_folder
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_one_disk, commit, restore
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import LAYOUTS, Manifest
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import remove_tables
 
 PLAN = "recording.json"
 CHUNKS = "chunks"
-
-
-@dataclass(frozen=True)
-class RecordCall(ProgressOptions, RootOptions, Recording):
-    """What ``record`` takes.
-
-    Args:
-        out: name of the dataset.
-        policy: ``"random"``, ``"module:function"``, or a function: it takes a TensorDict ``[n]``
-            with the ``observation`` of each environment, and returns one with ``action``, or the
-            actions.
-        num_workers: processes, this process where 0; all cores where None, if the work is worth
-            their start. The values do not depend on it.
-        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
-        append: add the episodes to the dataset that is there.
-        check_actions: True refuses what is no action, such as NaN, and says at the end how many
-            were out of bounds; ``"strict"`` refuses these, too, and False nothing.
-    """
-
-    out: str
-    _: KW_ONLY
-    policy: str | PolicyFunction = RANDOM
-    num_workers: int | None = 0
-    layout: str | None = None
-    append: bool = False
-    check_actions: CheckActions = True
-
-    def __post_init__(self) -> None:
-        """Leave the checks to the Recording that is made of it, once there is a root."""
 
 
 @takes_fields(RecordCall)
@@ -82,10 +50,9 @@ def record(call: RecordCall) -> InstalledDataset:
     recording = part_of(call, Recording)
     function = None if call.policy == RANDOM else call.policy
     if isinstance(function, str):
-        function = load_function(function, option="--policy")
+        function = load_function(function, name="policy")
     place, id = CacheRoot(config.root), recorded_id(call.out)
-    if layout not in (None, *LAYOUTS):
-        raise UsageError(f"The layout {layout!r} does not exist. Expected: {', '.join(LAYOUTS)}.")
+    check_layout(layout)
     with (
         shown(call.progress, "steps recorded") as told,
         locked(place.lock(id), id, config.lock_timeout, told),
@@ -102,8 +69,9 @@ def record(call: RecordCall) -> InstalledDataset:
             manifest = older.manifest
         else:
             raise UsageError(
-                f"{id} is there already and was recorded otherwise. Add to it with --append, "
-                f"choose another --out, or delete it first: rlds delete {id}"
+                f"{id} is there already and was recorded otherwise. Add to it with "
+                f"{argument('append', 'True')}, choose another {argument('out')}, or "
+                f"delete it first: rlds delete {id}"
             )
     return InstalledDataset.of(folder, manifest)
 
@@ -158,5 +126,5 @@ def _begin(work: Path, plan: dict[str, Any]) -> None:
         told = "; ".join(f"{name}: {known.get(name)}, now {plan.get(name)}" for name in differing)
         raise UsageError(
             f"Another recording of the same name was interrupted ({told}). Continue it with the "
-            f"same call, choose another --out, or delete what it recorded: {work}"
+            f"same call, choose another {argument('out')}, or delete what it recorded: {work}"
         )

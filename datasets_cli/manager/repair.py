@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.selection import select_installed
-from datasets_cli.config import Config, RootOptions
+from datasets_cli.catalogue.selection import InstalledIds, select_installed
+from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import (
     DamagedDataset,
@@ -23,10 +22,9 @@ from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.results import InstalledDataset
 from datasets_cli.json_form import JsonForm
-from datasets_cli.manager.verification import verify
-from datasets_cli.options import takes_fields
+from datasets_cli.manager.verify import verify_installed
+from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.preprocessing.origin import command_of
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
@@ -65,17 +63,15 @@ class RepairedDataset(JsonForm):
 
 
 @dataclass(frozen=True)
-class RepairCall(ProgressOptions, RootOptions):
+class RepairCall(ProgressOptions, InstalledIds):
     """What ``repair`` takes.
 
     Args:
-        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
         dry_run: only verify.
     """
 
-    ids: str | Iterable[str] = "*"
     _: KW_ONLY
-    dry_run: bool = False
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 
 @takes_fields(RepairCall)
@@ -114,16 +110,16 @@ def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None)
     id = installed_id(text, config, accept_fallback=False)
     copy = identity(root.dataset(id))
     try:
-        verify(id, config)
+        verify_installed(id, config)
         return RepairedDataset(id, SOUND)
     except DatasetNotInstalled as error:  # somebody deletes it meanwhile
         return RepairedDataset(id, FAILED, error=error)
     except IntegrityError as error:
-        found = error
+        damaged = error
     # What a newer version wrote may be whole, and would be replaced by older files.
-    if dry_run or (isinstance(found, DamagedDataset) and found.newer):
-        return RepairedDataset(id, FAILED, str(found), error=found)
-    damage = str(found).removesuffix(f" {repair_advice(id)}")
+    if dry_run or (isinstance(damaged, DamagedDataset) and damaged.newer):
+        return RepairedDataset(id, FAILED, str(damaged), error=damaged)
+    damage = str(damaged).removesuffix(f" {repair_advice(id)}")
     known = condition_of(root.dataset(id), id).manifest
     if how := _how_to_make_again(id, known):
         unrepaired = DamagedDataset(f"{damage} {how}")
@@ -144,6 +140,8 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
     if known is None or known.parent is None:
         is_derived = id.startswith("derived/")
         return f"{delete} derive it by the call that made it." if is_derived else ""
+    from datasets_cli.preprocessing.origin import command_of  # with torch
+
     if command := command_of(known):
         return f"{delete} {command}"
     name = known.function.get("name")
@@ -187,7 +185,7 @@ def _source_folder(known: Manifest, config: Config) -> str | None:
 
 def _is_sound(id: str, config: Config) -> bool:
     try:
-        verify(id, config)
+        verify_installed(id, config)
     except (IntegrityError, DatasetNotInstalled):
         return False
     return True

@@ -12,7 +12,7 @@ import os
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -82,7 +82,13 @@ class ScanCall(RootOptions):
             the cache root without being a dataset.
     """
 
-    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = ()
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = field(
+        default=(),
+        metadata={
+            **{"argument": True, "metavar": "FOLDER"},
+            "help": "Where to look; by default the caches of Minari, D4RL and TorchRL.",
+        },
+    )
 
 
 @takes_fields(ScanCall)

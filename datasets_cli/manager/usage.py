@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets_cli.catalogue.selection import as_list, select_installed
-from datasets_cli.config import RootOptions
+from datasets_cli.catalogue.selection import InstalledIds, select_installed
 from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
@@ -68,19 +66,8 @@ class DiskUsage(JsonForm):
         return datasets + sum(each.size_bytes for each in self.leftovers)
 
 
-@dataclass(frozen=True)
-class UsageCall(RootOptions):
-    """What ``disk_usage`` takes.
-
-    Args:
-        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
-    """
-
-    ids: str | Iterable[str] = ()
-
-
-@takes_fields(UsageCall)
-def disk_usage(call: UsageCall) -> DiskUsage:
+@takes_fields(InstalledIds)
+def disk_usage(call: InstalledIds) -> DiskUsage:
     """Return what installed datasets take on the disk, and what killed work left there.
 
     Raises:
@@ -89,15 +76,14 @@ def disk_usage(call: UsageCall) -> DiskUsage:
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
-    wanted = as_list(call.ids)
-    ids_there = [installed_id(id, config) for id in select_installed(wanted or "*", config)]
-    found = [_usage(place, id) for id in dict.fromkeys(ids_there)]
+    ids = [installed_id(id, config) for id in select_installed(call.ids, config)]
+    usages = [_usage(place, id) for id in dict.fromkeys(ids)]
     # Raw files of installed datasets are counted with these.
-    leftovers = () if wanted else (each for each in find_leftovers(place) if each.kind != RAW)
+    leftovers = find_leftovers(place) if call.ids == "*" else []
     return DiskUsage(
         place.path,
-        tuple(sorted(found, key=lambda each: (-each.size_bytes, each.id))),
-        tuple(leftovers),
+        tuple(sorted(usages, key=lambda each: (-each.size_bytes, each.id))),
+        tuple(each for each in leftovers if each.kind != RAW),
         free_bytes(place.path),
     )
 

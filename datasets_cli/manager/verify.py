@@ -1,12 +1,17 @@
-"""Verifying installed datasets, each with its result."""
+"""Verifying installed datasets: their files, that they open, and every value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from datasets_cli.catalogue.selection import as_list, select_installed, together
-from datasets_cli.config import Config, RootOptions
+from datasets_cli.catalogue.selection import InstalledIds, as_list, select_installed, together
+from datasets_cli.config import Config
+from datasets_cli.damage import repair_advice
 from datasets_cli.errors import (
     DamagedDataset,
     DatasetNotInstalled,
@@ -15,14 +20,25 @@ from datasets_cli.errors import (
     RldsError,
     UnknownDataset,
     UsageError,
+    argument,
 )
-from datasets_cli.install.installed import condition_of, installed_id
+from datasets_cli.formats.limits import raised_limits
+from datasets_cli.install.installed import condition_of, installed_id, read_manifest_of
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
-from datasets_cli.progress import Progress, ProgressOptions
+from datasets_cli.progress import Progress, ProgressOptions, reporting_to
 from datasets_cli.progress_bars import shown
-from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.deep_check.report import DeepReport
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.check import check_digests
+from datasets_cli.store.commit import read_one_copy
+from datasets_cli.store.deep_check.report import TABLE, DeepReport
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.tables import save_table
+
+if TYPE_CHECKING:
+    from datasets_cli.store.dataset import Dataset
+
+logger = logging.getLogger(__name__)
 
 NOT_INSTALLED = "not installed"
 
@@ -64,17 +80,15 @@ class VerifiedDataset(JsonForm):
 
 
 @dataclass(frozen=True)
-class VerifyCall(ProgressOptions, RootOptions):
+class VerifyCall(ProgressOptions, InstalledIds):
     """What ``verify`` takes.
 
     Args:
-        ids: an id, a name that resolves to one, a glob, or several of them; all by default.
         quick: compare sizes only, not the sha256 of every file, and open nothing.
         deep: also read every value: offsets, the rules of the format, frames, NaN. What that finds
             out is kept beside the datasets, and ``dataset_info`` has it.
     """
 
-    ids: str | Iterable[str] = "*"
     _: KW_ONLY
     quick: bool = False
     deep: bool = False
@@ -92,7 +106,10 @@ def verify(call: VerifyCall) -> list[VerifiedDataset]:
     """
     config = call.chosen_config()
     if call.quick and call.deep:
-        raise UsageError("quick compares sizes only and deep reads every value. Give one of them.")
+        raise UsageError(
+            f"{argument('quick')} compares sizes only and {argument('deep')} reads every value. "
+            "Give one of them."
+        )
     results: dict[str, VerifiedDataset] = {}
     for text in as_list(call.ids):
         try:
@@ -121,9 +138,9 @@ def _failure(results: list[VerifiedDataset]) -> RldsError | None:
         return together(causes)
     named = {"Damaged": damaged, "Of a newer version": newer, "Not found": missing}
     text = " ".join(
-        f"{word}: {', '.join(result.id for result in found)}."
-        for word, found in named.items()
-        if found
+        f"{word}: {', '.join(result.id for result in several)}."
+        for word, several in named.items()
+        if several
     )
     kind = IntegrityError if damaged or newer else PartialFailure
     failure = kind(f"{text} What to do is said of each.")
@@ -143,16 +160,13 @@ def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
 
 
 def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> VerifiedDataset:
-    # Opening a dataset imports torch.
-    from datasets_cli.manager.verification import verify, verify_deep
-
     report = None
     try:
         if deep:
             with shown(progress, "steps checked") as told:
                 manifest, report = verify_deep(id, config, told)
         else:
-            manifest = verify(id, config)
+            manifest = verify_installed(id, config)
     except IntegrityError as error:
         is_newer = isinstance(error, DamagedDataset) and error.newer
         return VerifiedDataset(id, error=error, state="newer" if is_newer else "damaged")
@@ -164,3 +178,88 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
         opened=True,
         report=report,
     )
+
+
+def verify_installed(text: str, config: Config) -> Manifest:
+    """Compare an installed dataset with its manifest, open it, and return the manifest."""
+    return _opened(text, config).manifest
+
+
+def verify_deep(
+    text: str, config: Config, progress: Progress | None = None
+) -> tuple[Manifest, DeepReport]:
+    """Verify a dataset and read every value; keep what that finds out in its tables."""
+    from datasets_cli.store.deep_check.deep_check import deep_check
+
+    dataset = _opened(text, config)
+    manifest = dataset.manifest
+    with _reading_errors(manifest):
+        report = deep_check(dataset, reporting_to(progress))
+    try:
+        save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
+    except OSError as error:  # the report is shown, and can be made again
+        logger.warning("%s: the report is not kept (%s)", manifest.id, error)
+    return manifest, report
+
+
+def _opened(text: str, config: Config) -> Dataset:
+    """Return a dataset whose files are its manifest's, and of which some rows were read."""
+    id = installed_id(text, config)
+    folder = CacheRoot(config.root).dataset(id)
+    try:
+        with raised_limits(dict(config.limits)):
+            return read_one_copy(folder, lambda: _open_checked(folder, id))
+    except FileNotFoundError:
+        if has_manifest(folder):
+            raise
+        raise DatasetNotInstalled(
+            f"{id} is not installed any more: it was deleted while it was verified."
+        ) from None
+
+
+def _open_checked(folder: Path, id: str) -> Dataset:
+    import torch  # with what opens a dataset
+
+    from datasets_cli.store.dataset import open_dataset
+
+    manifest = read_manifest_of(folder, id)
+    try:
+        check_digests(folder, manifest)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # such as a folder that only another user may enter
+        raise DamagedDataset(
+            f"{folder} cannot be read: {error.strerror or error}. See its permissions."
+        ) from error
+    _check_content(manifest)
+    with _reading_errors(manifest):
+        dataset = open_dataset(folder, text=True)
+        assert len(dataset.offsets), "an opened table begins with 0"
+        first_and_last = torch.tensor([0, len(dataset) - 1][: len(dataset)], dtype=torch.int64)
+        dataset.gather(first_and_last)
+        if dataset.texts:
+            dataset.texts.gather(first_and_last)
+    return dataset
+
+
+@contextmanager
+def _reading_errors(manifest: Manifest) -> Iterator[None]:
+    """Turn what reading rows raises over a dataset that was written wrong into ours."""
+    try:
+        yield
+    except RldsError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise DamagedDataset(
+            f"{manifest.id}: its files are as the manifest says, but cannot be read "
+            f"({type(error).__name__}: {error}). {repair_advice(manifest.id)}"
+        ) from error
+
+
+def _check_content(manifest: Manifest) -> None:
+    computed = manifest.computed_content()
+    if manifest.content != computed:
+        raise DamagedDataset(
+            f"{manifest.id}: its manifest says that its content is {manifest.content}, but "
+            f"describes the content {computed}. {repair_advice(manifest.id)}"
+        )

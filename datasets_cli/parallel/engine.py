@@ -7,15 +7,19 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from numbers import Integral
 from typing import Literal, get_args
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.options import check_numbers
 
 Engine = Literal["local", "dask", "ray"]
 """What runs tasks: processes of this machine, or the workers of a cluster of Dask or Ray."""
 
-PROCESSES = {"flag": "--workers", "help": "Processes; all cores by default, 0 for this process."}
+ADDRESS = '"tcp://host:8786"'
+PROCESSES = {
+    **{"least": 0, "flag": "--workers", "default": ""},
+    "help": "Processes; all cores by default, 0 for this process.",
+}
 """The option of the command line, whose default is another."""
 
 
@@ -51,11 +55,7 @@ class Workers(EngineOptions):
     num_workers: int | None = field(default=0, metadata=PROCESSES)
 
     def __post_init__(self) -> None:
-        if self.num_workers is not None:
-            if not isinstance(self.num_workers, Integral):
-                raise UsageError(f"num_workers is {self.num_workers!r}; expected a whole number.")
-            if self.num_workers < 0:
-                raise UsageError(f"{self.num_workers} workers cannot work; expected 0 or more.")
+        check_numbers(self)
         if self.executor is not None and not callable(getattr(self.executor, "submit", None)):
             raise UsageError(
                 "executor is a concurrent.futures.Executor, such as ProcessPoolExecutor(4), not "
@@ -63,24 +63,28 @@ class Workers(EngineOptions):
             )
         if not isinstance(self.address, str | None):
             raise UsageError(
-                f"address is {self.address!r}; expected text, such as tcp://host:8786."
+                f"{argument('address')} is {self.address!r}; expected text, such as tcp://host:8786."
             )
         if self.engine not in get_args(Engine):
-            raise UsageError(f'engine is "local", "dask" or "ray", not {self.engine!r}.')
+            raise UsageError(
+                f'{argument("engine")} is "local", "dask" or "ray", not {self.engine!r}.'
+            )
         if self.engine == "local":
             if self.address is not None:
+                clusters = " or ".join(argument("engine", f'"{name}"') for name in ("dask", "ray"))
                 raise UsageError(
                     f"{self.address} is the address of a cluster, and the engine is local, the "
-                    'processes of this machine. Add engine="dask" or "ray" (--engine), or leave '
-                    "the address out."
+                    f"processes of this machine. Add {clusters}, or leave the "
+                    "address out."
                 )
             return
         if self.executor is not None:
             raise UsageError(f"Give an executor or the engine {self.engine!r}, not both.")
         if self.engine == "dask" and not self.address:
             raise UsageError(
-                'The engine dask needs the address of a scheduler, address="tcp://host:8786" '
-                "(--address). For processes of this machine leave the engine out."
+                "The engine dask needs the address of a scheduler, "
+                f"{argument('address', ADDRESS)}. For processes of this machine "
+                "leave the engine out."
             )
         if not (find_spec("distributed") if self.engine == "dask" else find_spec("ray")):
             raise UsageError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.parallel.user_modules import UserModule, imported_by, is_of_user
 
 if TYPE_CHECKING:
@@ -25,9 +25,10 @@ _imported: dict[str, str | None] = {}  # the digest of each module that was impo
 FUNCTION_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
-def load_function(text: str, folder: Path | None = None, option: str = "--fn") -> RowFunction:
+def load_function(text: str, folder: Path | None = None, name: str = "fn") -> RowFunction:
     """Return the function that ``module:function`` names; importing its module runs the module."""
-    module_name, name = split_function(text, option)
+    module_name, function_name = split_function(text, name)
+    asked = f"{argument(name)} {text}"
     here = str(folder or Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -35,18 +36,19 @@ def load_function(text: str, folder: Path | None = None, option: str = "--fn") -
         module = _newest(module_name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{option} {text}: there is no module {error.name} in {here} or the Python path."
+            f"{asked}: there is no module {error.name} in {here} or the Python path."
         ) from error
     except Exception as error:  # whatever a user's module does
         raise UsageError(
-            f"{option} {text}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
+            f"{asked}: {module_name} cannot be imported ({type(error).__name__}: {error}). "
             "Expected a module's name, such as mycode for mycode.py in this folder."
         ) from error
-    if not hasattr(module, name):
-        raise UsageError(f"{option} {text}: the module {module_name} has no {name}.")
-    function = getattr(module, name)
+    if not hasattr(module, function_name):
+        raise UsageError(f"{asked}: the module {module_name} has no {function_name}.")
+    function = getattr(module, function_name)
     if not callable(function):
-        raise UsageError(f"{option} {text}: {name} is a {type(function).__name__}, not a function.")
+        kind = type(function).__name__
+        raise UsageError(f"{asked}: {function_name} is of type {kind}, not a function.")
     return function  # type: ignore[no-any-return]
 
 
@@ -74,12 +76,14 @@ def _digests_of_loaded(module: ModuleType) -> dict[str, str | None]:
     return {each.name: each.digest for each in modules if each.name in sys.modules}
 
 
-def split_function(text: str, option: str = "--fn") -> tuple[str, str]:
+def split_function(text: str, name: str = "fn") -> tuple[str, str]:
     """Return module and function of ``module:function``."""
     if not FUNCTION_NAME.fullmatch(text):
-        raise UsageError(f"{option} {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards.")
-    module, _, name = text.partition(":")
-    return module, name
+        raise UsageError(
+            f"{argument(name)} {text!r} is not MODULE:FUNCTION, such as mycode:scale_rewards."
+        )
+    module, _, function = text.partition(":")
+    return module, function
 
 
 def name_of(function: Callable[..., Any]) -> str:

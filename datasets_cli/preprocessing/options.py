@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Literal, get_args
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.options import check_numbers
 
 Per = Literal["trajectory", "transition"]
 """What a function maps: whole trajectories, or rows that it looks at alone."""
@@ -25,18 +25,19 @@ class ChunkOptions:
         num_chunks: the number of chunks instead, at most.
     """
 
-    num_frames: int | None = None
+    num_frames: int | None = field(default=None, metadata={"least": 1})
     per: Per = "trajectory"
-    chunksize: int | None = None
-    num_chunks: int | None = None
+    chunksize: int | None = field(default=None, metadata={"least": 1})
+    num_chunks: int | None = field(default=None, metadata={"least": 1})
 
     def __post_init__(self) -> None:
         if self.per not in get_args(Per):
-            raise UsageError(f'per is "trajectory" or "transition", not {self.per!r}.')
+            raise UsageError(
+                f'{argument("per")} is "trajectory" or "transition", not {self.per!r}.'
+            )
         if self.chunksize is not None and self.num_chunks is not None:
-            raise UsageError("Give chunksize or num_chunks, not both.")
-        for name in ("num_frames", "chunksize", "num_chunks"):
-            _check_number(name, getattr(self, name), least=1)
+            raise UsageError(f"Give {argument('chunksize')} or {argument('num_chunks')}, not both.")
+        check_numbers(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +57,13 @@ class PreprocessOptions(ChunkOptions):
     CLOSED = True
 
     where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
-    max_trajectories: int | None = None
-    seed: int = 0
+    max_trajectories: int | None = field(default=None, metadata={"least": 1})
+    seed: int = field(default=0, metadata={"least": 0})
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.where, str | None):
-            raise UsageError(f"where is {self.where!r}; expected text.")
-        _check_number("max_trajectories", self.max_trajectories, least=1)
-        if self.seed is None:
-            raise UsageError("seed is None; expected a whole number.")
-        _check_number("seed", self.seed, least=0)
+            raise UsageError(f"{argument('where')} is {self.where!r}; expected text.")
 
     @property
     def chooses(self) -> bool:
@@ -82,12 +79,3 @@ class PreprocessOptions(ChunkOptions):
         if self.num_chunks is not None:
             return -(-num_rows // self.num_chunks)  # rounded up
         return min(self.chunksize or default, num_rows)
-
-
-def _check_number(name: str, value: object, least: int) -> None:
-    if value is None:
-        return
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise UsageError(f"{name} is {value!r}; expected a whole number.")
-    if int(value) < least:
-        raise UsageError(f"{name} is {value}; expected {least} or more.")

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.options import check_numbers
 from datasets_cli.parallel.function_identity import FunctionIdentity, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -57,7 +58,7 @@ class Pipeline:
     resize: str | None = field(default=None, metadata={"metavar": "HxW"})
     normalise: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
     returns_to_go: bool = False
-    n_step: int | None = None
+    n_step: int | None = field(default=None, metadata={"least": 1})
     gamma: float | None = field(default=None, metadata={"metavar": "G"})
     cast: SeveralTexts = field(default=(), metadata={"metavar": "[KEY=]TYPE"})
     select: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
@@ -70,15 +71,21 @@ class Pipeline:
         for name in ("crop", "resize"):
             size_of(name, getattr(self, name))
         if not isinstance(self.returns_to_go, bool):
-            raise UsageError(f"returns_to_go is {self.returns_to_go!r}; expected true or false")
-        if self.n_step is not None and (type(self.n_step) is not int or self.n_step < 1):
-            raise UsageError(f"n_step is {self.n_step!r}; expected a whole number from 1 on")
+            name = argument("returns_to_go")
+            raise UsageError(f"{name} is {self.returns_to_go!r}; expected true or false")
+        check_numbers(self)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", checked_gamma(self.gamma))
         if self.gamma is not None and not self.needs_trajectories:
-            raise UsageError("gamma is the discount of n_step or returns_to_go; give one of them")
+            raise UsageError(
+                f"{argument('gamma')} is the discount of {argument('n_step')} or "
+                f"{argument('returns_to_go')}; give one of them"
+            )
         if self.n_step is not None and self.gamma is None:
-            raise UsageError("n_step needs gamma, the discount a step, such as 0.99; 1 for none")
+            raise UsageError(
+                f"{argument('n_step')} needs {argument('gamma')}, the discount a step, such as "
+                "0.99; 1 for none"
+            )
         _ = self.casts, self.renames  # which refuse what they cannot read
 
     def __str__(self) -> str:
@@ -164,13 +171,13 @@ class Cast:
         key, equals, dtype = text.rpartition("=")
         if dtype not in TYPES or (equals and not key):
             raise UsageError(
-                f"cast is {text!r}; expected TYPE or KEY=TYPE, such as float32 or action=int64, "
-                f"of the types {', '.join(TYPES)}"
+                f"{argument('cast')} is {text!r}; expected TYPE or KEY=TYPE, such as float32 or "
+                f"action=int64, of the types {', '.join(TYPES)}"
             )
         if not key and dtype not in FLOATS:
             raise UsageError(
-                f"cast is {text!r}, which would be for columns of floating-point numbers, and cut "
-                f"them. Name the column: action={dtype}"
+                f"{argument('cast')} is {text!r}, which would be for columns of floating-point "
+                f"numbers, and cut them. Name the column: action={dtype}"
             )
         return cls(key or None, dtype)
 
@@ -183,7 +190,7 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
     texts = tuple(text.strip() for text in several if isinstance(text, str))
     is_known = isinstance(value, str | list | tuple) and len(texts) == len(several)
     if not is_known or not all(texts) or len({*texts}) < len(texts):
-        raise UsageError(f"{name} is {value!r}; expected texts, each once")
+        raise UsageError(f"{argument(name)} is {value!r}; expected texts, each once")
     return texts
 
 
@@ -193,14 +200,16 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
         return None
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise UsageError(f"{name} is {value!r}; expected height and width in pixels, such as 64x64")
+        raise UsageError(
+            f"{argument(name)} is {value!r}; expected height and width in pixels, such as 64x64"
+        )
     return int(match[1]), int(match[2])
 
 
 def checked_gamma(value: object) -> float:
     """Return a discount as a float."""
     if type(value) not in (int, float) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
-        raise UsageError(f"gamma is {value!r}; expected a number above 0 and up to 1")
+        raise UsageError(f"{argument('gamma')} is {value!r}; expected a number above 0 and up to 1")
     return float(value)  # type: ignore[arg-type]
 
 
@@ -210,12 +219,14 @@ def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
     for text in texts:
         old, equals, new = text.partition("=")
         if not (old and equals and new):
-            raise UsageError(f"rename is {text!r}; expected OLD=NEW, such as observation=state")
+            raise UsageError(
+                f"{argument('rename')} is {text!r}; expected OLD=NEW, such as observation=state"
+            )
         pairs.append((old, new))
     names = [name for pair in pairs for name in pair]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
-            f"rename has {', '.join(twice)} twice. Give each column one new name; to exchange two "
-            "names takes two calls"
+            f"{argument('rename')} has {', '.join(twice)} twice. Give each column one new "
+            "name; to exchange two names takes two calls"
         )
     return pairs

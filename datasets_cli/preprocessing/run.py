@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.functions import RowFunction
 from datasets_cli.parallel.workers import pickle_by_value
@@ -22,6 +22,8 @@ from datasets_cli.preprocessing.work import Work
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.store.dataset import Dataset
+
+PER_ROW = '"transition"'
 
 
 class PreprocessRun:
@@ -141,5 +143,5 @@ def _refuse_long(offsets: np.ndarray, row_bytes: int, id: str) -> None:
             f"Trajectory {longest} of {id} is too long for a function to take at once: it has "
             f"{lengths[longest]} rows of {row_bytes} bytes, {size / 1e9:.1f} GB, and the limit is "
             f"{MAX_TRAJECTORY_BYTES / 1e9:.1f} GB. If the function looks at rows alone, pass "
-            'per="transition" (--per transition), which cuts trajectories.'
+            f"{argument('per', PER_ROW)}, which cuts trajectories."
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from datasets_cli.catalogue.names import is_glob
-from datasets_cli.errors import UsageError
+from datasets_cli.catalogue.selection import INSTALLED_IDS
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.options import parameters_of, part_of
 from datasets_cli.parallel.functions import split_function
-from datasets_cli.preprocessing.derived import derived_id
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import NAMES, Pipeline
 
@@ -35,9 +35,25 @@ class PreprocessStep(PreprocessOptions):
         UsageError: a value is of another type or out of range.
     """
 
-    input: str | tuple[str, ...]
-    fn: str | Pipeline
-    out: str
+    input: str | tuple[str, ...] = field(
+        metadata={
+            **INSTALLED_IDS,
+            **{"typed": list[str], "needed": False},
+            "help": "Installed datasets: ids or globs.",
+        }
+    )
+    fn: str | Pipeline = field(
+        metadata={
+            **{"metavar": "MODULE:FUNCTION", "needed": False},
+            "help": "Maps a TensorDict [n] to one [n].",
+        }
+    )
+    out: str = field(
+        metadata={
+            **{"metavar": "NAME", "needed": False, "complete": "derived_names"},
+            "help": "The result is derived/NAME; {name} is the last part of the input's id.",
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,16 +61,18 @@ class PreprocessStep(PreprocessOptions):
             object.__setattr__(self, "input", tuple(self.input))
         inputs = self.inputs if isinstance(self.inputs, tuple) else ()
         if not inputs or not all(isinstance(each, str) and each for each in inputs):
-            raise UsageError(f"input is {self.input!r}; expected ids or globs, at least one")
+            raise UsageError(
+                f"{argument('input')} is {self.input!r}; expected ids or globs, at least one"
+            )
         for name, value, kinds in (("fn", self.fn, str | Pipeline), ("out", self.out, str)):
             if not isinstance(value, kinds):
-                raise UsageError(f"{name} is {value!r}; expected text")
+                raise UsageError(f"{argument(name)} is {value!r}; expected text")
         if isinstance(self.fn, str):
             split_function(self.fn)
         elif self.seed and self.max_trajectories is None:
             raise UsageError(
-                "seed draws max_trajectories, and is for functions that draw; neither is given, "
-                "and transforms draw nothing. Leave it out"
+                f"{argument('seed')} draws {argument('max_trajectories')}, and is for functions "
+                "that draw; neither is given, and transforms draw nothing. Leave it out"
             )
         self.out_of("family/name")
 
@@ -79,9 +97,13 @@ class PreprocessStep(PreprocessOptions):
         Raises:
             UsageError: it cannot be an id.
         """
+        from datasets_cli.preprocessing.derived import derived_id  # with torch
+
         name = self.out.replace(NAME, id.rpartition("/")[2])
         if "{" in name or "}" in name:
-            raise UsageError(f"The out {self.out!r} has braces. Expected none, or {NAME}.")
+            raise UsageError(
+                f"{argument('out')} {self.out!r} has braces. Expected none, or {NAME}."
+            )
         return derived_id(name)
 
     def to_json(self) -> dict[str, Any]:
@@ -119,9 +141,9 @@ class PreprocessStep(PreprocessOptions):
             )
         if does and "fn" in table:
             raise UsageError(
-                f"fn cannot stand beside {', '.join(does)}, because nothing says which is done "
-                "first. Make two calls or steps of it, the second of which reads what the first "
-                "makes"
+                f"{argument('fn')} cannot stand beside {', '.join(map(argument, does))}, because "
+                "nothing says which is done first. Make two calls or steps of it, the second of "
+                "which reads what the first makes"
             )
         rest = {name: value for name, value in table.items() if name not in does}
         return cls(**{"fn": Pipeline.from_json(does), **rest})

@@ -27,6 +27,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -177,6 +178,7 @@ def is_id(text: str) -> bool:
         return False
 
 
+@cache
 def _slug(id: str) -> str:
     """Return a flat, unique file name for an id.
 

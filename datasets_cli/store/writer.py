@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,25 +26,40 @@ if TYPE_CHECKING:
 
 
 class DatasetWriter:
-    """Writes complete TED rows, with their text, into the files of one layout."""
+    """Writes complete TED rows, with their text, into the files of one layout.
 
-    # offsets: trajectories int64 `[K + 1]` that are known already; see `TedWriter`.
+    Use it in a ``with`` statement: an error closes its files and removes its folder.
+    """
+
+    # layout: None is what suits the first rows. offsets: trajectories int64 `[K + 1]` that are
+    # known already; see `TedWriter`.
 
     def __init__(
-        self, layout: str, folder: Path, id: str, offsets: np.ndarray | None = None
+        self, layout: str | None, folder: Path, id: str, offsets: np.ndarray | None = None
     ) -> None:
         self.folder = folder
         self.id = id
-        self._numbers: CompactWriter | TedWriter
-        if layout == "compact":
-            from datasets_cli.store.layouts.compact_writer import (
-                CompactWriter,  # with its compressor
-            )
-
-            self._numbers = CompactWriter(folder, id, offsets)
-        else:
-            self._numbers = TedWriter(folder, id, offsets)
+        self._layout, self._offsets = layout, offsets
         self._text = TextWriter(folder)
+
+    def __enter__(self) -> DatasetWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            with suppress(OSError):  # a full disk: closing writes what is still buffered
+                self.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @cached_property
+    def _numbers(self) -> CompactWriter | TedWriter:
+        if self._layout == "compact":
+            from datasets_cli.store.layouts.compact_writer import (
+                CompactWriter,
+            )  # with its compressor
+
+            return CompactWriter(self.folder, self.id, self._offsets)
+        return TedWriter(self.folder, self.id, self._offsets)
 
     @property
     def num_rows(self) -> int:
@@ -58,6 +75,7 @@ class DatasetWriter:
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
         """Write rows ``[n, ...]`` after the last ones."""
+        self._layout = self._layout or best_layout(rows)
         text = {key: values for key, values in rows.items() if is_text(values)}
         self._numbers.write({key: rows[key] for key in rows if key not in text})
         if text:
@@ -88,7 +106,8 @@ class DatasetWriter:
         """Close every file; what was written is of no use unless ``finish`` returned."""
         with ExitStack() as stack:  # closes both, though one may fail on a full disk
             stack.callback(self._text.close)
-            stack.callback(self._numbers.close)
+            if "_numbers" in vars(self):
+                stack.callback(self._numbers.close)
 
 
 def best_layout(rows: Mapping[Key, np.ndarray]) -> str:

@@ -40,7 +40,7 @@ def test_options_of_the_environment_are_json_or_text(capsys: Capture) -> None:
             "Expected an id that gymnasium knows",
         ),
         ([*CALL, "--steps", "5", "--policy", "mycode"], "MODULE:FUNCTION"),
-        ([*CALL, "--steps", "0"], "num_steps is 0"),
+        ([*CALL, "--steps", "0"], "--steps is 0"),
     ],
 )
 def test_wrong_calls_are_one_paragraph(arguments: list[str], words: str, capsys: Capture) -> None:

@@ -116,7 +116,19 @@ WORDS = [
     Wrong("download 'd4rl/hopper-*'", 2, "add --yes to agree"),
     Wrong("download d4rl/hopper-medium-v2 minari/nosuch --offline", 9, "2 of 2 datasets failed"),
     Wrong("delete demo/iris", 2, "add --yes to agree"),
-    Wrong("convert demo/iris --layout TED", 2, "Expected: ted, compact"),
+    Wrong("prune --older-than -1", 2, "--older-than is -1; expected a number of days, 0 or more"),
+    Wrong("preprocess demo/iris --out x --cast int64", 2, "--cast is 'int64'"),
+    Wrong("preprocess demo/iris --out x --n-step 3", 2, "--n-step needs --gamma, the discount"),
+    Wrong(
+        "preprocess demo/iris --out x --n-step 0 --gamma 1", 2, "--n-step is 0; expected 1 or more"
+    ),
+    Wrong("preprocess demo/iris --out x --max-trajectories 0", 2, "--max-trajectories is 0;"),
+    Wrong("preprocess demo/iris --out x --cast float32 --fn a:b", 2, "--fn cannot stand beside"),
+    Wrong("preprocess --n-step 3", 2, "--n-step needs ID, --fn and --out, too"),
+    Wrong("record CartPole-v1 --out x --steps 5 --check-actions foo", 2, "'--check-actions'"),
+    Wrong("record CartPole-v1 --out x --episodes 0", 2, "--episodes is 0; expected 1 or more"),
+    Wrong("record CartPole-v1 --out x", 2, "found none. Give --episodes N or --steps N"),
+    Wrong("convert demo/iris --layout TED", 2, "Expected one of: ted, compact"),
 ]
 IDS = [
     *(Wrong(f"info '{id}'", 2, AN_ID) for id in ("", " ", "..", "/", "d4rl/", "/etc/passwd")),

@@ -18,7 +18,7 @@ from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.manager.convert import extra_files
+from datasets_cli.install.layout import extra_files
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest

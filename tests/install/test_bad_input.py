@@ -25,7 +25,7 @@ from datasets_cli.errors import (
 )
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest

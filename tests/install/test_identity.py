@@ -215,7 +215,7 @@ def test_nothing_writes_into_a_committed_dataset(
     datasets_cli.list_datasets()
     datasets_cli.dataset_info(DOOR)
     assert files_of(folder) == before
-    monkeypatch.setattr("datasets_cli.manager.convert.commit", lambda *_: True)
+    monkeypatch.setattr("datasets_cli.install.layout.commit", lambda *_: True)
     datasets_cli.convert(
         DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent()
     )
@@ -310,7 +310,7 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("datasets_cli.manager.verification.save_table", refuse)
+    monkeypatch.setattr("datasets_cli.manager.verify.save_table", refuse)
     (found,) = datasets_cli.verify(door, deep=True, progress=Silent())
     assert found.report is not None
     assert "the report is not kept" in caplog.text

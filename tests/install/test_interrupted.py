@@ -17,7 +17,7 @@ import datasets_cli
 from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.catalogue.conftest import clear

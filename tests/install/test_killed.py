@@ -26,7 +26,7 @@ from datasets_cli.errors import LockedError, RldsError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps

@@ -20,7 +20,7 @@ from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.sources.disk import allocate, flush, replace_file
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
@@ -212,7 +212,7 @@ def test_a_disk_that_is_found_out_at_the_rename_is_named_and_nothing_is_half_mad
     assert main(["download", IRIS]) == 2
     assert "are on different disks" in capsys.readouterr().err
     assert main(["list", "--installed"]) == 0
-    assert capsys.readouterr().out == "Nothing found.\n"
+    assert capsys.readouterr() == ("", "Nothing found.\n")
     assert list((config.root / "tmp").iterdir()) == []
 
 

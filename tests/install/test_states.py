@@ -93,7 +93,7 @@ def test_what_a_publisher_states_decides_the_state_which_is_said_once(
     assert (dataset.state, dataset.unverified) == ("unchecked", ())
     told = capsys.readouterr().err
     assert told.count("unchecked: metadata.json, main_data.hdf5: nothing was compared") == 1
-    assert "with --source no publisher is asked" in told
+    assert "with a source no publisher is asked" in told
 
 
 def test_what_a_newer_version_wrote_is_not_called_damaged(

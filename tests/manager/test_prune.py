@@ -14,7 +14,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.manager.prune import SECONDS_A_DAY
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked, locked
 
@@ -170,7 +170,7 @@ def test_a_clean_root_has_nothing_to_prune(config: Config, door: str) -> None:
 
 
 def test_a_negative_age_is_refused(config: Config) -> None:
-    with pytest.raises(UsageError, match="older-than -1 is no age"):
+    with pytest.raises(UsageError, match=r"^older_than_days is -1; expected"):
         datasets_cli.prune(older_than_days=-1, config=config)
 
 

@@ -21,7 +21,7 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.install.install import install_dataset
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.progress import Silent
 from datasets_cli.sources.disk import open_regular
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
@@ -174,7 +174,7 @@ def test_a_dataset_that_another_process_converts_meanwhile_is_not_damaged(
         datasets_cli.convert(MAZE, "compact", config=maze)
         check_digests(folder, manifest)
 
-    monkeypatch.setattr("datasets_cli.manager.verification.check_digests", convert_first)
+    monkeypatch.setattr("datasets_cli.manager.verify.check_digests", convert_first)
     assert [each.outcome for each in datasets_cli.repair(config=maze)] == ["sound"]
 
 
@@ -217,7 +217,7 @@ def test_a_dataset_that_another_process_deletes_meanwhile_is_named(
         datasets_cli.delete(MAZE, config=maze)
         check_digests(folder, manifest)
 
-    monkeypatch.setattr("datasets_cli.manager.verification.check_digests", delete_first)
+    monkeypatch.setattr("datasets_cli.manager.verify.check_digests", delete_first)
     with pytest.raises(PartialFailure) as caught:
         datasets_cli.repair(config=maze)
     assert "deleted while it was verified" in str(caught.value.results[0].error)

@@ -17,7 +17,7 @@ from datasets_cli import LazyTensorStorage, ReplayBuffer
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
 from tests.support.minari_files import unpack_door
 
@@ -127,7 +127,7 @@ def test_nothing_is_found_in_an_empty_home(
     config: Config, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert main(["scan"]) == 0
-    assert capsys.readouterr().out == "Nothing was found.\n" and caplog.text == ""
+    assert capsys.readouterr() == ("", "Nothing found.\n") and caplog.text == ""
     assert not config.root.exists()
 
 

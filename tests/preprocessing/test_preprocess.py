@@ -185,7 +185,7 @@ def test_a_destination_that_holds_something_is_refused(
 
 
 def test_a_negative_number_of_workers_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="-1 workers"):
+    with pytest.raises(UsageError, match="num_workers is -1; expected 0 or more"):
         replay.preprocess(noisy, dest=tmp_path / "out", num_workers=-1)
 
 

@@ -13,7 +13,7 @@ import pytest
 from datasets_cli import plan_preprocess
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.manager.verification import verify
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import CacheRoot, runs_to
 from tests.support.interpreters import preloaded
 from tests.support.origin import Origin

@@ -315,7 +315,7 @@ def test_converting_an_installed_dataset_there_and_back(door: str, config: Confi
 
 
 def test_converting_to_no_layout_is_refused(door: str, config: Config) -> None:
-    with pytest.raises(UsageError, match="Expected: ted, compact"):
+    with pytest.raises(UsageError, match="Expected one of: ted, compact"):
         datasets_cli.convert(door, "nosuch", config=config)
 
 

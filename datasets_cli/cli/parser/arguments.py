@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take."""
+"""Options of several commands that their verbs do not have, and what is said of them."""
 
 from __future__ import annotations
 
@@ -6,33 +6,9 @@ from typing import Annotated
 
 import typer
 
-from datasets_cli.cli.parser.completion import installed_ids, known_ids, layouts
 from datasets_cli.cli.parser.fields import Given
 from datasets_cli.errors import UsageError
 
-KnownId = Annotated[str, typer.Argument(metavar="ID", help="A dataset.", autocompletion=known_ids)]
-KnownIds = Annotated[
-    list[str],
-    typer.Argument(metavar="ID", help="Ids or globs ('d4rl/hopper-*').", autocompletion=known_ids),
-]
-InstalledId = Annotated[
-    str, typer.Argument(metavar="ID", help="An installed dataset.", autocompletion=installed_ids)
-]
-InstalledIds = Annotated[
-    list[str], typer.Argument(metavar="ID", help="Ids or globs.", autocompletion=installed_ids)
-]
-AnyInstalledIds = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="ID", help="Ids or globs; all by default.", autocompletion=installed_ids
-    ),
-]
-Layout = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ted|compact", help="How rows are stored on disk.", autocompletion=layouts
-    ),
-]
 Limits = Annotated[
     list[str] | None,
     typer.Option(

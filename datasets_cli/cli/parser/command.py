@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from typer.core import TyperCommand
@@ -53,6 +54,9 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except RldsError as error:
+            error.name_arguments(partial(_as_typed, ctx))
+            raise
         except SystemExit as error:  # its code would be taken for one of ours
             raise RldsError(
                 "A function, module or recipe that was called ended the program (SystemExit: "
@@ -82,6 +86,18 @@ class Command(TyperCommand):
             f"{ctx.command_path} takes {next(iter(takes), 'no argument')}, and was given {extra} "
             f"as well. See: {ctx.command_path} --help"
         )
+
+
+def _as_typed(ctx: Any, name: str, value: str) -> str:
+    """Return an argument of a verb as the command line has it: ``--name value``, or ``NAME``."""
+    parameters = (*ctx.command.params, *ctx.find_root().command.params)
+    parameter = next((each for each in parameters if each.name == name), None)
+    if parameter is None:
+        return f"{name}={value}" if value else name
+    if parameter.param_type_name == "argument":
+        return str(parameter.metavar)
+    flag, typed = str(parameter.opts[-1]), value.strip("'\"")
+    return f"{flag} {typed}" if typed and not parameter.is_flag else flag
 
 
 def help_width() -> int:

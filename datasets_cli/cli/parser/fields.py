@@ -1,11 +1,22 @@
 """Options of a command that are the fields of a dataclass, which alone declares them.
 
-    @options_of(options=PreprocessOptions)
-    def preprocess(context: typer.Context, options: Given, dry_run: DryRun = False) -> None: ...
+    @options_of(call=VerifyCall)
+    def verify(context: typer.Context, *, call: Given) -> None: ...
 
-The command has an option for each field, and ``options`` is a dict of those that were given. The
-help of an option is how the dataclass documents its field, up to the first semicolon or full stop;
-the field's metadata may say ``help``, ``metavar`` or ``flag`` in its place.
+The command has an option for each field whose values can be typed, and ``call`` is a dict of those
+that were given: what the verb of the dataclass takes. The help of an option is how the dataclass
+documents its field, up to the first semicolon or full stop, with the default. The field's metadata
+may say otherwise:
+
+    flag       the option's name or names; of a field that is True by default it is the one that
+               makes it False
+    help       what it means
+    default    what its help says of the default; nothing where empty
+    metavar    what its value is called
+    typed      the type of what is typed; None where the command line has no such option
+    argument   True where it has no flag
+    needed     False where the command may go without it, though the dataclass has no default
+    complete   what the Tab key offers: a function of ``completion``
 """
 
 from __future__ import annotations
@@ -13,15 +24,17 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import shlex
 import typing
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import Field, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, fields
 from types import NoneType
 from typing import Annotated, Any, Literal
 
 import typer
 
-from datasets_cli.options import argument_docs, parameters_of
+from datasets_cli.cli.parser import completion
+from datasets_cli.options import argument_docs, hints_of, parameters_of
 
 Given = dict[str, Any]
 """The options that a user gave, by the names of their fields."""
@@ -29,6 +42,7 @@ Given = dict[str, Any]
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", list[str]: "TEXT"}
 
 _CLAUSE = re.compile(r"[;.](?:\s|$)")
+_BY_DEFAULT = re.compile(r"[;,] by default (.*?)[;.](?:\s|$)")
 _QUOTED = re.compile(r'``"(.*?)"``|``(.*?)``')
 
 
@@ -44,56 +58,66 @@ def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., N
 
         @functools.wraps(body)
         def command(**arguments: Any) -> None:
-            given = {
-                name: {
-                    each.name: arguments.pop(each.name)
-                    for each in fields(kind)
-                    if each.name in arguments
-                }
-                for name, kind in kinds.items()
-            }
-            body(**arguments, **{name: _without_nothing(each) for name, each in given.items()})
+            given = {name: _given(kind, arguments) for name, kind in kinds.items()}
+            own_arguments = {name: value for name, value in arguments.items() if name in own}
+            body(**own_arguments, **given)
 
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {each.name: each.annotation for each in parameters}
+        command.__kinds__ = kinds  # type: ignore[attr-defined]
         return command
 
     return decorate
 
 
-def _without_nothing(given: Given) -> Given:
-    return {
-        name: value
-        for name, value in given.items()
-        if not (value is None or value is False or value in ([], ()))
-    }
+def _given(kind: type, arguments: Given) -> Given:
+    """Return what was given of a dataclass's fields."""
+    given = {}
+    for each in fields(kind):
+        value = arguments.get(each.name)
+        if not (value is None or value is False or value in ([], ())):
+            given[each.name] = False if value is True and each.default is True else value
+    return given
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     """Yield a parameter for each field whose values can be typed."""
-    hints, docs = typing.get_type_hints(kind), argument_docs(kind)
+    docs, hints = argument_docs(kind), hints_of(kind)
     known = {each.name: each for each in fields(kind)}
-    flags = {name: _flag(each) for name, each in known.items()}
-    for each in (known[parameter.name] for parameter in parameters_of(kind)):
-        typed = _typed(hints[each.name])
+    flags = {name: _flags(each)[-1] for name, each in known.items()}
+    for field in (known[parameter.name] for parameter in parameters_of(kind)):
+        typed = field.metadata.get("typed", _typed(hints.get(field.name)))
         if typed is not None:
-            about = _help(docs.get(each.name, ""), flags)
-            option = typer.Option(
-                flags[each.name],
-                help=each.metadata.get("help", about),
-                metavar=each.metadata.get("metavar") or _metavar(typed),
-            )
-            annotation: Any = typed if typed is bool else typed | None
-            yield inspect.Parameter(
-                each.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=False if typed is bool else None,
-                annotation=Annotated[annotation, option],
-            )
+            yield _parameter(field, typed, _help(field, docs.get(field.name, ""), flags))
 
 
-def _flag(each: Field[Any]) -> str:
-    return each.metadata.get("flag") or f"--{each.name.replace('_', '-')}"
+def _parameter(field: Field[Any], typed: Any, about: str) -> inspect.Parameter:
+    known = field.metadata
+    settings: dict[str, Any] = {
+        "help": about,
+        "metavar": known.get("metavar") or _metavar(typed),
+        "autocompletion": getattr(completion, known["complete"]) if "complete" in known else None,
+    }
+    has_default = not (field.default is MISSING and field.default_factory is MISSING)
+    is_needed = not has_default and known.get("needed", True)
+    option = (
+        typer.Argument(**settings)
+        if "argument" in known
+        else typer.Option(*_flags(field), **settings)
+    )
+    is_plain = typed is bool or is_needed
+    default = inspect.Parameter.empty if is_needed else False if typed is bool else None
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[typed if is_plain else typed | None, option],
+    )
+
+
+def _flags(field: Field[Any]) -> tuple[str, ...]:
+    flags = field.metadata.get("flag", f"--{field.name.replace('_', '-')}")
+    return (flags,) if isinstance(flags, str) else flags
 
 
 def _typed(hint: Any) -> Any:
@@ -101,7 +125,7 @@ def _typed(hint: Any) -> Any:
     kinds = [each for each in typing.get_args(hint) or (hint,) if each is not NoneType]
     if typing.get_origin(hint) is Literal:
         return hint
-    if any(typing.get_origin(each) is Sequence for each in kinds):
+    if any(typing.get_origin(each) in (Sequence, Iterable, Mapping) for each in (hint, *kinds)):
         return list[str]
     return kinds[0] if kinds[0] in (bool, int, float, str) else None
 
@@ -112,15 +136,22 @@ def _metavar(typed: Any) -> str | None:
     return METAVARS.get(typed)
 
 
-def _help(doc: str, flags: dict[str, str]) -> str:
-    """Return the first clause of a field's documentation, with values and options as typed."""
+def _help(field: Field[Any], doc: str, flags: dict[str, str]) -> str:
+    """Return what a field means and its default, with values and options as typed."""
 
     def typed(quoted: re.Match[str]) -> str:
         value, name = quoted.groups()
-        if value is None:
-            return flags.get(name, name)
-        return f"'{value}'" if " " in value else str(value)
+        return flags.get(name, name) if value is None else shlex.quote(value)
 
-    text = " ".join(doc.partition(": ")[2].split())
-    shown = _QUOTED.sub(typed, _CLAUSE.split(text, maxsplit=1)[0])
-    return f"{shown[:1].upper()}{shown[1:]}." if shown else ""
+    text = _QUOTED.sub(typed, " ".join(doc.partition(": ")[2].split()))
+    about = field.metadata.get("help")
+    if about is None:
+        clause = _CLAUSE.split(text, maxsplit=1)[0]
+        about = f"{clause[:1].upper()}{clause[1:]}." if clause else ""
+    default = field.metadata.get("default")
+    if default is None:
+        said = _BY_DEFAULT.search(text)
+        is_none = isinstance(field.default, bool) or field.default in (MISSING, None, "", ())
+        plain = None if is_none else field.default
+        default = said[1] if said and plain is None and said[1] not in about else plain
+    return about if default in (None, "") else f"{about} [default: {default}]".lstrip()

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from datasets_cli.errors import UsageError
+from datasets_cli.config import RootOptions
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.options import LAYOUT
 from datasets_cli.json_form import JsonForm
+from datasets_cli.options import check_numbers
+from datasets_cli.parallel.engine import PROCESSES
+from datasets_cli.progress import ProgressOptions
+
+if TYPE_CHECKING:
+    from datasets_cli.environments.actions import CheckActions
+    from datasets_cli.environments.record.policies import PolicyFunction
+
+RANDOM = "random"
 
 EPISODES_AN_ENV = 4
 MOST_CHUNKS = 256
@@ -28,30 +39,34 @@ class RecordOptions(JsonForm):
         env_options: further arguments of ``gymnasium.make``, JSON values.
     """
 
-    num_episodes: int | None = field(default=None, metadata={"flag": "--episodes"})
-    num_steps: int | None = field(default=None, metadata={"flag": "--steps"})
-    num_envs: int = field(default=1, metadata={"flag": "--envs"})
-    seed: int = 0
-    max_episode_steps: int | None = None
-    env_options: Mapping[str, Any] | None = None
+    num_episodes: int | None = field(default=None, metadata={"flag": "--episodes", "least": 1})
+    num_steps: int | None = field(default=None, metadata={"flag": "--steps", "least": 1})
+    num_envs: int = field(default=1, metadata={"flag": "--envs", "least": 1})
+    seed: int = field(default=0, metadata={"least": 0})
+    max_episode_steps: int | None = field(default=None, metadata={"least": 1})
+    env_options: Mapping[str, Any] | None = field(
+        default=None,
+        metadata={
+            **{"flag": ("-o", "--option"), "metavar": "NAME=VALUE"},
+            "help": "A further argument of gymnasium.make; VALUE is JSON, or text.",
+        },
+    )
 
     def __post_init__(self) -> None:
         if (self.num_episodes is None) == (self.num_steps is None):
+            found = "none" if self.num_steps is None else "both"
             raise UsageError(
-                "Give a number of episodes or of steps, one of them: --episodes N or --steps N."
+                "How much to record must be given once, in episodes or in steps; found "
+                f"{found}. Give {argument('num_episodes', 'N')} or {argument('num_steps', 'N')}."
             )
-        for name in ("num_episodes", "num_steps", "num_envs", "max_episode_steps"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; expected 1 or more.")
-        if self.seed < 0:
-            raise UsageError(f"seed is {self.seed}; expected 0 or more.")
+        check_numbers(self)
         object.__setattr__(self, "env_options", dict(self.env_options or {}))
         try:
             json.dumps(self.env_options)
         except TypeError as error:
             raise UsageError(
-                f"env_options must be JSON values, to be kept with the data ({error})."
+                f"{argument('env_options')} must be JSON values, to be kept with the data "
+                f"({error})."
             ) from error
 
     @property
@@ -71,4 +86,63 @@ class Recording(RecordOptions):
             it.
     """
 
-    env: str
+    env: str = field(
+        metadata={
+            **{"argument": True, "metavar": "ENV"},
+            "help": "Id of a gymnasium environment, or MODULE:ID of one that registers.",
+        }
+    )
+
+
+@dataclass(frozen=True)
+class RecordCall(ProgressOptions, RootOptions, Recording):
+    """What ``record`` takes.
+
+    Args:
+        out: name of the dataset.
+        policy: ``"random"``, ``"module:function"``, or a function: it takes a TensorDict ``[n]``
+            with the ``observation`` of each environment, and returns one with ``action``, or the
+            actions.
+        num_workers: processes, this process where 0; all cores where None, if the work is worth
+            their start. The values do not depend on it.
+        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
+        append: add the episodes to the dataset that is there.
+        check_actions: True refuses what is no action, such as NaN, and says at the end how many
+            were out of bounds; ``"strict"`` refuses these, too, and False nothing.
+    """
+
+    out: str = field(
+        metadata={
+            **{"metavar": "NAME", "complete": "recorded_names"},
+            "help": "The dataset is recorded/NAME.",
+        }
+    )
+    _: KW_ONLY
+    policy: str | PolicyFunction = field(
+        default=RANDOM,
+        metadata={
+            **{"typed": str, "metavar": "random|MODULE:FUNCTION"},
+            "help": "Chooses actions: takes a TensorDict [n] with observation, gives one with "
+            "action.",
+        },
+    )
+    num_workers: int | None = field(
+        default=0,
+        metadata={
+            **PROCESSES,
+            "help": "Processes; by default all cores if the work is worth it, 0 for none.",
+        },
+    )
+    layout: str | None = field(default=None, metadata=LAYOUT)
+    append: bool = False
+    check_actions: CheckActions = field(
+        default=True,
+        metadata={
+            **{"typed": Literal["true", "strict", "false"], "default": "true"},
+            "help": "true refuses actions that are NaN, infinite or of no category; strict also "
+            "those that are out of bounds, which true counts; false none.",
+        },
+    )
+
+    def __post_init__(self) -> None:
+        """Leave the checks to the Recording that is made of it, once there is a root."""

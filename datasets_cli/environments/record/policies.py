@@ -17,7 +17,6 @@ from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.functions import failure_of
 
-RANDOM = "random"
 PolicyFunction = Callable[[TensorDictBase], Any]
 """Takes a TensorDict ``[n]`` of observations; returns one with ``action``, or the actions."""
 

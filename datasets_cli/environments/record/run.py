@@ -20,9 +20,9 @@ from datasets_cli.environments.record.chunks import (
     record_chunk,
 )
 from datasets_cli.environments.record.episodes import make_environments
-from datasets_cli.environments.record.options import Recording
-from datasets_cli.environments.record.policies import RANDOM, PolicyFunction
-from datasets_cli.errors import UsageError
+from datasets_cli.environments.record.options import RANDOM, Recording
+from datasets_cli.environments.record.policies import PolicyFunction
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.function_state import identity_of
@@ -86,7 +86,7 @@ class RecordingRun:
         if self._episode_limit is None:
             progress.note(
                 f"{self.options.env} has no step limit, and an episode may never end: "
-                "--max-episode-steps N cuts it"
+                "max_episode_steps (--max-episode-steps N) cuts it"
             )
         make_folder(folder)
         recorded: list[Path] = []
@@ -162,13 +162,13 @@ def _earlier(older: Manifest, environment: dict[str, str]) -> list[dict[str, Any
     recordings = older.metadata.get("recordings")
     differing = [name for name, text in environment.items() if older.metadata.get(name) != text]
     if recordings is None or differing:
-        problem = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
+        why = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
         raise UsageError(
-            f"Episodes cannot be added to {older.id}: {problem}. Choose another --out."
+            f"Episodes cannot be added to {older.id}: {why}. Choose another {argument('out')}."
         )
     if older.texts:
         raise UsageError(
-            f"Episodes cannot be added to {older.id}, which has text. Record into another --out, "
-            "and sample both as a Mixture."
+            f"Episodes cannot be added to {older.id}, which has text. Record into another "
+            f"{argument('out')}, and sample both as a Mixture."
         )
     return list(recordings)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,9 +19,8 @@ from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.layouts.ted_writer import Written
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.writer import DatasetWriter, best_layout
+from datasets_cli.store.writer import DatasetWriter
 from datasets_cli.version import TOOL
 
 FAMILY = "recorded"
@@ -48,7 +45,11 @@ def stage(
     new = iterate_rows(transitions, map(digest.take, _first_steps(chunks, run.options.num_steps)))
     if layout is None and older is not None:
         layout = older.manifest.layout
-    written = _write(folder, id, chain(_rows_of(older), new), layout, on_rows)
+    with DatasetWriter(layout, folder, id) as writer:
+        for rows in chain(_rows_of(older), new):
+            writer.write(rows)
+            on_rows(writer.num_rows)
+        written = writer.finish({})
     manifest = Manifest(
         id=id,
         **vars(written),
@@ -59,31 +60,6 @@ def stage(
         tool=TOOL,
     )
     return manifest, folder
-
-
-def _write(
-    folder: Path,
-    id: str,
-    blocks: Iterator[StepColumns],
-    layout: str | None,
-    on_rows: Callable[[int], None],
-) -> Written:
-    """Write rows into a folder, which an error removes; no layout is what suits the rows."""
-    writer: DatasetWriter | None = None
-    try:
-        for rows in blocks:
-            if writer is None:
-                writer = DatasetWriter(layout or best_layout(rows), folder, id)
-            writer.write(rows)
-            on_rows(writer.num_rows)
-        assert writer is not None, "every recording has a step"
-        return writer.finish({})
-    except BaseException:
-        if writer is not None:
-            with suppress(OSError):  # a full disk: closing writes what is still buffered
-                writer.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def _resource(run: RecordingRun, digest: _Digest) -> dict[str, Any]:

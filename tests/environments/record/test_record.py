@@ -207,9 +207,11 @@ def test_a_dataset_without_an_environment_says_so(door: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "--episodes N or --steps N"),
-        ({"num_episodes": 1, "num_steps": 1}, "one of them"),
-        ({"num_episodes": 0}, "num_episodes is 0"),
+        ({}, "found none. Give num_episodes=N or num_steps=N"),
+        ({"num_episodes": 1, "num_steps": 1}, "given once, .* found both"),
+        ({"num_episodes": 0}, "num_episodes is 0; expected 1 or more"),
+        ({"num_episodes": "2"}, "num_episodes is '2'; expected a whole number"),
+        ({"num_episodes": 2, "seed": None}, "seed is None; expected a whole number"),
         (
             {"num_episodes": 1, "policy": toys.wrong},
             r"shape \[1\], .* gave the shape \[1, 2\].*argmax",
@@ -217,9 +219,9 @@ def test_a_dataset_without_an_environment_says_so(door: str) -> None:
         ({"num_episodes": 1, "policy": toys.too_many}, "actions that are not 1, one for each"),
         (
             {"num_episodes": 1, "policy": "nowhere:f"},
-            "--policy nowhere:f: there is no module nowhere",
+            "^policy nowhere:f: there is no module nowhere",
         ),
-        ({"num_episodes": 1, "policy": "nowhere"}, "--policy 'nowhere' is not MODULE:FUNCTION"),
+        ({"num_episodes": 1, "policy": "nowhere"}, "^policy 'nowhere' is not MODULE:FUNCTION"),
         ({"num_episodes": 1, "env_options": {"mode": print}}, "JSON values"),
         (
             {"num_episodes": 1, "env_options": {"mode": 1}},
@@ -283,7 +285,10 @@ def test_an_action_that_is_none_is_refused_and_the_call_continued_without_the_ch
 def test_the_command_takes_the_check(capsys: pytest.CaptureFixture[str]) -> None:
     command = ["record", PENDULUM, "--out", "x", "--episodes", "1"]
     command += ["--policy", f"{toys.__name__}:pushy"]
-    for word, message in (("strict", "is not in the environment's"), ("often", "not 'often'")):
+    for word, message in (
+        ("strict", "is not in the environment's"),
+        ("often", "'often' is not one of"),
+    ):
         assert main([*command, "--check-actions", word]) == 2
         assert message in capsys.readouterr().err
     assert main([*command, "--check-actions", "false"]) == 0

@@ -56,7 +56,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"select": ["a", 3]}, "expected texts, each once"),
     ({"exclude": 3}, "exclude is 3; expected texts"),
     ({"returns_to_go": "yes"}, "expected true or false"),
-    ({"n_step": 0, "gamma": 0.9}, "n_step is 0; expected a whole number from 1 on"),
+    ({"n_step": 0, "gamma": 0.9}, "n_step is 0; expected 1 or more"),
     ({"n_step": True, "gamma": 0.9}, "n_step is True"),
     ({"n_step": 3}, "n_step needs gamma, the discount a step, such as 0.99; 1 for none"),
     ({"gamma": 0.9}, "gamma is the discount of n_step or returns_to_go; give one of them"),

@@ -16,7 +16,8 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.manager.verification import verify, verify_deep
+from datasets_cli.manager.verify import verify_deep
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.progress import Silent
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.cache_root import CacheRoot
@@ -263,7 +264,7 @@ def test_the_command_shows_the_report_and_its_json(ted: Sample, capsys: Capture)
     assert main(["verify", "--deep"]) == 0
     shown = capsys.readouterr().out
     assert "it opens" in shown
-    assert "11 rows in 3 trajectories keep the rules of the format" in shown
+    assert "the rules of the format hold for 11 rows in 3 trajectories" in shown
     assert main(["verify", "--deep", "--json"]) == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert (found["ok"], found["opened"], found["deep"]["num_transitions"]) == (True, True, 11)

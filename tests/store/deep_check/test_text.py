@@ -11,7 +11,8 @@ import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.manager.verification import verify, verify_deep
+from datasets_cli.manager.verify import verify_deep
+from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder

@@ -1,0 +1,86 @@
+"""Changing the layout of an installed dataset: its rows written again, and committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.damage import repair_advice
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.install.installed import check_owner
+from datasets_cli.progress import Progress
+from datasets_cli.schema.columns import META_FILENAME
+from datasets_cli.schema.texts import text_files
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_digests, check_sizes
+from datasets_cli.store.commit import check_one_disk, commit
+from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.layouts.records import RECORDS, ROW_MAP
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.writer import DatasetWriter
+
+
+def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> None:
+    """Have an installed dataset, whose lock is held, in a layout."""
+    dataset = open_dataset(root.dataset(id))
+    check_owner(dataset.manifest, id)  # under whose id the new copy is written
+    if dataset.manifest.layout != layout:
+        _write_again(dataset, layout, root, progress)
+
+
+def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progress) -> None:
+    """Write a dataset in another layout, and commit that."""
+    # The old copy stays until the new one is committed. What is damaged would get a new manifest,
+    # with checksums that fit the damage.
+    manifest = dataset.manifest
+    check_digests(dataset.folder, manifest)
+    row_bytes = sum(column.row_bytes for column in manifest.columns)
+    text_bytes = sum(int(manifest.files[name]["bytes"]) for name in text_files(manifest.texts))
+    check_one_disk(root, manifest.id)
+    check_free_space(root.path, row_bytes * len(dataset) + text_bytes, manifest.id)
+    staging = root.new_staging(manifest.id)
+    make_folder(staging.parent)
+    offsets = dataset.offsets.numpy()
+    with DatasetWriter(layout, staging, manifest.id, offsets) as writer:
+        writer.copy_text(dataset.folder, manifest.texts)
+        for rows in dataset.blocks():
+            writer.write(rows)
+            progress.writing(writer.num_rows)
+        written = writer.finish(extra_files(dataset))
+        _check_text(manifest, written.files)
+    new = replace(manifest, layout=layout, files=written.files, record=written.record)
+    check_sizes(staging, new)  # before the good copy goes
+    commit(root, staging, new)
+
+
+def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:
+    for name in text_files(manifest.texts):
+        if files[name]["sha256"] != (expected := manifest.files[name]["sha256"]):
+            raise DamagedDataset(
+                f"{manifest.id}: {name} has sha256 {files[name]['sha256']}, expected {expected}. "
+                f"{repair_advice(manifest.id)}"
+            )
+
+
+def extra_files(dataset: Dataset) -> Mapping[str, bytes]:
+    """Return the small files that the recipe has beside the data."""
+    manifest = dataset.manifest
+    not_extra = {RECORDS, ROW_MAP, TRAJECTORIES, *(column.filename for column in manifest.columns)}
+    not_extra.update(text_files(manifest.texts))
+    names = [
+        name
+        for name in manifest.files
+        if name not in not_extra
+        and not name.startswith("frames/")
+        and name.rpartition("/")[2] != META_FILENAME
+    ]
+    return {name: _bytes_of(dataset.folder / name) for name in names}
+
+
+def _bytes_of(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
