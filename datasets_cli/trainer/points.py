@@ -71,8 +71,7 @@ class Points:
             )
         if not callable(function):
             raise UsageError(
-                f"What is registered at {point} must be callable; found a "
-                f"{type(function).__name__}."
+                f"What is registered at {point} must be callable; found {type(function).__name__}."
             )
         self._functions[point].append(partial(function, **options) if options else function)
 

@@ -104,7 +104,9 @@ def _plan_rows(
         )
     try_state(writer, place, "The state's writer", UsageError, AGAIN)
     if not isinstance(place, dict):
-        raise UsageError(f"The state's writer is a {type(place).__name__}, not a dict. {AGAIN}")
+        raise UsageError(
+            f"The state's writer: expected a dict, found {type(place).__name__}. {AGAIN}"
+        )
     rows = _rows_in(storage, state, tensorclass)
     # Rows of a list have one dimension; those of tensors have time as the last one of several.
     is_list = isinstance(rows, list) and storage.takes_lists

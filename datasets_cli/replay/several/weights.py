@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.several.storage import MixtureStorage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
@@ -30,7 +31,8 @@ def weight_numbers(name: str, given: Sequence[float], members: Sequence[str]) ->
         raise UsageError(f"{name} has a number for each member, and is not {given!r}.") from error
     if len(numbers) != len(members):
         raise UsageError(
-            f"{name}: there are {len(numbers)} weights for {len(members)} members: "
+            f"{name}: found {counted(len(numbers), 'weight')} for "
+            f"{counted(len(members), 'member')}: "
             f"{', '.join(members)}."
         )
     if not all(number >= 0 for number in numbers) or not 0 < sum(numbers) < math.inf:

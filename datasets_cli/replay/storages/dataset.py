@@ -12,6 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
+from datasets_cli.quantities import counted
 from datasets_cli.replay.storages.batches import put_texts, stack_texts
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
@@ -76,8 +77,9 @@ class DatasetStorage(Storage):
         )
         return (
             f"DatasetStorage({manifest.id}, shape=[{len(self)}], "
-            f"device={self.device_options.device or 'cpu'}: {len(self)} transitions in "
-            f"{self.dataset.num_trajectories} trajectories, {manifest.layout}{self._chosen}"
+            f"device={self.device_options.device or 'cpu'}: {counted(len(self), 'transition')} in "
+            f"{counted(self.dataset.num_trajectories, 'trajectory')}, {manifest.layout}"
+            f"{self._chosen}"
             f"{''.join(leaves)}{''.join(texts)})"
         )
 
