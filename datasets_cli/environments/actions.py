@@ -105,6 +105,7 @@ class _Part:
     def _is_in(self, rows: NDArray[Any]) -> NDArray[np.bool_]:
         """Return which numbers are in their bounds, ``[N, ...]``; NaN never is."""
         if self._is_one_hot:
+            # A sum for each number: reduceat adds the columns from its offset to the next one.
             ones = np.add.reduceat(rows, self._leaf.offsets, axis=1, dtype=np.float64)
             is_code = np.logical_and.reduce(ones == 1, axis=1, keepdims=True)
             one_hot: NDArray[np.bool_] = is_code & ((rows == 0) | (rows == 1))

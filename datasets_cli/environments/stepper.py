@@ -55,6 +55,7 @@ class Stepper:
     def _number(self, lanes: Flags) -> None:
         new = lanes & (self.frames > 0)  # a trajectory without rows keeps its number
         self.frames[new] = 0
+        # The next numbers, one for each lane that begins, in the order of the lanes.
         self.ids[new] = np.arange(self.num_ids, self.num_ids + int(new.sum()))
         self.num_ids += int(new.sum())
 

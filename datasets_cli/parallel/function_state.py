@@ -31,12 +31,12 @@ import cloudpickle
 import numpy as np
 import torch
 
-from datasets_cli.parallel.function_identity import (
+from datasets_cli.parallel.functions import (
     FunctionIdentity,
     codes_of,
     digest_of,
+    name_of,
 )
-from datasets_cli.parallel.functions import name_of
 from datasets_cli.parallel.user_modules import (
     LIBRARIES,
     UserModule,

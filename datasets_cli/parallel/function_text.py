@@ -13,9 +13,8 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-from datasets_cli.parallel.function_identity import FunctionIdentity, codes_of, digest_of
 from datasets_cli.parallel.function_state import Describer, defaults_of, position_of
-from datasets_cli.parallel.functions import split_function
+from datasets_cli.parallel.functions import FunctionIdentity, codes_of, digest_of, split_function
 from datasets_cli.parallel.user_modules import LIBRARIES, UserModule, file_of, imported_by
 
 

@@ -168,8 +168,8 @@ def _found(names: Iterable[str], folder: Path) -> Iterator[UserModule]:
                 yield UserModule(parent, Path(file).absolute())
 
 
-def file_of(name: str, folder: Path) -> str | None:
-    """Return the file that an import of a name would load; nothing is imported."""
+def file_of(name: str, folder: Path | None) -> str | None:
+    """Return the file that an import of a name would load, first of a folder; without importing."""
     first, *rest = name.split(".")
     spec = _spec_of(first, folder)
     if spec is None:
@@ -186,8 +186,9 @@ def file_of(name: str, folder: Path) -> str | None:
     return None
 
 
-def _spec_of(first: str, folder: Path) -> ModuleSpec | None:
-    spec = PathFinder.find_spec(first, [str(folder), *sys.path])
+def _spec_of(first: str, folder: Path | None) -> ModuleSpec | None:
+    folders = [] if folder is None else [str(folder)]
+    spec = PathFinder.find_spec(first, [*folders, *sys.path])
     if spec is None:  # a package that is installed to be edited may have a finder of its own
         specs = (finder.find_spec(first, None) for finder in sys.meta_path)
         spec = next((spec for spec in specs if spec is not None), None)

@@ -32,6 +32,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.parallel.user_modules import (
     LIBRARIES,
     UserModule,
+    file_of,
     imported_by,
     is_of_user,
     is_stale,
@@ -189,13 +190,6 @@ def _own_module(value: Any, elsewhere: bool) -> ModuleType | None:
         return module
     if elsewhere:
         return module if is_of_user(file) else None
-    # importlib.util.find_spec would find what this process has imported already.
-    name = module.__name__.partition(".")[0]
-    specs = (finder.find_spec(name, None) for finder in sys.meta_path)
-    spec = next((spec for spec in specs if spec is not None), None)
-    if spec is None:
-        return module
-    if "." in module.__name__:  # a package that is there has its modules
-        return None
-    is_same = spec.origin is not None and Path(spec.origin).resolve() == Path(file).resolve()
+    there = file_of(module.__name__, None)
+    is_same = there is not None and Path(there).resolve() == Path(file).resolve()
     return None if is_same else module

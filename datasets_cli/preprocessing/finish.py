@@ -93,9 +93,11 @@ def remaining_rows(
     # A piece is consecutive rows: its last one, of those that were read, follows from its first.
     lasts = firsts + lengths_of(left) - 1
     numbers = np.searchsorted(offsets, firsts, side="right") - 1
+    # offsets[number + 1] is one past the last row of a trajectory, and of a piece that is not cut.
     is_cut = lasts + 1 != offsets[numbers + 1]
     ends_early = is_cut | np.isin(lasts, early_ends)
     num_whole = int((~is_cut & (firsts == offsets[numbers])).sum())
+    # A trajectory without a piece is gone; one whose only piece is not whole is there in part.
     dropped = _in_words(offsets, num_rows, len(np.unique(numbers)), num_whole)
     return RemainingRows(places, left, left[1:][ends_early] - 1, dropped)
 

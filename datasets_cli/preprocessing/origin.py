@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.options import parameters_of
-from datasets_cli.parallel.function_identity import FunctionIdentity
+from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names

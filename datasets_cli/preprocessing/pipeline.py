@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.options import check_numbers
-from datasets_cli.parallel.function_identity import FunctionIdentity, digest_of
+from datasets_cli.parallel.functions import FunctionIdentity, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TYPES = (*FLOATS, "bool", "uint8", "int8", "int16", "int32", "int64")

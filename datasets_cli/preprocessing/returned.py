@@ -149,7 +149,9 @@ def kept_rows(result: TensorDict, start: int, stop: int, named: str) -> np.ndarr
             f"{start} to {stop - 1}. An index keeps it, as in batch[keep]; a function that selects "
             f'entries, or makes a TensorDict, passes it on: batch.select("action", "{ROW}").'
         )
+    # Numbers count from the first row of the run, places from the first one of this call.
     places = numbers.cpu().numpy() - start
+    # From one place to the next it goes up, unless a row is given twice or out of order.
     if (wrong := np.flatnonzero(np.diff(places) <= 0)).size:
         before, after = (places[wrong[0] : wrong[0] + 2] + start).tolist()
         raise UsageError(
@@ -181,6 +183,7 @@ def write_mark(mark: Path, kept: np.ndarray | None) -> None:
         mark.touch()
         return
     with replacing(mark) as new:
+        # Eight rows a byte, the first in the highest bit; zeros fill the last byte up.
         np.packbits(kept).tofile(new)
         flush(new)
 

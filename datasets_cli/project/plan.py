@@ -11,8 +11,8 @@ from typing import NamedTuple
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.install.installed import condition_of, is_installed
-from datasets_cli.parallel.function_identity import FunctionIdentity
 from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
+from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline

@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from datasets_cli.parallel.function_identity import FunctionIdentity
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
-from datasets_cli.parallel.functions import load_function
+from datasets_cli.parallel.functions import FunctionIdentity, load_function
 from datasets_cli.parallel.user_modules import UserModule, imported_by, is_of_user
 from datasets_cli.parallel.workers import imported_sources, pickle_by_value
 

@@ -34,13 +34,13 @@ class Collector(DataCollector):
         UsageError: numbers do not fit together, or the policy does not give actions.
     """
 
+    _source: BatchSource
+
     @takes_fields(OneProcess)
     def __init__(self, options: OneProcess) -> None:
-        super().__init__(options)
         self.env = environment_of(options.create_env_fn, options.create_env_kwargs)
-        self._place(self.env.device)
-        source = options.source(self.frames_per_batch)
-        self._source: BatchSource = BatchSource(self.env, options.policy, source)
+        source = BatchSource(self.env, options.policy, options, options.frames[0])
+        super().__init__(options, source, self.env.device)
 
     def _collect(self) -> TensorDict:
         return self._source.collect(random=self._is_random(self._frames))
@@ -62,10 +62,11 @@ class MultiSyncCollector(DataCollector):
         RldsError: a process failed.
     """
 
+    _source: Processes
+
     @takes_fields(JoinedProcesses)
     def __init__(self, options: JoinedProcesses) -> None:
-        super().__init__(options)
-        frames, count = self.frames_per_batch, len(options.create_env_fn)
+        frames, count = options.frames[0], len(options.create_env_fn)
         if frames % count:
             raise UsageError(
                 f"frames_per_batch is {frames}, which cannot be divided among {count} processes: "
@@ -73,8 +74,8 @@ class MultiSyncCollector(DataCollector):
             )
         self._joined = options.cat_results
         self._update_at_each_batch = options.update_at_each_batch
-        self._source: Processes = Processes(options, options.source(frames // count))
-        self._place(self._source.devices[0])
+        source = Processes(options, frames // count)
+        super().__init__(options, source, source.devices[0])
 
     def _collect(self) -> TensorDict:
         if self._update_at_each_batch:
@@ -111,12 +112,13 @@ class MultiAsyncCollector(DataCollector):
         RldsError: a process failed.
     """
 
+    _source: Processes
+
     @takes_fields(SeveralProcesses)
     def __init__(self, options: SeveralProcesses) -> None:
-        super().__init__(options)
         self._update_at_each_batch = options.update_at_each_batch
-        self._source: Processes = Processes(options, options.source(self.frames_per_batch))
-        self._place(self._source.devices[0])
+        source = Processes(options, options.frames[0])
+        super().__init__(options, source, source.devices[0])
 
     def _collect(self) -> TensorDict:
         self._ask_idle(self._frames)

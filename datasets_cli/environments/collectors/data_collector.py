@@ -12,42 +12,24 @@ from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.environments.collectors.source import BatchSource, CollectorState, PolicyWeights
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.trajectories.split import split_trajectories
 
 
 class DataCollector(ABC):
     """Collects rows from environments, batch after batch."""
 
-    _source: BatchSource | Processes
-
-    def __init__(self, options: CollectorOptions) -> None:
-        self._options = options
-        self.frames_per_batch = whole_number("frames_per_batch", options.frames_per_batch, 1)
-        self.total_frames = whole_number("total_frames", options.total_frames)
+    def __init__(
+        self,
+        options: CollectorOptions,
+        source: BatchSource | Processes,
+        device: torch.device | None,
+    ) -> None:
+        self._options, self._source = options, source
+        self.frames_per_batch, self.total_frames = options.frames
         self.is_closed = False
-        self._device = options.batches_on
+        # Batches are where the environments' tensors are, unless a device was given.
+        self._device = options.batches_on or device
         self._frames = self._num_batches = 0
-        if self.total_frames != -1 and (
-            self.total_frames < 1 or self.total_frames % self.frames_per_batch
-        ):
-            raise UsageError(
-                f"total_frames must be a multiple of frames_per_batch, {self.frames_per_batch}, "
-                f"or -1 for no end, not {self.total_frames}: every batch is whole."
-            )
-        if options.init_random_frames is not None:
-            whole_number("init_random_frames", options.init_random_frames)
-        if options.postproc is not None and not callable(options.postproc):
-            raise UsageError(f"postproc must be a function, not {options.postproc!r}.")
-        if options.replay_buffer is not None and not hasattr(options.replay_buffer, "extend"):
-            raise UsageError(
-                f"replay_buffer must be a buffer, which extend(rows) fills, not "
-                f"{options.replay_buffer!r}."
-            )
-
-    def _place(self, device: torch.device | None) -> None:
-        """Put batches where the environments' tensors are, unless a device was given."""
-        self._device = self._device or device
 
     def _is_due(self, begun: int) -> bool:
         """Return whether another batch is to be collected after some frames."""

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 import torch
 from tensordict.nn import InteractionType
 
-from datasets_cli.environments.actions import CheckActions
+from datasets_cli.environments.actions import CheckActions, check_known
 from datasets_cli.environments.batched_env import EnvArguments
-from datasets_cli.environments.collectors.source import SourceOptions
 from datasets_cli.environments.environment import Environment
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.torchrl_words import Word
 
 GivenDevice = str | torch.device | None
@@ -82,22 +82,46 @@ class CollectorOptions:
     replay_buffer: Extendable | None = None
     check_actions: CheckActions = True
 
+    def __post_init__(self) -> None:
+        frames, total = self.frames
+        if total != -1 and (total < 1 or total % frames):
+            raise UsageError(
+                f"total_frames must be a multiple of frames_per_batch, {frames}, or -1 for no end, "
+                f"not {total}: every batch is whole."
+            )
+        for name, least in (("max_frames_per_traj", 1), ("init_random_frames", 0)):
+            if (number := getattr(self, name)) is not None:
+                whole_number(name, number, least)
+        check_known(self.check_actions)
+        if self.postproc is not None and not callable(self.postproc):
+            raise UsageError(f"postproc must be a function, not {self.postproc!r}.")
+        if self.replay_buffer is not None and not hasattr(self.replay_buffer, "extend"):
+            raise UsageError(
+                "replay_buffer must be a buffer, which extend(rows) fills, not "
+                f"{self.replay_buffer!r}."
+            )
+        _ = self.interaction  # which refuses what there is not
+
+    @property
+    def frames(self) -> tuple[int, int]:
+        """The rows of a batch, and those after which it ends."""
+        frames = whole_number("frames_per_batch", self.frames_per_batch, 1)
+        return frames, whole_number("total_frames", self.total_frames)
+
     @property
     def batches_on(self) -> torch.device | None:
         """The device of batches; None for that of the environment."""
         return _first_device(self.storing_device, self.device)
 
-    def source(self, frames_per_batch: int) -> SourceOptions:
-        """Return how a process makes batches of some frames."""
-        return SourceOptions(
-            frames_per_batch,
-            self.max_frames_per_traj,
-            self.reset_at_each_iter,
-            self.set_truncated,
-            _interaction_of(self.exploration_type),
-            _first_device(self.policy_device, self.device),
-            self.check_actions,
-        )
+    @property
+    def policy_on(self) -> torch.device | None:
+        """The device that the policy is called on; None for that of the environment."""
+        return _first_device(self.policy_device, self.device)
+
+    @property
+    def interaction(self) -> InteractionType:
+        """How distributions are sampled."""
+        return _interaction_of(self.exploration_type)
 
 
 @dataclass(frozen=True)
@@ -137,6 +161,7 @@ class SeveralProcesses(CollectorOptions):
     update_at_each_batch: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         functions, arguments = self.create_env_fn, self.create_env_kwargs
         if not isinstance(functions, Sequence) or not functions:
             raise UsageError(

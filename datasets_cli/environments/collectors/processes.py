@@ -14,11 +14,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.environments.actions import Outside
-from datasets_cli.environments.collectors.options import SeveralProcesses
+from datasets_cli.environments.collectors.options import CollectorOptions, SeveralProcesses
 from datasets_cli.environments.collectors.source import (
     CollectorState,
     PolicyWeights,
-    SourceOptions,
     known_weights,
 )
 from datasets_cli.environments.collectors.worker import (
@@ -32,6 +31,7 @@ from datasets_cli.environments.collectors.worker import (
     work,
 )
 from datasets_cli.errors import RldsError
+from datasets_cli.options import part_of
 from datasets_cli.parallel.workers import Worker, WorkerContext, pickle_by_value
 
 _SECONDS = 10  # that a process has to close its environments
@@ -42,8 +42,8 @@ class Processes:
 
     # They end when `close` is called, this object is no longer used, or the program ends.
 
-    def __init__(self, options: SeveralProcesses, source: SourceOptions) -> None:
-        jobs = _jobs(options, source)
+    def __init__(self, options: SeveralProcesses, frames: int) -> None:
+        jobs = _jobs(options, frames)
         context = WorkerContext()
         self._connections: list[Connection] = []
         self._workers: list[Worker] = []
@@ -211,15 +211,20 @@ def _last_word(connection: Connection) -> Outside:
     return outside
 
 
-def _jobs(options: SeveralProcesses, source: SourceOptions) -> list[Job]:
+def _jobs(options: SeveralProcesses, frames: int) -> list[Job]:
     arguments, count = options.create_env_kwargs, len(options.create_env_fn)
     given = arguments if isinstance(arguments, Sequence) else [arguments] * count
     seed = int(torch.randint(2**62, ()))  # of torch's global random numbers
+    # What a process does not need stays here.
+    shared = replace(part_of(options, CollectorOptions), postproc=None, replay_buffer=None)
     return [
         Job(
-            tuple(map(pickle_by_value, (create_env_fn, given[worker], options.policy))),
-            replace(source, worker=worker, num_workers=count),
-            seed + worker,
+            tuple(map(pickle_by_value, (create_env_fn, given[number], options.policy))),
+            shared,
+            frames,
+            number,
+            count,
+            seed + number,
         )
-        for worker, create_env_fn in enumerate(options.create_env_fn)
+        for number, create_env_fn in enumerate(options.create_env_fn)
     ]

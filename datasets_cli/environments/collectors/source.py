@@ -4,63 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 from tensordict import TensorDict, TensorDictBase
-from tensordict.nn import InteractionType, set_interaction_type
+from tensordict.nn import set_interaction_type
 
-from datasets_cli.environments.actions import CheckActions, Outside, check_known
+from datasets_cli.environments.actions import Outside
+from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
 from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of
 from datasets_cli.environments.rows import PolicyOutput, RolloutRows
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.replay.arguments import whole_number
 
 CollectorState = dict[str, Any]
 PolicyWeights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
-
-
-@dataclass(frozen=True)
-class SourceOptions:
-    """How batches are made."""
-
-    frames_per_batch: int
-    max_frames_per_traj: int | None = None
-    reset_at_each_iter: bool = False
-    set_truncated: bool = False
-    exploration_type: InteractionType = InteractionType.RANDOM
-    policy_device: torch.device | None = None
-    check_actions: CheckActions = True
-    worker: int = 0
-    num_workers: int = 1
-
-    def __post_init__(self) -> None:
-        if self.max_frames_per_traj is not None:
-            whole_number("max_frames_per_traj", self.max_frames_per_traj, 1)
-        check_known(self.check_actions)
 
 
 class BatchSource:
     """Takes steps in an environment, batch after batch."""
 
     # The environment is reset, and the policy called once, to know what it writes.
+    # frames: of a batch of this source, which is one of `num_sources`, by its number.
 
-    def __init__(self, environment: Environment, policy: Any, options: SourceOptions) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        policy: Any,
+        options: CollectorOptions,
+        frames: int,
+        number: int = 0,
+        num_sources: int = 1,
+    ) -> None:
         self.environment = environment
-        self._options = options
-        self._num_steps = _steps_of(options.frames_per_batch, environment)
+        self._options, self._number, self._num_sources = options, number, num_sources
+        self._num_steps = _steps_of(frames, environment)
         self._given_policy = policy
-        device = options.policy_device or environment.device
+        device = options.policy_on or environment.device
         self._policy = _on_device(policy, device)
         random = RandomPolicy(environment.action_spec)
         self._actor = actor_of(random if policy is None else self._policy, ACTION, device)
         environment.stepper.begin()
         self._first_id = int(environment.stepper.ids.min())
-        with torch.no_grad(), set_interaction_type(options.exploration_type):
+        with torch.no_grad(), set_interaction_type(options.interaction):
             self._random_actor = StandInActor(random, self._written())
 
     def _written(self) -> PolicyOutput:
@@ -85,11 +73,11 @@ class BatchSource:
         lanes = self.environment.batch_size
         rows = RolloutRows(self.environment.observation_leaves, lanes, self._num_steps)
         actor = self._random_actor if random else self._actor
-        with torch.no_grad(), set_interaction_type(options.exploration_type):
+        with torch.no_grad(), set_interaction_type(options.interaction):
             stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
         batch = rows.to_tensordict(self._num_steps)
-        # Worker w of W has the numbers w, W + w, 2 W + w, ...
-        ids = (rows.ids - self._first_id) * options.num_workers + options.worker
+        # Source w of W has the numbers w, W + w, 2 W + w, ...
+        ids = (rows.ids - self._first_id) * self._num_sources + self._number
         batch["collector", "traj_ids"] = torch.from_numpy(ids if lanes else ids[0])
         if options.set_truncated:
             for name in ("truncated", "done"):

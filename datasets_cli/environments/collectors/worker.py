@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.environments.collectors.source import BatchSource, SourceOptions, environment_of
+from datasets_cli.environments.collectors.options import CollectorOptions
+from datasets_cli.environments.collectors.source import BatchSource, environment_of
 from datasets_cli.errors import RldsError
 
 CLOSED = "closed"
@@ -28,7 +29,10 @@ class Job:
     """What a process needs to make a source of batches."""
 
     pickled: tuple[bytes, ...]  # what makes the environment, its arguments, the policy
-    options: SourceOptions
+    options: CollectorOptions
+    frames: int
+    number: int
+    num_processes: int
     seed: int
 
 
@@ -93,7 +97,7 @@ def work(connection: Connection, job: Job) -> None:
         pass  # the other process has ended
     except Exception as error:
         with suppress(ConnectionError):  # another process failed first, and all are being ended
-            send(connection, ("error", _sendable(error, job.options.worker)))
+            send(connection, ("error", _sendable(error, job.number)))
     finally:
         if source is not None:
             outside = source.close_in_silence()
@@ -106,7 +110,8 @@ def _source(job: Job) -> BatchSource:
     np.random.seed(job.seed % 2**32)
     torch.manual_seed(job.seed)
     create, arguments, policy = map(pickle.loads, job.pickled)
-    return BatchSource(environment_of(create, arguments), policy, job.options)
+    environment = environment_of(create, arguments)
+    return BatchSource(environment, policy, job.options, job.frames, job.number, job.num_processes)
 
 
 def _sendable(error: Exception, worker: int) -> RldsError:

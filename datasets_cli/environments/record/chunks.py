@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -117,23 +119,20 @@ def read_chunk(folder: Path) -> Iterator[StepColumns]:
 def _write(folder: Path, pieces: Iterator[EpisodePiece]) -> int:
     """Write the steps of episodes; those of short ones together, in order. Return the steps."""
     whole: dict[int, StepColumns] = {}
-    num_pieces: dict[int, int] = {}
+    num_pieces: Counter[int] = Counter()
     num_steps = 0
     for piece in pieces:
         num_steps += len(next(iter(piece.columns.values())))
-        number = num_pieces.get(piece.episode, 0)
-        if piece.is_last and not number:
+        if piece.is_last and piece.episode not in num_pieces:
             whole[piece.episode] = piece.columns
             continue
-        num_pieces[piece.episode] = number + 1
-        _save(folder, piece.episode, number, [piece.columns])
-    run: list[int] = []
-    for episode in [*sorted({*whole, *num_pieces}), None]:
-        if episode in whole:
-            run.append(episode)
-        elif run:
-            _save(folder, run[0], 0, [whole[each] for each in run])
-            run = []
+        _save(folder, piece.episode, num_pieces[piece.episode], [piece.columns])
+        num_pieces[piece.episode] += 1
+    # Whole ones between two that were cut into pieces go into one file, so that names sort them.
+    for is_whole, group in groupby(sorted({*whole, *num_pieces}), whole.__contains__):
+        if is_whole:
+            episodes = [*group]
+            _save(folder, episodes[0], 0, [whole[each] for each in episodes])
     return num_steps
 
 

@@ -116,6 +116,7 @@ class Episodes:
         columns, ids = self._columns(rows, taken), rows.ids[:, :taken]
         ends = columns[TERMINATED] | columns[TRUNCATED]
         for lane in range(self._options.num_envs):
+            # A row whose number is not that of the row before it begins the next piece.
             begins = (np.flatnonzero(np.diff(ids[lane])) + 1).tolist()
             for begin, stop in pairwise([0, *begins, taken]):
                 number, end = int(ids[lane, begin]), ends[lane, begin:stop]

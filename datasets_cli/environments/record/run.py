@@ -120,6 +120,7 @@ class RecordingRun:
         if self.options.num_steps is None:
             return recorded
         num_steps = [*accumulate(map(num_steps_in, recorded))]
+        # Up to the first chunk at whose end there are as many steps as are wanted, or more.
         return recorded[: bisect_left(num_steps, self.options.num_steps) + 1]
 
     def _is_worth_processes(self, tasks: list[ChunkTask]) -> bool:
