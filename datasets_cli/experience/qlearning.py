@@ -27,7 +27,7 @@ from datasets_cli.schema.bits import type_name
 from datasets_cli.schema.columns import show_key
 from datasets_cli.store.manifest import Manifest
 
-Columns = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]
 
 COLUMNS = {
     "observations": ("observation",),
@@ -41,7 +41,7 @@ NO_ROW = -1
 SCALARS = ("rewards", "terminals", "timeouts")
 
 
-def qlearning_columns(storage: DatasetStorage, like: Literal["d4rl"] | None = None) -> Columns:
+def qlearning_columns(storage: DatasetStorage, like: Literal["d4rl"] | None = None) -> Arrays:
     """Return the columns of a dataset's storage; see ``ExperienceReplay.qlearning_dataset``."""
     if like not in (None, "d4rl"):
         raise UsageError(f"like must be 'd4rl' or None, not {like!r}.")
@@ -49,7 +49,7 @@ def qlearning_columns(storage: DatasetStorage, like: Literal["d4rl"] | None = No
     return columns if like is None else _like_d4rl(storage, columns)
 
 
-def _like_d4rl(storage: DatasetStorage, columns: Columns) -> Columns:
+def _like_d4rl(storage: DatasetStorage, columns: Arrays) -> Arrays:
     timeouts = columns.pop("timeouts")  # D4RL leaves those rows and the column out
     found = d4rl_rows(storage.dataset.manifest, columns["terminals"], timeouts)
     kept = {name: column[found.rows] for name, column in columns.items()}

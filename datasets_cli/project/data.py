@@ -20,7 +20,6 @@ from datasets_cli.project.declaration import (
 )
 from datasets_cli.project.file import DATA, FILENAME, parse_tables, read_text
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.several.member import Member
 from datasets_cli.replay.several.mixture import Mixture
@@ -97,7 +96,7 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
     for function in functions:
         buffer.append_transform(function)
     identity = {
-        "data": dataset_of(buffer.storage),
+        "data": buffer.storage.reference(),
         "weights": [*declared.weight_of.values()],
         "transforms": [identity_of(function).digest for function in functions],
         "draws": declared.draws,

@@ -87,6 +87,9 @@ class Reversed:
     def read(self, index: torch.Tensor) -> None:
         return None
 
+    def reference(self) -> None:
+        return None
+
     def collate(self, rows: Any) -> Any:
         raise AssertionError("only rows that are not TensorDicts are collated")
 

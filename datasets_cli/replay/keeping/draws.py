@@ -7,9 +7,9 @@ PATH/rng_state/  the state of the buffer's own generator, as TorchRL 0.14 writes
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -17,7 +17,7 @@ from tensordict import TensorDict
 from datasets_cli.errors import DamagedDataset, RldsError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.draws.epochs import given_epoch
-from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler, has_priorities
+from datasets_cli.replay.draws.protocol import Sampler, has_priorities
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
 from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
 from datasets_cli.replay.keeping.read_folder import read_tensordict
@@ -41,26 +41,36 @@ WRONG_STATE = (
 
 
 def try_state(
-    part: Sampler | Writer, state: Any, what: str, kind: type[RldsError], remedy: str
+    part: Sampler | Writer, state: StateDict, what: str, kind: type[RldsError], remedy: str
 ) -> None:
     """Check that a sampler or writer takes a state; it stays as it was."""
+    with _trial(part, what, kind, remedy):
+        part.load_state_dict(state)
+
+
+@contextmanager
+def _trial(
+    part: Sampler | Writer,
+    what: str,
+    kind: type[RldsError],
+    remedy: str,
+    known: tuple[type[Exception], ...] = (),
+) -> Iterator[None]:
+    """Let a state be loaded into a part, which is then as it was; ``known`` errors are raised."""
     before = part.state_dict()
     try:
-        part.load_state_dict(state)
+        yield
+    except known:
+        raise
     except WRONG_STATE as error:
-        raise wrong_state(part, error, what, kind, remedy) from error
+        reason = str(error) if isinstance(error, RldsError) else f"{error!r}."
+        if isinstance(error, KeyError):
+            reason = f"it has no {error}."
+        raise kind(
+            f"{what} is not the state of a {type(part).__name__}: {reason} {remedy}"
+        ) from error
     finally:
         part.load_state_dict(before)
-
-
-def wrong_state(
-    part: Sampler | Writer, error: Exception, what: str, kind: type[RldsError], remedy: str
-) -> RldsError:
-    """Return the error of a state that a part did not take; see ``try_state``."""
-    reason = str(error) if isinstance(error, RldsError) else f"{error!r}."
-    if isinstance(error, KeyError):
-        reason = f"it has no {error}."
-    return kind(f"{what} is not the state of a {type(part).__name__}: {reason} {remedy}")
 
 
 AGAIN = "Dump the buffer again."
@@ -129,7 +139,9 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
     if os.path.lexists(folder):
         check_folder(folder)
     if has_priorities(sampler):
-        return _read_priorities(sampler, folder)
+        with _trial(sampler, str(folder), DamagedDataset, AGAIN, (RldsError, OSError)):
+            sampler.loads(folder)
+            return sampler.state_dict()
     if os.path.lexists(folder / META_FILENAME):
         state = _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
     else:
@@ -139,19 +151,6 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
         return None
     try_state(sampler, state, str(folder), DamagedDataset, AGAIN)
     return state
-
-
-def _read_priorities(sampler: PrioritySampler, folder: Path) -> StateDict:
-    before = sampler.state_dict()
-    try:
-        sampler.loads(folder)
-        return sampler.state_dict()
-    except (RldsError, OSError):
-        raise
-    except WRONG_STATE as error:
-        raise wrong_state(sampler, error, str(folder), DamagedDataset, AGAIN) from error
-    finally:
-        sampler.load_state_dict(before)
 
 
 def _read_epoch(folder: Path) -> StateDict | None:

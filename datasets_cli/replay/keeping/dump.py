@@ -28,14 +28,13 @@ from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.keeping.draws import write_draws
 from datasets_cli.replay.keeping.dump_folder import DATASET, ROWS, SEAL, WRITER
 from datasets_cli.replay.keeping.write_folder import plan_files, write_files
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.batches import as_tensordict, leading_sizes, map_rows, stack_rows
-from datasets_cli.replay.storages.description import TENSORS, Description, describe
+from datasets_cli.replay.storages.description import TENSORS, RowsJson, describe
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.state_files import write_state
@@ -51,7 +50,7 @@ EMPTY = "empty"
 
 def plan_dump(reader: BatchReader, writer: Writer, hooks: list[Hook]) -> Callable[[Path], None]:
     """Return what writes the rows, or their dataset's name, and the draws into a new folder."""
-    dataset = dataset_of(reader.storage)
+    dataset = reader.storage.reference()
     rows, structure = (None, None) if dataset else _rows_of(reader.storage, hooks)
     files = [] if rows is None else list(plan_files(rows))  # refuses before anything is written
 
@@ -67,7 +66,7 @@ def plan_dump(reader: BatchReader, writer: Writer, hooks: list[Hook]) -> Callabl
     return write
 
 
-def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, Description]:
+def _rows_of(storage: Storage, hooks: list[Hook]) -> tuple[TensorDictBase | None, RowsJson]:
     """Return the rows ``[steps, ...]`` that are dumped, time first, and what they are in."""
     # No rows for an empty storage; no structure where they are TensorDicts.
     if not len(storage):
@@ -104,7 +103,7 @@ def _write_counts(
     storage: Storage,
     writer: Writer,
     rows: TensorDictBase | None,
-    structure: Description,
+    structure: RowsJson,
     folder: Path,
 ) -> None:
     """Write how many rows there are, and where the next one goes."""

@@ -18,7 +18,6 @@ from tensordict import LazyStackedTensorDict, TensorDictBase, is_tensor_collecti
 from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.keeping.dataset_reference import check_dataset
 from datasets_cli.replay.keeping.draws import continue_from, read_generator, read_sampler
 from datasets_cli.replay.keeping.dump import (
     EMPTY,
@@ -38,6 +37,7 @@ from datasets_cli.replay.keeping.dump_folder import (
     open_dump,
 )
 from datasets_cli.replay.keeping.read_folder import read_tensordict
+from datasets_cli.replay.keeping.state import check_dataset
 from datasets_cli.replay.keeping.write_folder import TensorClass, as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
@@ -45,7 +45,7 @@ from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.batches import leading_sizes, map_rows, stack_rows
-from datasets_cli.replay.storages.description import Description, restore
+from datasets_cli.replay.storages.description import RowsJson, restore
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
@@ -176,7 +176,7 @@ def _read_rows(folder: Path, counts: StateDict, ndim: int, mapped: bool) -> Tens
     return rows if is_ours else without_index(rows)  # TorchRL's writer puts it among the rows
 
 
-def _in_structure(folder: Path, structure: Description, rows: TensorDictBase) -> Rows:
+def _in_structure(folder: Path, structure: RowsJson, rows: TensorDictBase) -> Rows:
     """Return tensors ``[steps, ...]`` in the lists, tuples and dicts that they were dumped from."""
     try:
         return restore(structure, [rows.get(str(number)) for number in range(len([*rows.keys()]))])

@@ -7,12 +7,19 @@ JSON, a leaf is a regular file that is long enough, and what is no tensor is JSO
 
 from __future__ import annotations
 
+import math
+import mmap
 import os
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, cast
 
+import numpy as np
+import torch
 from tensordict import (
     LazyStackedTensorDict,
     NonTensorData,
@@ -21,10 +28,11 @@ from tensordict import (
     TensorDictBase,
 )
 
+from datasets_cli.checked_json import Check
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.keeping.tensor_files import Shape, read_leaf
 from datasets_cli.replay.keeping.write_folder import (
+    DTYPES,
     LAZY_STACK,
     TENSORDICT,
     VALUE,
@@ -38,14 +46,38 @@ from datasets_cli.replay.storages.state_files import (
     MOST_DEPTH,
     check_folder,
     checked,
+    open_file,
     read_state,
     whole,
     wrong,
 )
-from datasets_cli.schema.columns import META_FILENAME, RESERVED_NAMES
+from datasets_cli.schema.columns import META_FILENAME, MOST_DIMENSIONS, RESERVED_NAMES, Count
+from datasets_cli.schema.mapping import READ_ONLY
+from datasets_cli.store.dataset import check_memory
 
 PICKLES = ("other.pickle", "pickle.pkl")
 CLASS_FOLDER = "_tensordict"
+
+
+LeafShape = Annotated[
+    tuple[Count, ...],
+    Check(
+        f"a list of at most {MOST_DIMENSIONS} sizes",
+        lambda shape: (
+            len(shape) <= MOST_DIMENSIONS
+            and math.prod(max(1, size) for size in shape) <= 2**56  # beyond any file
+        ),
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """What ``meta.json`` says of a tensor."""
+
+    dtype: Annotated[str, Check("an element type of torch", DTYPES.__contains__)]
+    shape: LeafShape
+    is_nested: Any = False
 
 
 @dataclass(frozen=True)
@@ -112,7 +144,7 @@ def _read_tensordict(level: _Level, meta: StateDict) -> TensorDict:
         if "type" in entry:
             entries[name] = _read(level.below(file_name(stored), batch))
             continue
-        leaf = read_leaf(level.folder / f"{file_name(stored)}.memmap", entry, level.mapped)
+        leaf = _read_leaf(level.folder / f"{file_name(stored)}.memmap", entry, level.mapped)
         if tuple(leaf.shape[: len(batch)]) != batch:
             raise wrong(path, stored, f"a shape that begins with {list(batch)}", list(leaf.shape))
         entries[name] = leaf
@@ -121,8 +153,38 @@ def _read_tensordict(level: _Level, meta: StateDict) -> TensorDict:
     return TensorDict(entries, batch)
 
 
+def _read_leaf(path: Path, entry: StateDict, mapped: bool) -> torch.Tensor:
+    """Return the tensor of a file."""
+    leaf = checked(_Leaf, entry, path, path.stem)
+    if leaf.is_nested:
+        raise UsageError(f"{path} is a nested tensor, which cannot be loaded. Dump a padded one.")
+    dtype, shape = DTYPES[leaf.dtype], leaf.shape
+    size, found = math.prod(shape) * dtype.itemsize, 0
+    if not size:
+        return torch.empty(0, dtype=torch.uint8).view(dtype).view(shape)  # without a warning
+    with suppress(FileNotFoundError), open_file(path) as file:
+        found = os.fstat(file.fileno()).st_size
+        if found >= size and mapped:
+            return _mapped(file, size).view(dtype).view(shape)
+        if found >= size:
+            check_memory(size, str(path))
+            content = np.fromfile(file, np.uint8, size)
+            found = len(content)  # less where the file was cut off in between
+            if found == size:
+                return torch.from_numpy(content).view(dtype).view(shape)
+    raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
+
+
+def _mapped(file: BufferedReader, size: int) -> torch.Tensor:
+    with warnings.catch_warnings():
+        # torch warns that it cannot forbid writes.
+        warnings.filterwarnings("ignore", message="The given buffer is not writable")
+        pages = mmap.mmap(file.fileno(), size, **READ_ONLY)
+        return torch.frombuffer(pages, dtype=torch.uint8)
+
+
 def _shape(level: _Level, sizes: object, name: str) -> tuple[int, ...]:
-    shape: tuple[int, ...] = checked(cast(Any, Shape), sizes, level.meta, name)
+    shape: tuple[int, ...] = checked(cast(Any, LeafShape), sizes, level.meta, name)
     return shape
 
 

@@ -11,7 +11,6 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.keeping.dataset_reference import check_dataset, dataset_of
 from datasets_cli.replay.keeping.draws import WRONG_STATE, continue_from, try_state
 from datasets_cli.replay.keeping.write_folder import TensorClass, as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
@@ -20,7 +19,7 @@ from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.batches import leading_sizes
 from datasets_cli.replay.storages.description import describe, restore
-from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
+from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 
 STATE_FORMAT = 4
 
@@ -30,7 +29,7 @@ AGAIN = "Save the state again."
 def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
     """Return copies of the rows there are, and where the next one goes."""
     storage = reader.storage
-    if dataset := dataset_of(storage):
+    if dataset := storage.reference():
         return {"dataset": dataset}
     if not is_writable(storage):
         return {}
@@ -79,6 +78,36 @@ def _check_kind(sampler: Sampler, state: object) -> None:
         )
 
 
+def check_dataset(storage: Storage, expected: object, what: str) -> None:
+    """Check that a storage has the dataset that a dump or a state names, in any layout."""
+    found = storage.reference()
+    if not isinstance(expected, dict) or not isinstance(expected.get("content"), str):
+        raise UsageError(f"{what} does not name the content of a dataset. Save or dump it again.")
+    wanted = f"{expected.get('id')} (content {expected.get('content')})"
+    if found is None:
+        raise UsageError(
+            f"{what} is of a buffer over the dataset {wanted}, and has none of its rows; this "
+            "buffer is not over a dataset. Load it into one over that dataset, such as "
+            f"ExperienceReplay({str(expected.get('id'))!r}); copy rows with extend()."
+        )
+    if found["content"] != expected.get("content"):
+        raise UsageError(
+            f"{what} is of a buffer over the dataset {wanted}; this one's is {found['id']} "
+            f"(content {found['content']}). Open the dataset that was used then, in any layout."
+        )
+    if found.get("view") != expected.get("view"):
+        raise UsageError(
+            f"{what} is of {_view_of(expected)} of {wanted}; this buffer is over "
+            f"{_view_of(found)}, which has {found['num_rows']:,} rows. Make the same view first; a "
+            "view is kept by its save(), and opened by ExperienceReplay('the file.json')."
+        )
+
+
+def _view_of(reference: StateDict) -> str:
+    view = reference.get("view")
+    return "all rows" if view is None else f"a view (digest {str(view)[:16]})"
+
+
 def generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
     """Return the state of a generator, uint8 ``[n]``, which is checked before rows are gone."""
     try:
@@ -102,11 +131,11 @@ def _plan_rows(
             f"The state is of a storage with room for {max_size!r} rows; this one has room "
             f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
         )
-    try_state(writer, place, "The state's writer", UsageError, AGAIN)
     if not isinstance(place, dict):
         raise UsageError(
             f"The state's writer: expected a dict, found {type(place).__name__}. {AGAIN}"
         )
+    try_state(writer, place, "The state's writer", UsageError, AGAIN)
     rows = _rows_in(storage, state, tensorclass)
     # Rows of a list have one dimension; those of tensors have time as the last one of several.
     is_list = isinstance(rows, list) and storage.takes_lists

@@ -21,11 +21,18 @@ from tensordict import (
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.keeping.tensor_files import check_leaf, leaf_json, write_leaf
 from datasets_cli.replay.storages.batches import as_tensordict
-from datasets_cli.replay.storages.description import Description, not_kept, to_json
+from datasets_cli.replay.storages.description import RowsJson, bytes_of, not_kept, to_json
 from datasets_cli.replay.storages.state_files import MOST_BYTES
-from datasets_cli.schema.columns import META_FILENAME, Key, encode_name, escape_key, show_key
+from datasets_cli.schema.bits import TYPE_NAMES
+from datasets_cli.schema.columns import (
+    META_FILENAME,
+    MOST_DIMENSIONS,
+    Key,
+    encode_name,
+    escape_key,
+    show_key,
+)
 
 TENSORDICT = "<class 'tensordict._td.TensorDict'>"
 LAZY_STACK = "<class 'tensordict._lazy.LazyStackedTensorDict'>"
@@ -37,6 +44,10 @@ TensorClass = Any
 
 Planned = tuple[str, StateDict | torch.Tensor]
 """A file: its path below the folder, and the JSON or the tensor that it will hold."""
+
+
+DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE_NAMES.items()}
+"""Element types by their name in ``meta.json``; those that this version of torch has."""
 
 
 def plan_files(rows: Rows, key: Key = (), folder: str = "") -> Iterator[Planned]:
@@ -55,8 +66,8 @@ def plan_files(rows: Rows, key: Key = (), folder: str = "") -> Iterator[Planned]
         stored = stored_name(name, len(key), not isinstance(item, torch.Tensor))
         path = folder + file_name(stored)
         if isinstance(item, torch.Tensor):
-            check_leaf(show_key(below), item)
-            level[stored] = leaf_json(item)
+            _check_leaf(show_key(below), item)
+            level[stored] = _leaf_json(item)
             yield f"{path}.memmap", item
             continue
         level[stored] = {"type": type(item).__name__}
@@ -71,13 +82,33 @@ def plan_files(rows: Rows, key: Key = (), folder: str = "") -> Iterator[Planned]
     yield folder + META_FILENAME, level
 
 
+def _check_leaf(name: str, rows: torch.Tensor) -> None:
+    """Check that a tensor can be written."""
+    if rows.ndim > MOST_DIMENSIONS:
+        raise UsageError(
+            f"{name} has {rows.ndim} dimensions; expected at most {MOST_DIMENSIONS}. Reshape it."
+        )
+    if str(rows.dtype) not in DTYPES or rows.layout != torch.strided or rows.is_nested:
+        raise UsageError(
+            f"{name} is a tensor of {rows.dtype}, {rows.layout}, which cannot be kept in a file. "
+            "Expected a dense tensor of numbers or bool. Convert it, or leave it out of the rows."
+        )
+
+
+def _leaf_json(rows: torch.Tensor) -> StateDict:
+    """Return the entry of ``meta.json`` that describes a tensor."""
+    shape = list(rows.shape)
+    return {"device": "cpu", "shape": shape, "dtype": str(rows.dtype), "is_nested": False}
+
+
 def write_files(folder: Path, files: list[Planned]) -> None:
     """Write files that were planned into a folder, which is made."""
     for name, content in files:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, torch.Tensor):
-            write_leaf(path, content)
+            if content.numel():  # one without elements has no file
+                bytes_of(content.detach().as_subclass(torch.Tensor).cpu()).tofile(path)
             continue
         text = json.dumps(content, separators=(",", ":"))
         if len(text) > MOST_BYTES:
@@ -112,7 +143,7 @@ def _values_json(item: NonTensorData | NonTensorStack, name: str) -> StateDict:
     return {"_type": VALUES, "stack_dim": 0, "device": None, "data": data, "batch_size": shape}
 
 
-def _nested(item: NonTensorData | NonTensorStack, name: str) -> Description:
+def _nested(item: NonTensorData | NonTensorStack, name: str) -> RowsJson:
     """Return values as JSON, in lists of lists as the batch has dimensions."""
     if not item.batch_size:
         return to_json(item.data, name)

@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.several.member import ColumnMap
 from datasets_cli.replay.storages.protocol import Storage
@@ -72,10 +71,9 @@ class MemberRows(Storage):
         rows = self._rows
         return hash((id(rows), rows.revision))
 
-    @property
     def reference(self) -> StateDict | None:
-        """The dataset, and how its columns are mapped; None of a buffer's rows."""
-        dataset = dataset_of(self._rows)
+        """Return what names the dataset and the mapping of columns; None of a buffer's rows."""
+        dataset = self._rows.reference()
         if dataset is None or self._map is None:
             return None
         return {**dataset, "columns": self._map.to_json()}

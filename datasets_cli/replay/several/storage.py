@@ -14,7 +14,6 @@ from tensordict import NonTensorStack, TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.mixed_order import bounds_reached
-from datasets_cli.replay.keeping.dataset_reference import dataset_of
 from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
@@ -63,10 +62,9 @@ class MixtureStorage(Storage):
         """A number that changes whenever rows of a member are written or cleared."""
         return sum(storage.revision for storage in self.storages)
 
-    @property
     def reference(self) -> StateDict:
-        """The datasets of the members, which a state names in place of their rows."""
-        datasets = [dataset_of(storage) for storage in self.storages]
+        """Return the datasets of the members, which a state names in place of their rows."""
+        datasets = [storage.reference() for storage in self.storages]
         members = [dataset for dataset in datasets if dataset is not None]
         if len(members) < len(datasets):
             pairs = zip(self.names, datasets, strict=True)

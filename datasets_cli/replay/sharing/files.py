@@ -1,24 +1,168 @@
-"""The files of shared rows: a column each, and one that tells other processes of their form."""
+"""The files of shared rows: a column each, their form, and the numbers by which processes agree."""
 
 from __future__ import annotations
 
 import hmac
 import json
 import math
+import mmap
+import os
+import secrets
+import shutil
+import tempfile
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from datasets_cli.checked_json import decode
+from datasets_cli.errors import UsageError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.replay.sharing.control import SUBFOLDER
-from datasets_cli.replay.sharing.process import rows_are_gone
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.sharing.process import rows_are_gone, this_process
 from datasets_cli.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.schema.columns import Column, check_key, one_file_each
 from datasets_cli.store.layouts.ted_writer import write_meta_files
+
+SEQUENCE, FORM, OTHERS, KEY, FIRST_ROW, END_ROW = range(6)
+"""Places of numbers in the shared control file; the counters follow, twice.
+
+- ``SEQUENCE``: raised by two with every change; odd while rows are being written.
+- ``FORM``: 1 once the form of the rows is known, and their files are there.
+- ``OTHERS``: 1 once a second process may read the rows.
+- ``KEY``: tells the control file of one storage from that of the next in its folder.
+- ``FIRST_ROW``: the first row that the write under way touches.
+- ``END_ROW``: the row after the last one that it touches.
+"""
+
+_FIRST, _NUM_COUNTERS = 6, 5
+NUM_NUMBERS = _FIRST + 2 * _NUM_COUNTERS
+
+
+@dataclass
+class Counters:
+    """What one process counts."""
+
+    num_rows: int = 0
+    cursor: int = 0
+    revision: int = 0
+    write_count: int = 0
+    clears: int = 0
+
+
+def _counter(place: int) -> property:
+    def read(counters: SharedCounters) -> int:
+        numbers = counters.numbers
+        found: int = numbers[_FIRST + numbers[SEQUENCE] // 2 % 2 * _NUM_COUNTERS + place]
+        return found
+
+    def write(counters: SharedCounters, value: int) -> None:
+        numbers = counters.numbers
+        numbers[_FIRST + (numbers[SEQUENCE] // 2 + 1) % 2 * _NUM_COUNTERS + place] = value
+
+    return property(read, write)
+
+
+class SharedCounters:
+    """The same counters in memory that several processes share; they change all at once."""
+
+    # There are two sets of them. `SEQUENCE // 2` says which one counts: it is odd or even. Values
+    # are set in the other one, so that raising `SEQUENCE` to the next even number, which is one
+    # store, makes all of them count.
+
+    num_rows, cursor, revision, write_count, clears = map(_counter, range(5))
+
+    def __init__(self, numbers: memoryview) -> None:
+        self.numbers = numbers
+
+    def begin(self) -> None:
+        """Begin a change: what is not set from here on stays as it is."""
+        turn = self.numbers[SEQUENCE] // 2 % 2
+        old, new = (_FIRST + which * _NUM_COUNTERS for which in (turn, 1 - turn))
+        self.numbers[new : new + _NUM_COUNTERS] = self.numbers[old : old + _NUM_COUNTERS]
+
+    def end(self) -> None:
+        """Make what was set count."""
+        self.numbers[SEQUENCE] = (self.numbers[SEQUENCE] // 2 + 1) * 2
+
+
+SUBFOLDER = ".sharing"
+"""In the folder of the rows: the control file, and the form of the rows."""
+
+_BYTES = 8 * NUM_NUMBERS
+_PREFIX = "rlds-"
+_MEMORY = Path("/dev/shm")  # Linux: files that are memory
+
+
+def make_control(folder: Path) -> bytes:
+    """Make the control file of a storage, in place of that of an earlier one; return its key."""
+    control = folder / SUBFOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(control, ignore_errors=True)
+    control.mkdir(mode=0o700)
+    key = secrets.token_bytes(32)
+    with (control / "control").open("xb") as file:
+        file.truncate(_BYTES)
+    _map(folder)[KEY] = _short(key)
+    return key
+
+
+def open_control(folder: Path, key: bytes) -> memoryview:
+    """Return the numbers int64 of a control file, which all its processes read and set."""
+    try:
+        numbers = _map(folder)
+    except FileNotFoundError as error:
+        raise rows_are_gone(folder) from error
+    if numbers[KEY] != _short(key):
+        raise rows_are_gone(folder)
+    return numbers
+
+
+def _map(folder: Path) -> memoryview:
+    with (folder / SUBFOLDER / "control").open("r+b") as file:
+        return memoryview(mmap.mmap(file.fileno(), _BYTES)).cast("q")
+
+
+def _short(key: bytes) -> int:
+    return int.from_bytes(key[:7], "little")
+
+
+def has_rows(folder: Path) -> bool:
+    """Return whether there is more in a folder than what a storage left that was never written."""
+    return folder.exists() and any(path.name != SUBFOLDER for path in folder.iterdir())
+
+
+def temporary_folder(*, in_memory: bool) -> Path:
+    """Return a new folder for files, on a disk or in memory where the system can."""
+    where = _MEMORY if in_memory and _MEMORY.is_dir() else None
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+
+
+def delete_with(owner: object, folder: Path) -> None:
+    """Delete a folder when its owner, an object of this process, is gone."""
+    weakref.finalize(owner, _delete, folder, this_process())
+
+
+def _delete(folder: Path, maker: str) -> None:
+    if maker == this_process():  # a forked process has the owner too
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def check_memory(folder: Path, num_bytes: int) -> None:
+    """Check that memory has room, where a folder is in it: else a write would kill the process."""
+    if folder.parent != _MEMORY:
+        return
+    space = os.statvfs(folder)
+    free = space.f_bavail * space.f_frsize
+    if num_bytes > free:
+        raise UsageError(
+            f"The storage needs {num_bytes / 1e9:.3g} GB of shared memory; {_MEMORY} has "
+            f"{free / 1e9:.3g} GB. Make it smaller, give it more (docker run --shm-size), or use a "
+            "LazyMemmapStorage, whose files are on a disk."
+        )
+
 
 _DIGEST = "sha256"
 _DIGEST_BYTES = 32
@@ -30,7 +174,7 @@ class SharedForm(JsonForm):
 
     leaves: tuple[Column, ...]
     grid: tuple[int, ...]
-    form: dict[str, Any] | None
+    form: StateDict | None
     """What tells the form of the rows, as JSON; none where that cannot."""
 
     @property

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.sharing.control import (
+from datasets_cli.replay.sharing.files import (
     END_ROW,
     FIRST_ROW,
     FORM,
@@ -19,14 +19,12 @@ from datasets_cli.replay.sharing.control import (
     SEQUENCE,
     SUBFOLDER,
     SharedCounters,
+    SharedForm,
     check_memory,
     make_control,
-    open_control,
-)
-from datasets_cli.replay.sharing.files import (
-    SharedForm,
     make_files,
     map_column,
+    open_control,
     read_form,
     write_form,
 )
@@ -38,7 +36,7 @@ _TRIES = 3
 
 Found = TypeVar("Found")
 
-Span = slice | torch.Tensor
+RowsSpan = slice | torch.Tensor
 """Rows: consecutive ones, or numbered int64 ``[n]``."""
 
 
@@ -64,7 +62,7 @@ class Sharing:
         self._is_known = is_known
         tell_after_fork(self)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         with self:
             self._numbers[OTHERS] = 1  # before the other process is there: it may be killed next
         return open_sharing, (self.folder, self._key)
@@ -111,7 +109,9 @@ class Sharing:
         with self:
             return attempt()
 
-    def write(self, rows: Span, columns: Sequence[Rows], count: Callable[[Span], None]) -> None:
+    def write(
+        self, rows: RowsSpan, columns: Sequence[Rows], count: Callable[[RowsSpan], None]
+    ) -> None:
         """Write rows, which count when they are there."""
         # rows: consecutive ones, or numbered int64 `[n]`.
         # columns: of these, `[n, ...]`.
@@ -160,7 +160,7 @@ class Sharing:
         if self._numbers[SEQUENCE] % 2:
             self._repair()
 
-    def _put(self, rows: Span, columns: Sequence[Rows]) -> None:
+    def _put(self, rows: RowsSpan, columns: Sequence[Rows]) -> None:
         """Write rows while ``SEQUENCE`` is odd; then the counters that were set count."""
         self._numbers[SEQUENCE] += 1
         try:
@@ -174,7 +174,7 @@ class Sharing:
             raise
         self.counters.end()
 
-    def _copy(self, rows: Span, columns: Sequence[Rows]) -> None:
+    def _copy(self, rows: RowsSpan, columns: Sequence[Rows]) -> None:
         for own, new in zip(self.columns, columns, strict=True):
             own[rows] = new
 
@@ -206,7 +206,7 @@ class Sharing:
         self.counters.end()
 
 
-def _ends(rows: Span) -> tuple[int, int]:
+def _ends(rows: RowsSpan) -> tuple[int, int]:
     """Return the first of some rows, and the row after the last one."""
     if isinstance(rows, slice):
         return rows.start, rows.stop

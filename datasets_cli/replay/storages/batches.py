@@ -263,11 +263,11 @@ class ValueColumn:
         return stack_texts(self.values.tolist(), tuple(self.values.shape[1:]))
 
 
-Column = torch.Tensor | ValueColumn
+LeafColumn = torch.Tensor | ValueColumn
 """A column ``[n, ...]`` of rows: numbers, or values that are no tensors."""
 
 
-def as_bits(column: Column) -> Column:
+def as_bits(column: LeafColumn) -> LeafColumn:
     """Return a column as what torch can move; see ``bits_of``."""
     return bits_of(column) if isinstance(column, torch.Tensor) else column
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from tensordict import NonTensorStack, TensorDict
@@ -13,6 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted
+from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.storages.batches import put_texts, stack_texts
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
@@ -39,8 +39,7 @@ class DatasetStorage(Storage):
         self.device_options = dataset.device_options
         self.device = self.device_options.device or torch.device("cpu")
         self._texts = dataset.texts
-        # One call less in every batch, where none is overridden and there is no text.
-        if type(self) is DatasetStorage and self._texts is None:
+        if self._texts is None:  # one call less in every batch
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
         self._leaves: dict[Key, LayoutRows] = {}  # what reads one of them alone
@@ -51,7 +50,7 @@ class DatasetStorage(Storage):
     def __len__(self) -> int:
         return self._num_rows
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         options = StorageOptions(
             device=self.device_options.device,
             pin_memory=self.device_options.pin_memory,
@@ -94,8 +93,14 @@ class DatasetStorage(Storage):
         """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return self.dataset.offsets
 
+    def reference(self) -> StateDict:
+        """Return id, content and number of rows of the dataset, and the digest of a view."""
+        manifest, selection = self.dataset.manifest, self.dataset.selection
+        view = {} if selection is None else {"view": selection.digest}
+        return {"id": manifest.id, "content": manifest.content, "num_rows": len(self), **view}
+
     def has(self, key: Key) -> bool:
-        """Tell whether rows have a leaf."""
+        """Return whether rows have a leaf."""
         return key in self.dataset.keys
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
@@ -165,7 +170,7 @@ class DatasetStorage(Storage):
         return stack_texts(values, self._texts.shape(key))
 
     def _has_numbers(self, key: Key) -> bool:
-        """Tell whether there is a leaf of numbers at or below a key."""
+        """Return whether there is a leaf of numbers at or below a key."""
         return any(column.key[: len(key)] == key for column in self.dataset.manifest.columns)
 
 

@@ -44,11 +44,11 @@ from datasets_cli.replay.storages.batches import as_tensordict
 from datasets_cli.replay.storages.state_files import MOST_DEPTH
 from datasets_cli.schema.bits import TYPE_NAMES
 
-Description = dict[str, "Description"] | list["Description"] | str | int | float | None
+RowsJson = dict[str, "RowsJson"] | list["RowsJson"] | str | int | float | None
 """A value, or rows, as JSON."""
 
-Columns = dict[int, torch.Tensor]
-"""Columns by their numbers."""
+_Left = dict[int, torch.Tensor]
+"""_Left by their numbers."""
 
 TAG = "__rlds__"
 SCALARS = ("str", "bytes", "int", "float", "bool", "NoneType")
@@ -68,19 +68,19 @@ _EXPECTED = {
 _MOST_LEVELS = MOST_DEPTH // 4 - 1  # each is up to four of JSON, and so is the last one's tag
 
 
-def to_json(value: object, name: str) -> Description:
+def to_json(value: object, name: str) -> RowsJson:
     """Return a value that is no tensor as JSON."""
     return _Encoder(VALUES).encode(value, name)
 
 
-def from_json(value: Description) -> object:
+def from_json(value: RowsJson) -> object:
     """Return the value that ``to_json`` made JSON of."""
     return _decoded(value, None)
 
 
 def describe(
     rows: Rows, *, kinds: tuple[str, ...] = _ROWS, only_exact: bool = False
-) -> tuple[Description, list[torch.Tensor]]:
+) -> tuple[RowsJson, list[torch.Tensor]]:
     """Return what rows are, and their tensors, which share memory with the rows.
 
     ``kinds`` are those that rows may be of; ``only_exact`` refuses what would come back otherwise.
@@ -89,7 +89,7 @@ def describe(
     return encoder.encode(rows, "rows"), encoder.columns
 
 
-def restore(description: Description, columns: Sequence[torch.Tensor]) -> Rows:
+def restore(description: RowsJson, columns: Sequence[torch.Tensor]) -> Rows:
     """Return the rows that were described; ValueError where these are not all their columns."""
     left = dict(enumerate(columns))
     if not all(isinstance(column, torch.Tensor) for column in columns):
@@ -119,7 +119,7 @@ class _Encoder:
         self._kinds = kinds
         self._only_exact = only_exact
 
-    def encode(self, value: Rows, name: str, level: int = 0) -> Description:
+    def encode(self, value: Rows, name: str, level: int = 0) -> RowsJson:
         plain = _plain(value)
         kind = _kind_of(plain)
         if kind not in self._kinds or (self._only_exact and not _comes_back(value, kind)):
@@ -135,7 +135,7 @@ class _Encoder:
         content = self._parts(kind, value, name, level + 1)
         return content if kind == "list" or isinstance(content, dict) else _tagged(kind, content)
 
-    def _parts(self, kind: str, value: Rows, name: str, level: int) -> Description:
+    def _parts(self, kind: str, value: Rows, name: str, level: int) -> RowsJson:
         if kind in ("list", "tuple"):
             return self._items(value, name, level)
         if kind == "dict" and TAG not in value and all(type(key) is str for key in value):
@@ -149,10 +149,10 @@ class _Encoder:
             return [list(rows.batch_size), self._pairs(rows, name, level)]
         return [rows.stack_dim, self._items(rows.unbind(rows.stack_dim), name, level)]
 
-    def _items(self, items: Iterable[Rows], name: str, level: int) -> list[Description]:
+    def _items(self, items: Iterable[Rows], name: str, level: int) -> list[RowsJson]:
         return [self.encode(item, f"{name}[{n}]", level) for n, item in enumerate(items)]
 
-    def _pairs(self, rows: Rows, name: str, level: int) -> list[Description]:
+    def _pairs(self, rows: Rows, name: str, level: int) -> list[RowsJson]:
         # A key is a value, whatever rows may be: no tensor.
         keys = _Encoder(VALUES)
         return [
@@ -191,22 +191,22 @@ def _comes_back(value: Rows, kind: str) -> bool:
     return not isinstance(value, np.generic)
 
 
-def _scalar(value: Rows) -> Description:
+def _scalar(value: Rows) -> RowsJson:
     if isinstance(value, bytes):
         return _tagged("bytes", base64.b64encode(value).decode("ascii"))
     if isinstance(value, float) and not math.isfinite(value):
         return _tagged("float", repr(value))
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return _tagged("int", hex(value))
-    scalar: Description = value
+    scalar: RowsJson = value
     return scalar
 
 
-def _tagged(kind: str, content: Description) -> Description:
+def _tagged(kind: str, content: RowsJson) -> RowsJson:
     return {TAG: [kind, content]}
 
 
-def _decoded(node: Rows, left: Columns | None) -> Rows:
+def _decoded(node: Rows, left: _Left | None) -> Rows:
     """Return what JSON stands for: rows, with the columns that are left, or a value alone."""
     if isinstance(node, list):
         return [_decoded(item, left) for item in node]
@@ -223,7 +223,7 @@ def _decoded(node: Rows, left: Columns | None) -> Rows:
         raise ValueError(f"a tag is wrong: {error}") from error
 
 
-def _dict(pairs: Rows, left: Columns | None) -> dict[Rows, Rows]:
+def _dict(pairs: Rows, left: _Left | None) -> dict[Rows, Rows]:
     return {_decoded(key, None): _decoded(item, left) for key, item in pairs}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any
 
 import torch
 from tensordict import (
@@ -18,14 +17,14 @@ from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.storages.batches import Column, ValueColumn, make_batch
+from datasets_cli.replay.storages.batches import LeafColumn, ValueColumn, make_batch
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree, TreePlan, entry
 
 
-def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, Column]:
+def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, LeafColumn]:
     """Return the leaves of a TensorDict or a tensorclass."""
-    found: dict[Key, Column] = {}
+    found: dict[Key, LeafColumn] = {}
     for name, item in _items(rows, above):
         key = (*above, name)
         if isinstance(item, torch.Tensor):
@@ -39,9 +38,9 @@ def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, Column]:
     return found
 
 
-def _items(rows: Rows, above: Key) -> list[tuple[str, Any]]:
+def _items(rows: Rows, above: Key) -> list[tuple[str, Rows]]:
     """Return the entries of a TensorDict or a tensorclass, by name."""
-    shared: dict[str, Any] = {}  # by all rows of a tensorclass; None is what it has by itself
+    shared: StateDict = {}  # by all rows of a tensorclass; None is what it has by itself
     if is_tensorclass(rows):
         others = rows._non_tensordict.items()
         shared = {name: value for name, value in others if value is not None}
@@ -69,7 +68,7 @@ def outline(rows: Rows) -> str:
     return f"{type(rows).__name__}({', '.join(shown)})"
 
 
-def no_tensor(name: str, item: Any) -> UsageError:
+def no_tensor(name: str, item: object) -> UsageError:
     """Return the error of an entry that is no tensor."""
     return UsageError(
         f"{name} is not a tensor but {type(item).__name__}. Tensor storages take tensors; "
@@ -89,14 +88,14 @@ class Node:
     inner: tuple[int, ...]
     kind: type | None = None
 
-    def made(self, tree: Tree, shape: torch.Size, device: torch.device | None) -> Any:
+    def made(self, tree: Tree, shape: torch.Size, device: torch.device | None) -> Rows:
         """Return the entries of rows ``[*shape]`` as what they were."""
         if self.kind is None:
             return make_batch(tree, shape + self.inner, device)
         # What a batch carries beside its rows, such as index, has no place in a tensorclass.
         names = self.kind.__dataclass_fields__  # type: ignore[attr-defined]
         known = {name: item for name, item in tree.items() if name in names}
-        kind: Any = self.kind
+        kind: Rows = self.kind
         return kind.from_tensordict(make_batch(known, shape + self.inner, device))
 
 
@@ -134,7 +133,7 @@ class TensorDictForm:
         nodes = other.nodes | self.nodes
         return TensorDictForm((*self.keys, *keys), (*self.values, *values), nodes)
 
-    def flatten(self, rows: Rows) -> list[Column]:
+    def flatten(self, rows: Rows) -> list[LeafColumn]:
         """Return the leaves in the order of the keys, those that are no tensors after the
         others.
         """
@@ -192,7 +191,7 @@ class PytreeForm:
         vars(self).update(state)
         self.structure = _pytree.tree_structure(state["structure"])
 
-    def flatten(self, rows: Rows) -> list[Column]:
+    def flatten(self, rows: Rows) -> list[LeafColumn]:
         """Return the tensors."""
         leaves, structure = _pytree.tree_flatten(rows)
         if structure != self.structure:
@@ -242,13 +241,13 @@ def _entry(rows: Rows, key: Key) -> Rows:
 def _names(rows: Rows, count: int) -> list[str]:
     """Return what leads to each tensor: keys, numbers and attributes."""
     try:
-        leaves: list[Any] = _pytree.tree_flatten_with_path(rows)[0]
+        leaves: list[Rows] = _pytree.tree_flatten_with_path(rows)[0]
     except NotImplementedError:  # lazy stacks of TensorDicts in a structure have no paths
         return [str(number) for number in range(count)]
     return [".".join(str(astuple(part)[0]) for part in path) or "data" for path, _ in leaves]
 
 
-def check_leading(form: Form, columns: Sequence[Column], ndim: int) -> None:
+def check_leading(form: Form, columns: Sequence[LeafColumn], ndim: int) -> None:
     """Check that there are columns, and that their first ``ndim`` dimensions are the same."""
     if not columns:
         raise UsageError("These rows have no tensor: there is nothing to store.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
+from datasets_cli.replay.arguments import NestedKey, StateDict, key_of, whole_number
 from datasets_cli.replay.storages.batches import put_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
@@ -79,15 +79,19 @@ class FrameStack(Storage):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         made = functools.partial(FrameStack, key=self._key, padding=self._padding)
         return made, (self._storage, self.length)
 
     def __repr__(self) -> str:
         return f"FrameStack({self._storage!r}, {self.length})"
 
+    def reference(self) -> StateDict:
+        """Return what names the dataset of the single steps."""
+        return self._storage.reference()
+
     def has(self, key: Key) -> bool:
-        """Tell whether rows have a leaf."""
+        """Return whether rows have a leaf."""
         return self._storage.has(key)
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:

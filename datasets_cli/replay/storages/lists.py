@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from tensordict import is_non_tensor, is_tensor_collection
@@ -134,11 +133,11 @@ class ListStorage(WritableStorage):
 
     @staticmethod
     def _has(items: list[Rows], key: Key) -> bool:
-        """Tell whether items are TensorDicts, or tensorclasses, that all have an entry."""
+        """Return whether items are TensorDicts, or tensorclasses, that all have an entry."""
         return all(is_tensor_collection(item) and key in item.keys(True) for item in items)
 
     def has(self, key: Key) -> bool:
-        """Tell whether the first row has an entry."""
+        """Return whether the first row has an entry."""
         return bool(self._items) and self._has(self._items[:1], key)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
@@ -161,7 +160,7 @@ class ListStorage(WritableStorage):
         return stack_tensors([number.reshape(1) for number in numbers])
 
 
-def _owned(part: Any) -> Any:
+def _owned(part: Rows) -> Rows:
     """Return a copy of tensors, which has no other memory than theirs; anything else as it is."""
     is_copied = is_tensor_collection(part) or isinstance(part, torch.Tensor)
     return part.clone() if is_copied and not part.requires_grad else part

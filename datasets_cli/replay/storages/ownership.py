@@ -11,13 +11,13 @@ import torch
 
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.sharing.control import (
+from datasets_cli.replay.sharing.files import (
     Counters,
     SharedCounters,
+    SharedForm,
     delete_with,
     temporary_folder,
 )
-from datasets_cli.replay.sharing.files import SharedForm
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
 from datasets_cli.replay.storages.description import TENSORS, describe, restore

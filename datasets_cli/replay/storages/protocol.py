@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol, TypeGuard
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batches import make_batch, map_rows
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
@@ -69,7 +69,7 @@ class Storage(Protocol):
 
     @abstractmethod
     def has(self, key: Key) -> bool:
-        """Tell whether rows have an entry."""
+        """Return whether rows have an entry."""
 
     @abstractmethod
     def scalar_column(self, key: Key) -> torch.Tensor:
@@ -96,6 +96,13 @@ class Storage(Protocol):
     def width(self) -> int:
         """Rows of one time step."""
         return math.prod(self.grid[1:])
+
+    def reference(self) -> StateDict | None:
+        """Return id, content and number of rows of the dataset that a state names for the rows.
+
+        None where they are the storage's own, so that a state has copies of them.
+        """
+        return None
 
     def collate(self, rows: Rows) -> Rows:
         """Return what ``gather`` returned as one batch, where rows are not TensorDicts."""
@@ -211,5 +218,5 @@ class WritableStorage(Storage, Protocol):
 
 
 def is_writable(storage: Storage) -> TypeGuard[WritableStorage]:
-    """Tell whether a storage takes rows."""
+    """Return whether a storage takes rows."""
     return storage.is_writable

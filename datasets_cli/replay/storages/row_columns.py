@@ -16,7 +16,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.storages.batches import Column, ValueColumn, as_bits, make_batch
+from datasets_cli.replay.storages.batches import LeafColumn, ValueColumn, as_bits, make_batch
 from datasets_cli.replay.storages.description import TensorBytes
 from datasets_cli.replay.storages.form import (
     Form,
@@ -42,7 +42,9 @@ class RowsForm:
     row_types: list[RowType]
 
     @classmethod
-    def of_first(cls, form: Form, columns: Sequence[Column], ndim: int, max_size: int) -> RowsForm:
+    def of_first(
+        cls, form: Form, columns: Sequence[LeafColumn], ndim: int, max_size: int
+    ) -> RowsForm:
         """Return what the rows of a storage are, of which these columns are the first."""
         side = _side_of(columns[0], ndim)
         steps = -(-max_size // max(1, math.prod(side)))  # rounded up to whole steps
@@ -84,7 +86,7 @@ class RowsForm:
         """Rows that fit."""
         return math.prod(self.grid)
 
-    def check(self, columns: Sequence[Column]) -> None:
+    def check(self, columns: Sequence[LeafColumn]) -> None:
         """Check that columns ``[environments..., time, ...]`` are as those of these rows."""
         ndim = len(self.grid)
         if (side := _side_of(columns[0], ndim)) != self.grid[1:]:
@@ -115,7 +117,7 @@ class RowsForm:
         check_leading(whole, columns, ndim)
         return replace(self, form=whole, row_types=row_types_of(columns, ndim))
 
-    def as_kept(self, columns: Sequence[Column], device: torch.device) -> list[Column]:
+    def as_kept(self, columns: Sequence[LeafColumn], device: torch.device) -> list[LeafColumn]:
         """Return columns as they are written: flat, time first, on the storage's device."""
         # Of types that torch cannot move, they are the bits. A copy to another device may fail: it
         # must not when half of the leaves are written.
@@ -150,7 +152,7 @@ class RowsForm:
 class RowColumns:
     """Rows as flat columns ``[capacity, ...]``: a batch is one ``index_select`` a column."""
 
-    def __init__(self, form: RowsForm, columns: Sequence[Column]) -> None:
+    def __init__(self, form: RowsForm, columns: Sequence[LeafColumn]) -> None:
         self.form = form
         self.columns = list(columns)
 
@@ -256,19 +258,19 @@ def new_columns(
     return RowColumns(form, [*tensors, *added])
 
 
-def _empty_column(row_type: RowType, capacity: int, device: torch.device) -> Column:
+def _empty_column(row_type: RowType, capacity: int, device: torch.device) -> LeafColumn:
     dtype, size = row_type
     if isinstance(dtype, str):
         return ValueColumn.empty((capacity, *size))
     return torch.empty((capacity, *size), dtype=bits_dtype(dtype), device=device)
 
 
-def row_types_of(columns: Sequence[Column], ndim: int) -> list[RowType]:
+def row_types_of(columns: Sequence[LeafColumn], ndim: int) -> list[RowType]:
     """Return what a row of each column is."""
     return [(column.dtype, torch.Size(column.shape[ndim:])) for column in columns]
 
 
-def _side_of(column: Column, ndim: int) -> tuple[int, ...]:
+def _side_of(column: LeafColumn, ndim: int) -> tuple[int, ...]:
     """Return the environments of a column ``[environments..., time, ...]``, as in a grid."""
     return tuple(column.transpose(0, ndim - 1).shape[1:ndim])
 

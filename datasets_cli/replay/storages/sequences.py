@@ -14,7 +14,7 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.storages.options import PaddedSide, SequenceOptions
 from datasets_cli.replay.storages.protocol import Storage
@@ -110,6 +110,10 @@ class Sequences(Storage):
 
     def __repr__(self) -> str:
         return f"Sequences({self.rows!r}, {self.length}, gamma={self.gamma})"
+
+    def reference(self) -> StateDict | None:
+        """Return what names the dataset of the rows."""
+        return self.rows.reference()
 
     def has(self, key: Key) -> bool:
         return key in ((RETURNS,), (TIMESTEPS,), (MASK,)) or self.rows.has(key)

@@ -7,7 +7,7 @@ import os
 import stat
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 
@@ -33,9 +33,13 @@ SETTINGS_BYTES = 16 << 20
 def write_state(path: Path, state: StateDict) -> None:
     """Write a state into a file, whose folder is made; tensors become lists."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    plain = {name: _plain(value) for name, value in state.items()}
     try:
-        text = json.dumps(plain)
+        text = json.dumps(
+            {
+                name: value.tolist() if isinstance(value, torch.Tensor) else value
+                for name, value in state.items()
+            }
+        )
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path.parent.name} cannot be dumped as JSON: {error}. The state of a part must be "
@@ -107,21 +111,17 @@ def checked(kind: type[T], found: object, path: Path, where: str = "") -> T:
 
 def whole(state: StateDict, name: str, path: Path, most: int = 2**62) -> int:
     """Return a whole number of a state that was read."""
-    found: Any = state.get(name)
-    is_whole = type(found) is int or (type(found) is float and found.is_integer())  # TorchRL's
-    if not is_whole or not 0 <= found <= most:
-        raise wrong(path, name, f"a whole number from 0 to {most}", found)
-    return int(found)
+    number = state.get(name)
+    is_whole = type(number) is int or (type(number) is float and number.is_integer())  # TorchRL's
+    if number is None or not is_whole or not 0 <= number <= most:
+        raise wrong(path, name, f"a whole number from 0 to {most}", number)
+    return int(number)
 
 
-def wrong(path: Path, name: str, expected: str, found: Any) -> DamagedDataset:
+def wrong(path: Path, name: str, expected: str, found: object) -> DamagedDataset:
     """Return the error of an entry of a file that is not what it should be."""
     if isinstance(found, torch.Tensor):  # torch prints one of many dimensions by recursion
         shown = f"a tensor of {found.dtype} and the shape {list(found.shape)}"
     else:
         shown = repr(found) if len(repr(found)) < 80 else f"{repr(found)[:80]}..."
     return DamagedDataset(f"{path}: {name} is {shown}, expected {expected}. Dump the buffer again.")
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if isinstance(value, torch.Tensor) else value

@@ -15,9 +15,9 @@ from tensordict import is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.sharing.control import Counters, SharedCounters
+from datasets_cli.replay.sharing.files import Counters, SharedCounters
 from datasets_cli.replay.sharing.sharing import Sharing
-from datasets_cli.replay.storages.batches import Column, map_rows
+from datasets_cli.replay.storages.batches import LeafColumn, map_rows
 from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.ownership import Ownership, form_told
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
@@ -102,7 +102,7 @@ class TensorRows(WritableStorage):
         """Rows that fit, more than ``max_size`` where environments do not divide it."""
         return math.prod(self.grid)
 
-    def flatten(self, data: Rows) -> list[Column]:
+    def flatten(self, data: Rows) -> list[LeafColumn]:
         """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
 
         Raises:
@@ -166,7 +166,7 @@ class TensorRows(WritableStorage):
                 "Write all keys at first, or add them before the buffer is shared."
             )
 
-    def write(self, rows: slice | torch.Tensor, columns: list[Column]) -> None:
+    def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
         """Put columns ``[n, ...]`` into rows."""
         if self.sharing is not None:
             self.sharing.write(rows, columns, self._count)
@@ -261,7 +261,7 @@ class TensorRows(WritableStorage):
         return self._rows
 
     def has(self, key: Key) -> bool:
-        """Tell whether rows have a column."""
+        """Return whether rows have a column."""
         self.find_form()
         return self._rows is not None and self._rows.has(key)
 

@@ -22,8 +22,7 @@ from tensordict import (
 
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.keeping.read_folder import read_tensordict
-from datasets_cli.replay.keeping.tensor_files import DTYPES
-from datasets_cli.replay.keeping.write_folder import plan_files, write_files
+from datasets_cli.replay.keeping.write_folder import DTYPES, plan_files, write_files
 from datasets_cli.schema.columns import META_FILENAME
 
 
