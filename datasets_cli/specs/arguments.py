@@ -25,12 +25,12 @@ def shape_of(shape: ShapeLike | None) -> torch.Size:
         return SCALAR
     try:
         sizes: Any = tuple(shape) if isinstance(shape, Iterable) else (shape,)
-        found = torch.Size(sizes)
+        known = torch.Size(sizes)
     except (TypeError, ValueError) as error:
         raise UsageError(f"A shape is made of whole numbers, not {shape!r}.") from error
-    if any(size < 0 for size in found):
-        raise UsageError(f"Sizes of a shape are numbers from 0 on, not {tuple(found)}.")
-    return found
+    if any(size < 0 for size in known):
+        raise UsageError(f"Sizes of a shape are numbers from 0 on, not {tuple(known)}.")
+    return known
 
 
 def written_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
@@ -137,11 +137,11 @@ def torch_dtype(name: Any) -> torch.dtype:
 
 def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return numbers in another element type; whole numbers stay what they are."""
-    found = tensor.to(dtype)
+    converted = tensor.to(dtype)
     is_whole = not dtype.is_floating_point and not dtype.is_complex and tensor.dtype != dtype
-    if is_whole and not bool((found == tensor).all()):
+    if is_whole and not bool((converted == tensor).all()):
         raise UsageError(f"Values of {dtype} are whole numbers that it has, not {tensor.tolist()}.")
-    return found
+    return converted
 
 
 def clamped(value: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:

@@ -213,13 +213,13 @@ class Composite(TensorSpec):
         Raises:
             UsageError: those of an entry cannot be counted.
         """
-        found = TensorDict({}, batch_size=(1, *self.shape), device=self.device)
+        combinations = TensorDict({}, batch_size=(1, *self.shape), device=self.device)
         for name, spec in self._specs.items():
-            values, num_before = spec.enumerate(), len(found)
+            values, num_before = spec.enumerate(), len(combinations)
             # Each combination so far, as often as there are values: the last entry is the fastest.
-            found = found.repeat_interleave(len(values), dim=0)
-            found[name] = torch.cat([values] * num_before)
-        return found
+            combinations = combinations.repeat_interleave(len(values), dim=0)
+            combinations[name] = torch.cat([values] * num_before)
+        return combinations
 
     # -- other specs
 

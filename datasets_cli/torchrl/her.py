@@ -97,9 +97,9 @@ class HERReplayBuffer(TensorDictReplayBuffer):
 
     @property
     def _goals(self) -> HERSampler:
-        found = self.reader.sampler
-        assert isinstance(found, HERSampler), "no other is put there"
-        return found
+        sampler = self.reader.sampler
+        assert isinstance(sampler, HERSampler), "no other is put there"
+        return sampler
 
     def _with_goals(
         self, sampler: Sampler | None, ratio: float, strategy: HindsightStrategy | str

@@ -82,8 +82,8 @@ class Points:
     def hand_on(self, point: str, value: Any) -> Any:
         """Call the functions of a point, each with what the one before it returned."""
         for function in self._functions[point]:
-            found = function(value)
-            value = value if found is None else found
+            returned = function(value)
+            value = value if returned is None else returned
         return value
 
 

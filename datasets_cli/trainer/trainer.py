@@ -247,11 +247,11 @@ class Trainer:
         losses = self.loss_module(sample)
         points.hand_on("post_loss", sample)
         for function in points.at("process_loss"):
-            found = function(sample, losses)
-            losses = losses if found is None else found
+            changed = function(sample, losses)
+            losses = losses if changed is None else changed
         for number, function in enumerate(points.at("optimizer")):
-            found = function(losses, self.clip_grad_norm, self.clip_norm, number)
-            losses = losses if found is None else found
+            changed = function(losses, self.clip_grad_norm, self.clip_norm, number)
+            losses = losses if changed is None else changed
         self.num_optim_steps += 1
         for function in points.at("post_optim"):
             function()
@@ -277,8 +277,8 @@ class Trainer:
     def _stateful(self) -> dict[str, Stateful]:
         """Return everything that has a state to keep, by its name."""
         own = {name: getattr(self, name) for name in OWN_PARTS}
-        found = {name: part for name, part in own.items() if hasattr(part, "state_dict")}
-        return {**found, **self._modules}
+        stateful = {name: part for name, part in own.items() if hasattr(part, "state_dict")}
+        return {**stateful, **self._modules}
 
     def _seed(self, seed: int) -> None:
         random.seed(seed)

@@ -166,13 +166,13 @@ BLOCK_ROWS = 1024
 def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
     """Return the keys that a user asks to compare, as a list."""
     is_list = isinstance(keys, Iterable) and not isinstance(keys, str)
-    found = [*keys] if is_list else []
-    if not found or not all(isinstance(key, str | tuple) for key in found):
+    compared = [*keys] if is_list else []
+    if not compared or not all(isinstance(key, str | tuple) for key in compared):
         raise UsageError(
             "drop_duplicates() compares a list of leaves, such as ['observation', 'action'], or "
             f"all of them where none is given; not {keys!r}."
         )
-    return found
+    return compared
 
 
 def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.ndarray:
@@ -197,7 +197,7 @@ def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
     known = [column.key for column in dataset.manifest.columns]
     if keys is None:
         return [key for key in known if key not in NUMBERING]
-    found: list[Key] = []
+    leaves: list[Key] = []
     for key in map(key_of, keys):
         below = [name for name in known if name[: len(key)] == key]
         if not below:
@@ -205,8 +205,8 @@ def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
                 f"{dataset.manifest.id} has no {show_key(key)} of numbers to compare. It has: "
                 f"{', '.join(map(show_key, known))}."
             )
-        found += below
-    return sorted(set(found))
+        leaves += below
+    return sorted(set(leaves))
 
 
 def _marks(rows: LayoutRows, leaves: list[Key], offsets: np.ndarray) -> np.ndarray:
@@ -222,10 +222,10 @@ def _marks(rows: LayoutRows, leaves: list[Key], offsets: np.ndarray) -> np.ndarr
 
 def _digest(rows: LayoutRows, leaves: list[Key], start: int, stop: int) -> bytes:
     """Return a digest of the rows ``start`` to ``stop - 1``, read in blocks."""
-    found = hashlib.blake2b(digest_size=32)
+    hashed = hashlib.blake2b(digest_size=32)
     for begin in range(start, stop, BLOCK_ROWS):
-        found.update(_bytes_of(rows, leaves, np.arange(begin, min(begin + BLOCK_ROWS, stop))).data)
-    return found.digest()
+        hashed.update(_bytes_of(rows, leaves, np.arange(begin, min(begin + BLOCK_ROWS, stop))).data)
+    return hashed.digest()
 
 
 def _bytes_of(rows: LayoutRows, leaves: list[Key], index: np.ndarray) -> np.ndarray:

@@ -91,9 +91,9 @@ def iter_trajectories(
         UsageError: it is no TensorDict ``[N]``, or nothing tells its trajectories apart.
     """
     if not isinstance(data, TensorDictBase) or len(data.batch_size) != 1:
-        found = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__
+        kind = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__
         raise UsageError(
-            f"Trajectories are those of a TensorDict of rows [N], not of {found}. "
+            f"Trajectories are those of a TensorDict of rows [N], not of {kind}. "
             "reshape(-1) makes one of rollouts [B, T], whose last steps must end trajectories."
         )
     if not len(data):

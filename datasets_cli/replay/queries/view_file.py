@@ -32,7 +32,7 @@ MAX_BYTES = 256 << 20
 
 
 def is_view_file(name: str | os.PathLike[str]) -> bool:
-    """Tell whether what a user names is a view's file, and not a dataset."""
+    """Return whether what a user names is a view's file, and not a dataset."""
     return os.fspath(name).endswith(SUFFIX)
 
 
@@ -116,7 +116,7 @@ def read_view(path: Path) -> SavedView:
         data = read_bounded(path, MAX_BYTES)
         document = parse(data)
         check_seal(data, document)
-        found = decode(_Document, document)
+        saved = decode(_Document, document)
     except FileNotFoundError as error:
         raise FileNotFoundError(
             f"There is no {path}. What ends in {SUFFIX} is the file of a view, which its save() "
@@ -126,8 +126,8 @@ def read_view(path: Path) -> SavedView:
         raise
     except ValueError as error:
         raise _damaged(path, str(error)) from error
-    trajectories, cut = _numbers(path, found.trajectories, 2), _numbers(path, found.cut, 3)
-    return SavedView(path, found.id, found.content, found.steps, trajectories, cut)
+    trajectories, cut = _numbers(path, saved.trajectories, 2), _numbers(path, saved.cut, 3)
+    return SavedView(path, saved.id, saved.content, saved.steps, trajectories, cut)
 
 
 def _numbers(path: Path, rows: list[Any], width: int) -> np.ndarray:
@@ -135,13 +135,13 @@ def _numbers(path: Path, rows: list[Any], width: int) -> np.ndarray:
     if not rows:
         return np.zeros((0, width), np.int64)
     try:
-        found = np.array(rows)
+        numbers = np.array(rows)
     except ValueError as error:
         raise _damaged(path, "lists of several lengths") from error
-    fits = found.dtype == np.int64 and found.ndim == 2 and found.shape[1] == width
-    _check(path, fits and (found >= 0).all() and (found[:, -1] > 0).all(), "no numbers")
-    _check(path, fits and (found < 2**53).all(), "numbers that no dataset has")
-    return found
+    fits = numbers.dtype == np.int64 and numbers.ndim == 2 and numbers.shape[1] == width
+    _check(path, fits and (numbers >= 0).all() and (numbers[:, -1] > 0).all(), "no numbers")
+    _check(path, fits and (numbers < 2**53).all(), "numbers that no dataset has")
+    return numbers
 
 
 def _check(path: Path, holds: Any, found: str) -> None:

@@ -146,11 +146,11 @@ def returns_dtype(rewards: torch.Tensor) -> np.dtype:
 
 def consecutive_offsets(storage: Storage) -> np.ndarray:
     """Return the offsets int64 ``[K + 1]`` of trajectories that are one after the other."""
-    found = storage.trajectories(FROM_STORAGE)
-    offsets = np.append(found.starts.numpy(), len(storage))
+    index = storage.trajectories(FROM_STORAGE)
+    offsets = np.append(index.starts.numpy(), len(storage))
     # Each has its rows one after the other, up to where the next one begins.
-    is_run = found.order is None and found.stride == 1
-    if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), found.lengths.numpy()):
+    is_run = index.order is None and index.stride == 1
+    if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), index.lengths.numpy()):
         raise UsageError(
             "Sequences need trajectories whose rows are next to each other, one trajectory after "
             "the other; those of this storage are apart."

@@ -120,15 +120,15 @@ class Sequences(Storage):
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, T, ...]`` of the sequences that begin at rows int64 ``[B]``."""
-        found = _sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
-        tree: Tree = self.rows.gather(torch.from_numpy(found.rows))
-        self._shape(tree, torch.from_numpy(found.padding), ())
-        returns = self._returns.take(found.rows, 0)
-        returns[found.padding] = 0
+        sequences = _sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
+        tree: Tree = self.rows.gather(torch.from_numpy(sequences.rows))
+        self._shape(tree, torch.from_numpy(sequences.padding), ())
+        returns = self._returns.take(sequences.rows, 0)
+        returns[sequences.padding] = 0
         more = {
-            RETURNS: returns.reshape(*found.is_row.shape, *returns.shape[1:]),
-            TIMESTEPS: found.timesteps,
-            MASK: found.is_row,
+            RETURNS: returns.reshape(*sequences.is_row.shape, *returns.shape[1:]),
+            TIMESTEPS: sequences.timesteps,
+            MASK: sequences.is_row,
         }
         for name, values in more.items():
             tree[name] = self.device_options.to_output(torch.from_numpy(values))
@@ -157,8 +157,8 @@ class Sequences(Storage):
         """
         if self.dataset is not None:
             self.dataset.check_memory(len(index) * self.length)
-        found: TensorDict = self.as_batch(self.gather(index), index.shape)
-        return found
+        batch: TensorDict = self.as_batch(self.gather(index), index.shape)
+        return batch
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Refuse: a sequence has several numbers of any entry."""

@@ -55,10 +55,10 @@ class RenameTransform(Transform):
         return self._rename(data.copy(), self._stored)
 
     def _rename(self, batch: TensorDict, names: KeyMap) -> TensorDict:
-        found = [required_entry(batch, key, names.owner) for key in names.in_keys]
+        values = [required_entry(batch, key, names.owner) for key in names.in_keys]
         if not self.create_copy:
             batch = batch.exclude(*names.in_keys, inplace=True)
-        for key, value in zip(names.out_keys, found, strict=True):
+        for key, value in zip(names.out_keys, values, strict=True):
             batch.set(key, value)
         return batch
 

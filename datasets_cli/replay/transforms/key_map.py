@@ -51,14 +51,14 @@ def stored_map(
 def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     """Return an entry of a batch."""
     try:
-        found: torch.Tensor | None = entry(batch, key)
+        value: torch.Tensor | None = entry(batch, key)
     except AttributeError:  # a leaf where the key has a group
-        found = None
-    if found is None:
+        value = None
+    if value is None:
         names = batch.keys(include_nested=True, leaves_only=True)
         keys = sorted(show_key(key_of(name)) for name in names)
         raise UsageError(
             f"{owner} needs {show_key(key)}, which the batch does not have. It has: "
             f"{', '.join(keys)}."
         )
-    return found
+    return value

@@ -213,13 +213,13 @@ def _of_first_step(done_keys: list[Key], mark_terminated: bool) -> list[Key]:
 def _joined(kept: TensorDict, data: TensorDict) -> TensorDict:
     """Return the rows that were kept back and those after them, ``[*B, T]``."""
     try:
-        found: TensorDict = torch.cat([kept, data], -1)
+        rows: TensorDict = torch.cat([kept, data], -1)
     except (RuntimeError, KeyError) as error:
         raise UsageError(
             f"These rows do not continue those that MultiStepTransform keeps back: {error}. Write "
             "rows of one form, or empty() the buffer first."
         ) from error
-    return found
+    return rows
 
 
 def _discount(gamma: float) -> float:

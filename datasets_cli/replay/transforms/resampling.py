@@ -61,11 +61,11 @@ def resampled(frames: torch.Tensor, size: int, dim: int) -> torch.Tensor:
     taps = taps_of(frames.shape[dim], size)
     # [n, pixels, ...]: some frames at a time, whose sums stay in the processor's cache.
     flat = frames.reshape(frames.shape[:dim].numel(), *frames.shape[dim:])
-    found = flat.new_empty(len(flat), size, *flat.shape[2:])
+    resized = flat.new_empty(len(flat), size, *flat.shape[2:])
     count = max(1, BLOCK_NUMBERS // max(1, flat[:1].numel()))
     for start in range(0, len(flat), count):
-        found[start : start + count] = _summed(flat[start : start + count], taps)
-    return found.view(*frames.shape[:dim], *found.shape[1:])
+        resized[start : start + count] = _summed(flat[start : start + count], taps)
+    return resized.view(*frames.shape[:dim], *resized.shape[1:])
 
 
 def _summed(frames: torch.Tensor, taps: Taps) -> torch.Tensor:

@@ -29,14 +29,14 @@ DONE: Key = ("next", "done")
 
 def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     """Return the flags bool ``[*B, T]`` that the batch ``[*B, T]`` has at a key."""
-    found = required_entry(batch, key, owner)
+    stored = required_entry(batch, key, owner)
     shape = batch.batch_size
-    if not shape or found.shape not in (shape, (*shape, 1)):
+    if not shape or stored.shape not in (shape, (*shape, 1)):
         raise UsageError(
             f"{owner} needs steps in a row, [*B, T], and {show_key(key)} of that shape or followed "
-            f"by 1; found a batch {list(shape)} and flags {list(found.shape)}."
+            f"by 1; found a batch {list(shape)} and flags {list(stored.shape)}."
         )
-    return found.reshape(shape).bool()
+    return stored.reshape(shape).bool()
 
 
 class StepCounter(Transform):
