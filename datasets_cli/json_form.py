@@ -53,15 +53,15 @@ def form_of(value: Any) -> dict[str, Any]:
     """Return the names of the form of a dataclass, and their values."""
     form: dict[str, Any] = {}
     for name, path, is_spread, has_null, is_optional in entries_of(value.__class__):
-        found = value
+        item = value
         for part in path.split("."):
-            found = None if found is None else getattr(found, part)
-        if has_null and not found:
-            found = None
+            item = None if item is None else getattr(item, part)
+        if has_null and not item:
+            item = None
         if is_spread:
-            form |= form_of(found)
-        elif found is not None or not is_optional:
-            form[name] = found
+            form |= form_of(item)
+        elif item is not None or not is_optional:
+            form[name] = item
     return form
 
 

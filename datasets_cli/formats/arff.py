@@ -139,10 +139,10 @@ class Arff:
         return Attribute(name, KINDS[word])
 
     def _labels(self, line: Line, text: str) -> tuple[str, ...]:
-        found = split_labels(text)
-        if found is None:
+        labels_and_rest = split_labels(text)
+        if labels_and_rest is None:
             raise self._error(line, "a quote does not end, or a label is not one")
-        labels, rest = found
+        labels, rest = labels_and_rest
         self._num_labels += len(labels)
         self._label_bytes += sum(map(len, labels))
         check_limit("labels", self._num_labels, self.name)

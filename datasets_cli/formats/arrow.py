@@ -88,9 +88,9 @@ def _read_arrow(file: BinaryIO, name: str, room: int) -> pa.Table:
         num_batches += message.kind == RECORD_BATCH
         _check_table(name, num_bytes, num_rows, room)
     file.seek(0)
-    found = pa.ipc.open_file(file).num_record_batches
-    if found != num_batches:
-        raise BadMessage(f"{found} runs of rows at its end, {num_batches} before")
+    num_listed = pa.ipc.open_file(file).num_record_batches
+    if num_listed != num_batches:
+        raise BadMessage(f"{num_listed} runs of rows at its end, {num_batches} before")
     # Not by the places that its end says, which may be others than those that were added up.
     file.seek(len(MAGIC))
     return pa.ipc.open_stream(file).read_all()

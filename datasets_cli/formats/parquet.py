@@ -153,9 +153,9 @@ class Parquet:
         for batch in self._batches([*self._labels]):
             for number, labels in self._labels.items():
                 labels.add(_encoded(self._column(batch, number)), start)
-            found = self._labels.values()
-            check_limit("labels", sum(len(labels.first_rows) for labels in found), self.name)
-            check_limit("text_bytes", sum(labels.num_bytes for labels in found), self.name)
+            every = self._labels.values()
+            check_limit("labels", sum(len(labels.first_rows) for labels in every), self.name)
+            check_limit("text_bytes", sum(labels.num_bytes for labels in every), self.name)
             start += batch.num_rows
 
     def _attribute(self, number: int, field: pa.Field, declared: Labels) -> Attribute:
@@ -165,23 +165,23 @@ class Parquet:
         values = list(labels.first_rows)
         shown = _decoded(values)
         if isinstance(field.type, pa.DictionaryType):
-            found = tuple(map(str, shown))
+            names = tuple(map(str, shown))
             positions = [NAN if value is None else float(i) for i, value in enumerate(values)]
         else:
             known = sorted(value for value in shown if value is not None)
-            found = tuple(declared or map(_label, known))
-            positions = self._positions(labels, shown, field, found)
+            names = tuple(declared or map(_label, known))
+            positions = self._positions(labels, shown, field, names)
         labels.positions = dict(zip(values, positions, strict=True))
-        return Attribute(field.name, NOMINAL, found)
+        return Attribute(field.name, NOMINAL, names)
 
     def _positions(
-        self, found: _Labels, values: list[Any], field: pa.Field, labels: Sequence[str]
+        self, own: _Labels, values: list[Any], field: pa.Field, labels: Sequence[str]
     ) -> list[float]:
         """Return where the values of a plain column are among the labels; NaN is missing."""
         meaning = _meaning(field.type)
         index = {meaning(label): float(i) for i, label in reversed(list(enumerate(labels)))}
         index[None] = NAN
-        for value, row in zip(values, found.first_rows.values(), strict=True):
+        for value, row in zip(values, own.first_rows.values(), strict=True):
             if value not in index:
                 raise SourceError(
                     f"{self.name}, row {row} (the first is 0): {field.name!r} is {value!r}; "

@@ -98,9 +98,9 @@ def check_rows(packed: bytes, expected: int) -> None:
     """
     unpacking = fastest_zlib().decompressobj()
     # One byte more would show that there are too many, however many there are.
-    found = len(unpacking.decompress(packed, expected + 1))
-    if found != expected:
-        more = " or more" if found > expected else ""
-        raise NotPng(f"its rows have {found} bytes{more}; expected {expected}")
+    size = len(unpacking.decompress(packed, expected + 1))
+    if size != expected:
+        more = " or more" if size > expected else ""
+        raise NotPng(f"its rows have {size} bytes{more}; expected {expected}")
     if not unpacking.eof:
         raise NotPng("its rows have no end")

@@ -71,10 +71,10 @@ def _entry(entry: memoryview) -> tuple[str, FeatureValue | None]:
 
 
 def _feature(feature: memoryview) -> FeatureValue | None:
-    found = [(n, item) for n, wire, item in _fields(feature) if n in (1, 2, 3) and wire == LENGTH]
-    if len(found) > 1:
+    lists = [(n, item) for n, wire, item in _fields(feature) if n in (1, 2, 3) and wire == LENGTH]
+    if len(lists) > 1:
         raise _Malformed("a feature has two lists")
-    for number, message in found:
+    for number, message in lists:
         if number == 1:
             return _few(_messages(message, 1))
         return _float_list(message) if number == 2 else _int64_list(message)
@@ -104,9 +104,9 @@ def _int64_list(message: memoryview) -> np.ndarray:
 
 def _few(runs: Iterator[memoryview]) -> list[memoryview]:
     """Return runs of bytes, of which each needs a hundred bytes more in memory."""
-    found = list(islice(runs, limit("record_values") + 1))
-    check_limit("record_values", len(found), "a list")
-    return found
+    few = list(islice(runs, limit("record_values") + 1))
+    check_limit("record_values", len(few), "a list")
+    return few
 
 
 def _varints(stored: np.ndarray) -> np.ndarray:

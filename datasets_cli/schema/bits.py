@@ -25,20 +25,20 @@ MOVABLE = frozenset(
 """Element types that torch moves by itself on every device."""
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-TYPE_NAMES = {found: name for name in ITEM_BYTES if (found := getattr(torch, name, None))}
+TYPE_NAMES = {dtype: name for name in ITEM_BYTES if (dtype := getattr(torch, name, None))}
 """The name of each element type that this version of torch has."""
 
 
 @cache
 def torch_dtype(name: str) -> torch.dtype:
     """Return torch's element type of a name."""
-    found = getattr(torch, name, None)
-    if name not in ITEM_BYTES or not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None)
+    if name not in ITEM_BYTES or not isinstance(dtype, torch.dtype):
         raise UsageError(
             f"Rows of the element type {name} cannot be read: torch {torch.__version__} does not "
             "have it. Install a newer one: pip install --upgrade torch"
         )
-    return found
+    return dtype
 
 
 def type_name(dtype: torch.dtype) -> str:

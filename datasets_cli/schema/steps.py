@@ -86,10 +86,10 @@ class StepCheck:
             rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
         if rewards.ndim == 1:
             rewards = rewards[:, None]
-        found = TEXT if is_text(rewards) else rewards.dtype
+        kind = TEXT if is_text(rewards) else rewards.dtype
         if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
             raise SourceError(
-                f"{self.id}: rewards are {found} {list(rewards.shape)}; "
+                f"{self.id}: rewards are {kind} {list(rewards.shape)}; "
                 "expected one number per step."
             )
         return rewards
@@ -97,54 +97,54 @@ class StepCheck:
     def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
         if flags.ndim == 2 and flags.shape[1] == 1:
             flags = flags[:, 0]
-        found = ""
+        problem = ""
         if flags.ndim != 1:
-            found = f"shape {list(flags.shape)}"
+            problem = f"shape {list(flags.shape)}"
         elif flags.dtype.kind not in "biufc":
-            found = f"element type {flags.dtype}"
+            problem = f"element type {flags.dtype}"
         elif len(wrong := np.flatnonzero((flags != 0) & (flags != 1))):
-            found = f"{flags[wrong[0]]} in row {self._row + wrong[0]}"
-        if found:
+            problem = f"{flags[wrong[0]]} in row {self._row + wrong[0]}"
+        if problem:
             raise SourceError(
-                f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {found}."
+                f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {problem}."
             )
         return flags.astype(np.bool_)
 
     def _check_columns(self, steps: StepRows) -> None:
         try:
-            found = {
+            columns = {
                 key: any_column(key, rows) for key, rows in steps.items() if key != TRAJECTORY_END
             }
         except SourceError as error:
             raise SourceError(f"{self.id}: {error}") from error
         if self._columns is None:
-            self._check_names(found)
-            self._columns = found
-            self.has_successors = any(key[:2] == NEXT_OBSERVATION for key in found)
-        if found != self._columns:
-            for key in sorted(found.keys() | self._columns.keys()):
-                if found.get(key) != self._columns.get(key):
+            self._check_names(columns)
+            self._columns = columns
+            self.has_successors = any(key[:2] == NEXT_OBSERVATION for key in columns)
+        if columns != self._columns:
+            for key in sorted(columns.keys() | self._columns.keys()):
+                if columns.get(key) != self._columns.get(key):
                     raise SourceError(
                         f"{self.id}: {show_key(key)} changes at row {self._row}: it was "
-                        f"{_show(self._columns.get(key))} and is now {_show(found.get(key))}."
+                        f"{_show(self._columns.get(key))} and is now {_show(columns.get(key))}."
                     )
 
-    def _check_names(self, found: Mapping[Key, AnyColumn]) -> None:
-        numbers = {key for key, column in found.items() if isinstance(column, Column)}
+    def _check_names(self, columns: Mapping[Key, AnyColumn]) -> None:
+        numbers = {key for key, column in columns.items() if isinstance(column, Column)}
         for root in (("observation",), ("action",), REWARD):
             if not any(key[: len(root)] == root for key in numbers | self._deferred):
                 raise SourceError(
                     f"{self.id}: there is no {show_key(root)}, which must have numbers. "
-                    f"Found only: {', '.join(show_key(key) for key in sorted(found))}."
+                    f"Found only: {', '.join(show_key(key) for key in sorted(columns))}."
                 )
-        unwanted = MADE_BY_THE_CORE & found.keys()
+        unwanted = MADE_BY_THE_CORE & columns.keys()
         assert not unwanted, f"a recipe yields {unwanted}, which the core makes"
-        parents = {key[:depth] for key in found for depth in range(1, len(key))}
-        if clash := parents & (found.keys() | MADE_BY_THE_CORE):
+        parents = {key[:depth] for key in columns for depth in range(1, len(key))}
+        if clash := parents & (columns.keys() | MADE_BY_THE_CORE):
             raise SourceError(
                 f"{self.id}: {show_key(min(clash))} is both a value and a group of values."
             )
-        shapes = {key: (column.dtype, column.shape) for key, column in found.items()}
+        shapes = {key: (column.dtype, column.shape) for key, column in columns.items()}
         before = {key: shape for key, shape in shapes.items() if key[0] == "observation"}
         after = {key[1:]: shape for key, shape in shapes.items() if key[:2] == NEXT_OBSERVATION}
         if after and after != before:

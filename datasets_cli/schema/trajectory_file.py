@@ -36,10 +36,10 @@ def table_bytes(num_trajectories: int) -> int:
 def check_table(path: Path, table: mmap, num_trajectories: int) -> None:
     """Check the size and the header of the table of K trajectories."""
     header = table[:HEADER_BYTES]
-    found = _HEADER.fullmatch(header)
+    stated = _HEADER.fullmatch(header)
     if len(table) != (expected := table_bytes(num_trajectories)):
         problem = f"{expected} bytes, found {len(table)}"
-    elif not found or int(found[1]) != num_trajectories + 1:
+    elif not stated or int(stated[1]) != num_trajectories + 1:
         text = header[10:].decode("latin-1").strip()
         problem = f"int64 [{num_trajectories + 1}], found {text!r}"
     else:

@@ -42,11 +42,11 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
         SourceError: the answer is not such a list, or one of more than ``MOST_PAGES``.
     """
     base = f"{HOST}storage/v1/b/{bucket}/o?prefix={quote(prefix)}"
-    url, found = base, []
+    url, items = base, []
     for _ in range(MOST_PAGES):
         page = web.json(url)
         try:
-            found += [_object(item) for item in page.get("items", [])]
+            items += [_object(item) for item in page.get("items", [])]
             token = quote(page.get("nextPageToken", ""), safe="")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
@@ -54,7 +54,7 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
                 "items have name and size. Check --mirror."
             ) from error
         if not token:
-            return found
+            return items
         url = f"{base}&pageToken={token}"
     raise SourceError(f"{base} has more than {MOST_PAGES} pages, which is more than is read.")
 

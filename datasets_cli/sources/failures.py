@@ -69,8 +69,8 @@ class TransientError(NetworkError):
 
 def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     """Return one error for all origins, naming each."""
-    found = (error for kind in WORST for error in failures if isinstance(error, kind))
-    worst = next(found, failures[0])
+    by_weight = (error for kind in WORST for error in failures if isinstance(error, kind))
+    worst = next(by_weight, failures[0])
     lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
     if unresolved := _unresolved(failures):
         return _unreachable(f"{what} could not be downloaded: {unresolved} {UNREACHABLE}")

@@ -38,10 +38,10 @@ def verify(
     accept_any: bool = False,
 ) -> RawFile:
     """Return the checked file, given the digests of all its bytes."""
-    found = digests.hex()
+    stated = digests.hex()
     version = ""
     try:
-        content = resource.identify(digests.size, found)
+        content = resource.identify(digests.size, stated)
         version = content.label
         checked = next(iter(content.checksums), "size" if content.size is not None else "nothing")
     except IntegrityError as error:
@@ -56,7 +56,7 @@ def verify(
         resource.filename,
         url,
         digests.size,
-        found["sha256"],
+        stated["sha256"],
         validator,
         checked,
         version,

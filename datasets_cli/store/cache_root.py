@@ -94,8 +94,8 @@ class CacheRoot:
 
     def staged(self, id: str = "") -> list[Path]:
         """Return what processes that have ended left of copies of this id, or of any."""
-        found = self._temporary(_STAGING, f"{_slug(id)}-" if id else "")
-        return [folder for folder in found if not _may_be_in_use(folder)]
+        folders = self._temporary(_STAGING, f"{_slug(id)}-" if id else "")
+        return [folder for folder in folders if not _may_be_in_use(folder)]
 
     def trashed(self, id: str = "") -> list[Path]:
         """Return earlier copies of this id, or of any, that a killed run left in the trash."""
@@ -105,18 +105,18 @@ class CacheRoot:
         """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder."""
         # What has another name than `preprocess` gives, or is a link, is not ours.
         top = self.path / "datasets"
-        found = []
+        runs = []
         for folder in sorted(top.glob("**/.*.partial")):
             dest = dest_of(folder)
             id = dest.relative_to(top).as_posix() if dest else ""
             if is_id(id) and folder.is_dir() and not folder.is_symlink():
-                found.append((id, folder))
-        return found
+                runs.append((id, folder))
+        return runs
 
     def _temporary(self, name: re.Pattern[str], prefix: str) -> list[Path]:
         # The root may be a folder that has a tmp of somebody else's, as / has.
-        found = (self.path / "tmp").glob(f"{prefix}*")
-        return sorted(path for path in found if name.fullmatch(path.name))
+        paths = (self.path / "tmp").glob(f"{prefix}*")
+        return sorted(path for path in paths if name.fullmatch(path.name))
 
     def installed(self) -> Iterator[str]:
         """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
@@ -131,8 +131,8 @@ class CacheRoot:
 
 def dest_of(folder: Path) -> Path | None:
     """Return the destination of the run whose folder this is; None where it is that of no run."""
-    found = _RUN.fullmatch(folder.name)
-    return folder.with_name(found[1]) if found else None
+    named = _RUN.fullmatch(folder.name)
+    return folder.with_name(named[1]) if named else None
 
 
 def runs_to(dest: Path) -> list[Path]:

@@ -38,9 +38,9 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
     needed = _sizes_needed(manifest, record)
     problems = [*_differences(str(folder), manifest)]
     problems += [
-        f"{name}: its columns need {size} bytes, the manifest has {found}"
+        f"{name}: its columns need {size} bytes, the manifest has {listed}"
         for name, size in needed.items()
-        if (found := manifest.files.get(name, {"bytes": 0})["bytes"]) != size
+        if (listed := manifest.files.get(name, {"bytes": 0})["bytes"]) != size
     ]
     problems += _unlisted(folder, manifest, record)
     problems += _problems_of_text(manifest)

@@ -172,13 +172,13 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
     for _ in range(TRIES):
         before = identity(folder)
         try:
-            found = read()
+            result = read()
         except (DamagedDataset, FileNotFoundError):
             if identity(folder) == before:
                 raise
         else:
             if identity(folder) == before:
-                return found
+                return result
     raise DamagedDataset(
         f"{folder} was replaced {TRIES} times while it was read. Wait for what replaces it."
     )
@@ -187,7 +187,7 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
 def identity(folder: Path) -> Identity:
     """Return what tells a folder from another one that takes its name; None where there is none."""
     try:
-        found = folder.stat()
+        status = folder.stat()
     except OSError:
         return None
-    return found.st_ino, found.st_ctime_ns  # the number of a deleted folder is given out again
+    return status.st_ino, status.st_ctime_ns  # the number of a deleted folder is given out again

@@ -82,15 +82,15 @@ class Dataset:
                 "view again, or install what it was made of."
             )
         whole = self.whole
-        found = copy.copy(whole)
-        found.selection, found._whole = selection, whole
-        found._row_map = SelectedRowMap(selection, whole.offsets.numpy())
-        found.offsets = torch.from_numpy(found._row_map.offsets)
+        selected = copy.copy(whole)
+        selected.selection, selected._whole = selection, whole
+        selected._row_map = SelectedRowMap(selection, whole.offsets.numpy())
+        selected.offsets = torch.from_numpy(selected._row_map.offsets)
         if isinstance(whole.texts, TextRows):
-            found.texts = SelectedTexts(whole.texts, found._row_map)
-        rows = SelectedRows(whole._rows, found._row_map)
-        found.gather, found.read = rows.gather, rows.read
-        return found
+            selected.texts = SelectedTexts(whole.texts, selected._row_map)
+        rows = SelectedRows(whole._rows, selected._row_map)
+        selected.gather, selected.read = rows.gather, rows.read
+        return selected
 
     @property
     def whole(self) -> Dataset:
@@ -118,16 +118,16 @@ class Dataset:
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
-        found = [c for c in self.manifest.columns if c.key[: len(key)] == key]
-        if not found:
+        wanted = [c for c in self.manifest.columns if c.key[: len(key)] == key]
+        if not wanted:
             raise KeyError(self._missing(key))
-        check_memory(sum(column.row_bytes for column in found) * len(self), self.manifest.id)
-        rows = self.rows_of(frozenset(column.key for column in found))
+        check_memory(sum(column.row_bytes for column in wanted) * len(self), self.manifest.id)
+        rows = self.rows_of(frozenset(column.key for column in wanted))
         whole = {
             column.key: torch.empty((len(self), *column.shape), dtype=torch_dtype(column.dtype))
-            for column in found
+            for column in wanted
         }
-        step = rows_per_block(sum(column.row_bytes for column in found))
+        step = rows_per_block(sum(column.row_bytes for column in wanted))
         for start in range(0, len(self), step):
             index = torch.arange(start, min(start + step, len(self)))
             tree = rows.gather(index)

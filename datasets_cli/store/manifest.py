@@ -146,10 +146,10 @@ class Manifest(JsonForm):
     @property
     def unverified(self) -> list[str]:
         """Why files are not known to be the publisher's, each reason once."""
-        found = [str(resource.get("checked", "")) for resource in self.resources]
+        checks = [str(resource.get("checked", "")) for resource in self.resources]
         if self.parent and self.parent.get("state") == "unverified":
-            found.append(f"{UNVERIFIED}: it is derived from {self.parent['id']}, which is not")
-        return list(dict.fromkeys(text for text in found if text.startswith(UNVERIFIED)))
+            checks.append(f"{UNVERIFIED}: it is derived from {self.parent['id']}, which is not")
+        return list(dict.fromkeys(text for text in checks if text.startswith(UNVERIFIED)))
 
     @property
     def state(self) -> str:

@@ -74,10 +74,10 @@ class Selection:
     @property
     def digest(self) -> str:
         """The sha256 of which rows there are in which order, as 64 hexadecimal digits."""
-        found = hashlib.sha256(self.content.encode("ascii"))
+        hashed = hashlib.sha256(self.content.encode("ascii"))
         for part in (self.numbers, self.firsts, self.lengths):
-            found.update(part.astype("<i8").tobytes())
-        return found.hexdigest()
+            hashed.update(part.astype("<i8").tobytes())
+        return hashed.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # In the smallest type that has them, so that pickles are small.
@@ -134,8 +134,8 @@ class SelectedRowMap:
         """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``."""
         index = index.cpu()
         if self._is_mapped:
-            found = self._map.index_select(0, index)
-            return found if found.dtype == torch.int64 else found.long()
+            mapped = self._map.index_select(0, index)
+            return mapped if mapped.dtype == torch.int64 else mapped.long()
         self._check(index)
         if self._one_run:
             return index + int(self._shifts[0]) if len(index) else index

@@ -71,11 +71,11 @@ def write_array(
             file.seek(DIGEST_BYTES + first * row_bytes)
             file.write(values.reshape(-1).view(np.uint8).data)
         file.seek(DIGEST_BYTES)
-        found = _kind(content, name, dtype, shape)
+        hashed = _kind(content, name, dtype, shape)
         while piece := file.read(PIECE_BYTES):
-            found.update(piece)
+            hashed.update(piece)
         file.seek(0)
-        file.write(found.digest())
+        file.write(hashed.digest())
 
 
 def map_array(
@@ -95,9 +95,9 @@ def map_array(
             continue
         if len(mapped) != size:
             continue
-        found = _kind(content, name, dtype, shape)
-        found.update(memoryview(mapped)[DIGEST_BYTES:])
-        if mapped[:DIGEST_BYTES] == found.digest():
+        hashed = _kind(content, name, dtype, shape)
+        hashed.update(memoryview(mapped)[DIGEST_BYTES:])
+        if mapped[:DIGEST_BYTES] == hashed.digest():
             flat = np.frombuffer(mapped, dtype.newbyteorder("<"), offset=DIGEST_BYTES)
             return flat.reshape(shape)
     return None

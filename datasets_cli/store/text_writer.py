@@ -139,11 +139,11 @@ class VocabularyWriter:
     def codes(self, values: Iterable[str]) -> np.ndarray:
         """Return the numbers of some values, int32 ``[n]``; new ones are written."""
         known = self._codes
-        found = (
+        codes = (
             code if (code := known.get(_name(value))) is not None else self._add(value)
             for value in values
         )
-        return np.fromiter(found, np.int32)
+        return np.fromiter(codes, np.int32)
 
     def close(self) -> None:
         """Write what is left and close the files."""

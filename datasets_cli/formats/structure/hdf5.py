@@ -52,9 +52,9 @@ class HDF5Check:
         for name, kind, address in self._links(group, where):
             path = f"{where}/{name.decode(errors='replace')}"
             if kind != h5py.h5l.TYPE_HARD:
-                found = _LINKS.get(kind, "a link of a kind of its own")
+                link = _LINKS.get(kind, "a link of a kind of its own")
                 raise SourceError(
-                    f"{_short(path)} is {found}. Expected data inside the file itself; links are "
+                    f"{_short(path)} is {link}. Expected data inside the file itself; links are "
                     "refused: they could read other files of this disk."
                 )
             if address in self._seen:  # hard links may form a circle

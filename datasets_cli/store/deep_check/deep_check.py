@@ -32,8 +32,8 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
         tree = dataset.gather(torch.arange(start, min(stop + 1, num_rows)))
         leaves = {key: entry(tree, key) for key in ranges}
         invariants.check(start, leaves)
-        for key, found in ranges.items():
-            found.add(leaves[key][: stop - start])
+        for key, column_range in ranges.items():
+            column_range.add(leaves[key][: stop - start])
         progress.writing(stop)
     num_frames = _decode_all(dataset)
     if invariants.problems:
@@ -42,7 +42,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
         num_rows,
         dataset.manifest.num_trajectories,
         num_frames,
-        tuple(found.report() for found in ranges.values()),
+        tuple(column_range.report() for column_range in ranges.values()),
     )
 
 

@@ -77,13 +77,13 @@ class Invariants:
 
     def _check_columns(self, manifest: Manifest) -> None:
         """Check that the columns which every dataset has are what the rules can be read from."""
-        found = {column.key: (column.dtype, column.shape) for column in manifest.columns}
+        kinds = {column.key: (column.dtype, column.shape) for column in manifest.columns}
         expected: dict[Key, tuple[str, tuple[int, ...]]] = {EPISODE: ("int64", ())}
         expected |= dict.fromkeys((*FLAGS, *ROOT_FLAGS), ("bool", (1,)))
         for key, (dtype, shape) in expected.items():
-            if found.get(key) != (dtype, shape):
+            if kinds.get(key) != (dtype, shape):
                 self.problems[SCHEMA] = (
-                    f"{show_key(key)} is {found.get(key, 'missing')}; expected {dtype} "
+                    f"{show_key(key)} is {kinds.get(key, 'missing')}; expected {dtype} "
                     f"{list(shape)}"
                 )
 

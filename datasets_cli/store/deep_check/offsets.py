@@ -47,9 +47,9 @@ def _first_wrong(count: int, wrong: Callable[[int, int], np.ndarray]) -> Iterato
     """Yield the first of ``count`` entries that is wrong, if one is."""
     # wrong: which of the entries from one up to another are, bool `[n]`.
     for start in range(0, count, CHUNK_ROWS):
-        found = np.flatnonzero(wrong(start, min(start + CHUNK_ROWS, count)))
-        if len(found):
-            yield start + int(found[0])
+        wrong_ones = np.flatnonzero(wrong(start, min(start + CHUNK_ROWS, count)))
+        if len(wrong_ones):
+            yield start + int(wrong_ones[0])
             return
 
 

@@ -50,9 +50,9 @@ class DeepReport(JsonForm):
         lines = []
         for column in self.columns:
             counts = {"NaN": column.num_nan, "infinite numbers": column.num_infinite}
-            found = [f"{count:,} {word}" for word, count in counts.items() if count]
-            if found:
-                lines.append(f"{show_key(column.key)} has {' and '.join(found)}")
+            parts = [f"{count:,} {word}" for word, count in counts.items() if count]
+            if parts:
+                lines.append(f"{show_key(column.key)} has {' and '.join(parts)}")
         constant = [show_key(column.key) for column in self.columns if column.is_constant]
         if constant:
             lines.append(f"the same in every row: {', '.join(constant)}")

@@ -44,9 +44,9 @@ class RowMap:
         if len(wrong):
             first = wrong[index[wrong].argmin()]
             row, path = int(index[first]), self._folder / ROW_MAP
-            found = int(records[first])
+            record = int(records[first])
             raise damaged(
-                path, f"{path}: row {row} has record {found}, expected {row} to {self._last}"
+                path, f"{path}: row {row} has record {record}, expected {row} to {self._last}"
             )
 
     def _check_whole(self, records: torch.Tensor) -> None:
@@ -173,12 +173,12 @@ class CompactRows:
     @cached_property
     def _slots_beside(self) -> list[Slot]:
         """The slots of what records do not hold: ``episode``, constants and frames."""
-        found = [] if self._episode is None else [self._episode]
-        found += [slot for _, _, slots in self._zeros for slot in slots]
-        found += [slot for _, _, slot in self._constants]
+        slots_beside = [] if self._episode is None else [self._episode]
+        slots_beside += [slot for _, _, slots in self._zeros for slot in slots]
+        slots_beside += [slot for _, _, slot in self._constants]
         for _, slot, successor in self._frames:
-            found += [slot] if successor is None else [slot, successor]
-        return found
+            slots_beside += [slot] if successor is None else [slot, successor]
+        return slots_beside
 
     def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
         """Put the frames of records int64 ``[B]``, and their successors', into the tree."""

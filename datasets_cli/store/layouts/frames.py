@@ -99,12 +99,12 @@ class FrameDecoder:
         return torch.frombuffer(joined, dtype=torch.uint8).view(len(starts), self._frame_bytes)
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
-        found = getattr(self._local, "decompressor", None)
-        if found is None:
-            found = zstandard.ZstdDecompressor(dict_data=self._dictionary)
-            self._local.decompressor = found
-        assert isinstance(found, zstandard.ZstdDecompressor)
-        return found
+        decompressor = getattr(self._local, "decompressor", None)
+        if decompressor is None:
+            decompressor = zstandard.ZstdDecompressor(dict_data=self._dictionary)
+            self._local.decompressor = decompressor
+        assert isinstance(decompressor, zstandard.ZstdDecompressor)
+        return decompressor
 
 
 def _header_of(blob: mmap.mmap, frame_bytes: int) -> bytes:
@@ -199,8 +199,8 @@ class FrameReader:
             begin, end = self._offsets[frame : frame + 2].view(2, 1).numpy()
             try:
                 self._decoder.decode(begin, end)
-            except (zstandard.ZstdError, ValueError) as found:
-                shown, error = f"frame {frame}", found
+            except (zstandard.ZstdError, ValueError) as own_error:
+                shown, error = f"frame {frame}", own_error
                 break
         return damaged(
             self._path,

@@ -61,5 +61,5 @@ class JoinedRows:
 
 def _joined(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
     """Return rows of several arrays ``[n, ...]`` in an order int64 ``[B]`` over them all."""
-    found: np.ndarray = np.concatenate(parts).take(order, 0)
-    return found
+    in_order: np.ndarray = np.concatenate(parts).take(order, 0)
+    return in_order

@@ -153,8 +153,8 @@ class TedWriter:
 def reward_column(columns: Iterable[Column]) -> Column | None:
     """Return ``next.reward`` if it is one number per row; a derived dataset's need not be."""
     floats = ("float16", "float32", "float64")
-    found = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in floats)
-    return next(found, None)
+    rewards = (c for c in columns if c.key == REWARD and c.shape == (1,) and c.dtype in floats)
+    return next(rewards, None)
 
 
 def write_beside(
@@ -173,14 +173,14 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
     names = sorted(names)
     files: dict[tuple[int, int], str] = {}
     for name in names:
-        found = (folder / name).stat()
-        if other := files.get((found.st_dev, found.st_ino)):
+        status = (folder / name).stat()
+        if other := files.get((status.st_dev, status.st_ino)):
             raise SourceError(
                 f"{other} and {name} are one file in {folder}: the disk does not tell two of the "
                 "keys apart, such as two that differ only in the case of letters. Rename one, or "
                 "choose another disk with --root or RLDS_HOME."
             )
-        files[found.st_dev, found.st_ino] = name
+        files[status.st_dev, status.st_ino] = name
     # hashlib and fsync both let other threads run.
     with ThreadPoolExecutor(max_workers=2) as pool:
         entries = pool.map(lambda name: _describe(folder / name), names)
