@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_tensor_collection
@@ -13,10 +13,13 @@ from tensordict import TensorDict, is_leaf_nontensor, is_tensor_collection
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, key_of
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.returns_to_go import dataset_of_rows
+from datasets_cli.replay.storages.sequences import Sequences
 from datasets_cli.schema.bits import TYPE_NAMES
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import leaves_in
+from datasets_cli.store.manifest import Manifest
 
 MOST_LINES = 30
 
@@ -164,12 +167,17 @@ def table(title: str, names: Sequence[str], lines: Mapping[str, Sequence[str]]) 
     return "\n".join([*shown, f"  and {left} more"] if left > 0 else shown)
 
 
+def manifest_of(storage: Storage) -> Manifest | None:
+    """Return the manifest of a storage's dataset; None where it has rows of its own."""
+    dataset = storage.dataset if isinstance(storage, Sequences) else dataset_of_rows(storage)
+    return None if dataset is None else dataset.manifest
+
+
 def facts_of(storage: Storage, action_scale: torch.Tensor | None) -> dict[str, object]:
     """Return what the publisher of a member's dataset says of its numbers; else nothing."""
-    dataset: Any = getattr(storage, "dataset", None)
-    if dataset is None:
+    if (manifest := manifest_of(storage)) is None:
         return {}
-    metadata: Mapping[str, Any] = dataset.manifest.metadata
+    metadata = manifest.metadata
     facts = {FACT_NAMES[name]: value for name, value in _named(metadata) if _is_number(value)}
     space = _parsed(metadata.get("action_space"))
     if isinstance(space, Mapping) and {"low", "high"} <= space.keys():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import ChainMap, Counter
 from collections.abc import Sequence
-from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
@@ -15,6 +14,7 @@ from datasets_cli.replay.several.agreement import (
     check_facts,
     facts_of,
     forms_of,
+    manifest_of,
 )
 from datasets_cli.replay.several.member import ColumnMap, Member, column_map
 from datasets_cli.replay.several.member_rows import MemberRows
@@ -107,8 +107,8 @@ def _names(members: Sequence[Member], storages: Sequence[Storage]) -> list[str]:
     names: list[str] = []
     seen: Counter[str] = Counter()
     for number, (member, storage) in enumerate(zip(members, storages, strict=True)):
-        dataset: Any = getattr(storage, "dataset", None)
-        name = member.name or (f"buffer {number}" if dataset is None else dataset.manifest.id)
+        manifest = manifest_of(storage)
+        name = member.name or (f"buffer {number}" if manifest is None else manifest.id)
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
     return names

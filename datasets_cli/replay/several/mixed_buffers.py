@@ -166,12 +166,12 @@ class MixedBuffers(ABC):
             UsageError: it is no state of such members.
         """
         names = [name for name, _ in self._named()]
-        found = [*state] if isinstance(state, dict) else []
-        if {*found} != {*names, self._draws_name}:
+        kept = [*state] if isinstance(state, dict) else []
+        if {*kept} != {*names, self._draws_name}:
             raise UsageError(
                 f"The state is not of a {type(self).__name__} of such members, which has "
                 f"{', '.join(names)} and {self._draws_name}; this one has "
-                f"{', '.join(map(str, found)) or 'nothing'}. One of a buffer alone is for that "
+                f"{', '.join(map(str, kept)) or 'nothing'}. One of a buffer alone is for that "
                 "buffer."
             )
         plans = [

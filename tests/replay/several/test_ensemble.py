@@ -122,6 +122,20 @@ def test_priorities_of_arrays_go_back_to_their_members(name: str) -> None:
         found.update_tensordict_priority({"td_error": batch["td_error"]})
 
 
+def test_priorities_are_given_by_what_the_index_names() -> None:
+    members = [member(10, start, sampler=PrioritizedSampler(10, 1.0, 1.0)) for start in (0, 100)]
+    ensemble = ReplayBufferEnsemble(*members)
+    ensemble.update_priority({"buffer_ids": [0] * 10 + [1] * 10, "index": [*range(10)] * 2}, 0.0)
+    ensemble.update_priority({"buffer_ids": [1, 0], "index": [3, 7]}, [1.0, 2.0])
+    assert [set(each.sample(50)["number"].tolist()) for each in members] == [{7}, {103}]
+
+
+def test_a_state_of_other_members_is_refused() -> None:
+    two, three = (ReplayBufferEnsemble(*(member(4, 0),) * count) for count in (2, 3))
+    with pytest.raises(UsageError, match="which has 0, 1 and generator; this one has 0, 1, 2, gen"):
+        two.load_state_dict(three.state_dict())
+
+
 def test_keys_of_one_member_alone_are_refused_as_arrays() -> None:
     odd = member(10, 100, transform=lambda batch: batch.set("more", batch["number"]))
     ensemble = ReplayBufferEnsemble(
