@@ -1,15 +1,16 @@
 """The sampler for datasets larger than the memory: whole blocks of rows in random order, shuffled.
 
-rows in the storage      0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13          blocks of 4
-``BlockOrder``           8 9 10 11 | 12 13 | 0 1 2 3 | 4 5 6 7
-two ``parts``            8 9 10 11 12 13 0   1 2 3 4 5 6 7
-``WindowOrder`` of each  10 8 9 11   0 12 13     3 1 4 2   6 7 5        windows of one block
-``SharedParts``          10 3 8 1 9 4 11 2 0 6 12 7 13 5
+rows in the storage        0 1 2 3 | 4 5 6 7 | 8 9 10 11 | 12 13          blocks of 4
+``block_order``            8 9 10 11 | 12 13 | 0 1 2 3 | 4 5 6 7
+two ``parts``              8 9 10 11 12 13 0   1 2 3 4 5 6 7
+``window_order`` of each   10 8 9 11   0 12 13     3 1 4 2   6 7 5        windows of one block
+``shared_parts``           10 3 8 1 9 4 11 2 0 6 12 7 13 5
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.draws.distributed import SharedEpochs, SharedSampler
-from datasets_cli.replay.draws.orders import Order, StorageOrder, permutation, random_words
+from datasets_cli.replay.draws.orders import Order, permutation, random_words, storage_order
 
 MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is no state of ours."""
@@ -63,11 +64,11 @@ class BlockEpochs(SharedEpochs):
         self._parts = parts = self._parts or processes
         num_each = num_items // parts if self.drop_last else -(-num_items // parts)
         if not self.shuffle:
-            return SharedParts(StorageOrder(num_items), [StorageOrder(num_each)] * parts)
+            return shared_parts(storage_order(num_items), [storage_order(num_each)] * parts)
         blocks, *keys = random_words(self.seed + self.epoch, 1 + parts).tolist()
         window_len = self.window * self.block_len
-        within = [WindowOrder(num_each, window_len, key) for key in keys]
-        return SharedParts(BlockOrder(num_items, self.block_len, blocks), within)
+        within = [window_order(num_each, window_len, key) for key in keys]
+        return shared_parts(block_order(num_items, self.block_len, blocks), within)
 
 
 class BlockShuffleSampler(SharedSampler):
@@ -117,77 +118,59 @@ class BlockShuffleSampler(SharedSampler):
         return f"BlockShuffleSampler(block_len={draw.block_len}, window={draw.window})"
 
 
-class BlockOrder:
-    """Blocks of consecutive items in random order; the last, which may be shorter, among them."""
+def block_order(num_items: int, block_len: int, key: int) -> Order:
+    """Return blocks of items in random order; the last, which may be shorter, among them."""
+    block_len = min(block_len, num_items)
+    num_blocks, num_short = divmod(num_items, block_len)
+    block_key, place_key = random_words(key, 2).tolist()
+    blocks = permutation(num_blocks, block_key)
+    # The short block is put before any of the whole ones, or after them all.
+    short_begin = place_key % (num_blocks + 1) * block_len
 
-    def __init__(self, num_items: int, block_len: int, key: int) -> None:
-        self._num_items = num_items
-        self._block_len = min(block_len, num_items)
-        num_blocks, self._num_short = divmod(num_items, self._block_len)
-        block_key, place_key = random_words(key, 2).tolist()
-        self._blocks = permutation(num_blocks, block_key)
-        # The short block is put before any of the whole ones, or after them all.
-        self._short_begin = place_key % (num_blocks + 1) * self._block_len
+    def at(places: np.ndarray) -> np.ndarray:
+        after_short = places >= short_begin + num_short
+        is_short = (places >= short_begin) & ~after_short
+        # Without the short block, whose places get any of the whole ones' until the last line.
+        among_whole = np.where(is_short, 0, places - num_short * after_short)
+        block, offset = np.divmod(among_whole, block_len)
+        items = blocks.at(block) * block_len + offset
+        from_end = short_begin + num_short - places  # the short block's items are the last ones
+        return np.where(is_short, num_items - from_end, items)
 
-    def __len__(self) -> int:
-        return self._num_items
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        after_short = places >= self._short_begin + self._num_short
-        is_short = (places >= self._short_begin) & ~after_short
-        among_whole = np.where(is_short, 0, places - self._num_short * after_short)
-        block, offset = np.divmod(among_whole, self._block_len)
-        items = self._blocks.at(block) * self._block_len + offset
-        from_end = self._short_begin + self._num_short - places  # of the short block
-        return np.where(is_short, self._num_items - from_end, items)
+    return Order(num_items, at)
 
 
-class WindowOrder:
-    """Items shuffled within windows: each stays among some items that follow one another."""
+def window_order(num_items: int, window_len: int, key: int) -> Order:
+    """Return items shuffled within windows: each stays among some that follow one another."""
+    window_len = min(window_len, max(1, num_items))  # numpy counts to 2**63
 
-    def __init__(self, num_items: int, window_len: int, key: int) -> None:
-        self._num_items = num_items
-        self._window_len = min(window_len, max(1, num_items))  # numpy counts to 2**63
-        self._key = key
-        self._latest: tuple[int, Order] = -1, permutation(0, key)
+    @lru_cache(1)
+    def order_in(window: int) -> Order:
+        left = num_items - window * window_len
+        return permutation(min(left, window_len), key + window)
 
-    def __len__(self) -> int:
-        return self._num_items
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        windows = places // self._window_len
+    def at(places: np.ndarray) -> np.ndarray:
+        windows = places // window_len
         items = np.empty_like(places)
         for window in np.unique(windows).tolist():
             here = windows == window
-            begin = window * self._window_len
-            items[here] = begin + self._order_in(window).at(places[here] - begin)
+            begin = window * window_len
+            items[here] = begin + order_in(window).at(places[here] - begin)
         return items
 
-    def _order_in(self, window: int) -> Order:
-        """Return the order of the items of a window."""
-        if self._latest[0] != window:
-            left = self._num_items - window * self._window_len
-            self._latest = window, permutation(min(left, self._window_len), self._key + window)
-        return self._latest[1]
+    return Order(num_items, at)
 
 
-class SharedParts:
-    """An order cut into equal parts, from which items are taken in turn: one part a process."""
+def shared_parts(whole: Order, parts: Sequence[Order]) -> Order:
+    """Return an order cut into equal parts, from which items are taken in turn: one a process."""
 
-    def __init__(self, whole: Order, parts: Sequence[Order]) -> None:
-        self._whole = whole
-        self._parts = parts
-
-    def __len__(self) -> int:
-        return len(self._parts) * len(self._parts[0])
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        turns, parts = np.divmod(places, len(self._parts))
+    def at(places: np.ndarray) -> np.ndarray:
+        # Place n is turn n // P of part n % P, as `Share` gives process p the places p, p + P, ...
+        turns, numbers = np.divmod(places, len(parts))
         of_whole = np.empty_like(places)
-        for part in np.unique(parts).tolist():
-            here, order = parts == part, self._parts[part]
-            of_whole[here] = part * len(order) + order.at(turns[here])
-        return self._whole.at(of_whole % len(self._whole))
+        for number in np.unique(numbers).tolist():
+            here, order = numbers == number, parts[number]
+            of_whole[here] = number * len(order) + order.at(turns[here])
+        return whole.at(of_whole % len(whole))  # parts that are filled up begin again
+
+    return Order(len(parts) * len(parts[0]), at)

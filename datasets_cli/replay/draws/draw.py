@@ -25,13 +25,11 @@ class Draw(ABC):
     """Draws items: rows, or the trajectories that slices are cut from."""
 
     # kind: how items are drawn; {} stands for what they are.
-    # tells_rows, tells_slices: whether `ahead`, or `slices_ahead`, can tell what comes next.
+    # One that can tell what comes next overrides `ahead`, of rows, or `slices_ahead`, or both.
     # ran_out: whether the items just drawn were the last of an epoch.
     # place: another number whenever what comes next has changed otherwise than by the generator.
 
     kind: ClassVar[str]
-    tells_rows: ClassVar[bool] = False
-    tells_slices: ClassVar[bool] = False
     ran_out = False
     place = 0
 
@@ -89,12 +87,35 @@ class Draw(ABC):
         return
 
 
-class Uniform(Draw):
+class IndependentDraw(Draw):
+    """Draws by the generator alone: many items at once are those of batch after batch."""
+
+    def ahead(
+        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
+    ) -> torch.Tensor | None:
+        """Return the rows of the next batches."""
+        if generator is None:
+            return None
+        return self.take(storage, storage, count * batch_size, generator)[0]
+
+    def slices_ahead(
+        self,
+        storage: Storage,
+        windows: SliceWindows,
+        num_slices: int,
+        count: int,
+        generator: torch.Generator | None,
+    ) -> SliceBegins | None:
+        """Return where the slices of the next batches begin."""
+        if generator is None:
+            return None
+        return self.take_slices(storage, windows, count * num_slices, generator)[0]
+
+
+class Uniform(IndependentDraw):
     """Draws items uniformly, with replacement."""
 
     kind = "uniform {}"
-    tells_rows = True
-    tells_slices = True
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
@@ -103,14 +124,6 @@ class Uniform(Draw):
         if not (num_items := len(items)):
             raise EmptyBuffer(NO_ROWS)
         return torch.randint(num_items, (count,), generator=generator), {}
-
-    def ahead(
-        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> torch.Tensor | None:
-        """Return the rows of the next batches: one number after the other, however many."""
-        if generator is None:
-            return None
-        return self.take(storage, storage, count * batch_size, generator)[0]
 
     def slices_ahead(
         self,

@@ -9,7 +9,7 @@ import torch
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict, whole_number
 from datasets_cli.replay.draws.draw import Draw
-from datasets_cli.replay.draws.orders import ListedOrder, Order, Share, StorageOrder, permutation
+from datasets_cli.replay.draws.orders import Order, Share, listed_order, permutation, storage_order
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
@@ -22,7 +22,6 @@ class Epochs(Draw):
     # a whole.
 
     kind = "epochs of {}"
-    tells_rows = True
 
     def __init__(self, shuffle: bool = True, whole_batches: bool = False, seed: int = 0) -> None:
         self.shuffle = shuffle
@@ -50,11 +49,11 @@ class Epochs(Draw):
     def _order(self, num_items: int, processes: int) -> Order:
         """Return the order of the epoch, from which the processes take items in turn."""
         if self._given is not None:
-            return ListedOrder(self._given.numpy())
+            return listed_order(self._given.numpy())
         return (
             permutation(num_items, self.seed + self.epoch)
             if self.shuffle
-            else StorageOrder(num_items)
+            else storage_order(num_items)
         )
 
     def _most_drawn(self, num_items: int) -> int:

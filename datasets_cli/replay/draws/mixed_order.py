@@ -9,8 +9,8 @@ import numpy as np
 from datasets_cli.replay.draws.orders import Order, permutation, random_words
 
 
-class MixedOrder:
-    """A random order of some items of each member: all of them, a part, or several times.
+def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Order:
+    """Return a random order of some items of each member: all of them, a part, or several times.
 
         members of 2 and 5 items     a0 a1   b0 b1 b2 b3 b4
         drawn: 2 and 3               a0 a1   b4 b1 b3          places 0 1   2 3 4, by member
@@ -19,38 +19,33 @@ class MixedOrder:
     Of two items of a member one is there at most once more than the other. Every place costs the
     same, as in the permutations that this is made of.
     """
+    whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
+    whole = permutation(sum(counts), whole_key)
+    num_items, ends = np.array(lengths), np.cumsum(counts)
+    item_begins = np.cumsum(num_items) - num_items
+    place_begins = ends - np.array(counts)
+    # Which items are drawn once more than the others; where none is, any order will do.
+    of_members: dict[int, Order] = {
+        member: permutation(length, member_key)
+        for member, (length, count, member_key) in enumerate(
+            zip(lengths, counts, keys, strict=True)
+        )
+        if length and count % length
+    }
 
-    def __init__(self, lengths: Sequence[int], counts: Sequence[int], key: int) -> None:
-        whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
-        self._whole = permutation(sum(counts), whole_key)
-        self._lengths = np.array(lengths)
-        self._item_begins = np.cumsum(self._lengths) - self._lengths
-        self._ends = np.cumsum(counts)
-        self._place_begins = self._ends - np.array(counts)
-        # Which items are drawn once more than the others; where none is, any order will do.
-        self._items: dict[int, Order] = {
-            member: permutation(length, member_key)
-            for member, (length, count, member_key) in enumerate(
-                zip(lengths, counts, keys, strict=True)
-            )
-            if length and count % length
-        }
-
-    def __len__(self) -> int:
-        return len(self._whole)
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        mixed = self._whole.at(places)
-        member = bounds_reached(mixed, self._ends[:-1])
+    def at(places: np.ndarray) -> np.ndarray:
+        mixed = whole.at(places)
+        member = bounds_reached(mixed, ends[:-1])
         # The number of the place among those of its member, which passes over its items again.
-        number = mixed - self._place_begins.take(member)
-        number %= self._lengths.take(member)
-        for which, order in self._items.items():
+        number = mixed - place_begins.take(member)
+        number %= num_items.take(member)
+        for which, order in of_members.items():
             here = np.flatnonzero(member == which)
             number[here] = order.at(number[here])
-        items: np.ndarray = number + self._item_begins.take(member)
+        items: np.ndarray = number + item_begins.take(member)
         return items
+
+    return Order(len(whole), at)
 
 
 FEW_BOUNDS = 32

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 
-class Order(Protocol):
-    """Some items, each at one place."""
+@dataclass(frozen=True)
+class Order:
+    """Some items, each at one place: which are at places is worked out when it is asked for."""
+
+    # at: takes places int64 `[n]`, each from 0 to the length - 1, and returns their items.
+
+    num_items: int
+    at: Callable[[np.ndarray], np.ndarray]
 
     def __len__(self) -> int:
-        """Return how many items there are."""
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``, each from 0 to the length - 1."""
+        return self.num_items
 
 
-class StorageOrder:
-    """Every item at the place of its number."""
-
-    def __init__(self, num_items: int) -> None:
-        self._num_items = num_items
-
-    def __len__(self) -> int:
-        return self._num_items
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        return places
+def storage_order(num_items: int) -> Order:
+    """Return the order in which every item is at the place of its number."""
+    return Order(num_items, lambda places: places)
 
 
-class ListedOrder:
-    """Items in an order that is kept as a whole."""
-
-    # items: int64 `[N]`.
-
-    def __init__(self, items: np.ndarray) -> None:
-        self._items = items
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        items: np.ndarray = self._items[places]
-        return items
+def listed_order(items: np.ndarray) -> Order:
+    """Return an order of items int64 ``[N]`` that is kept as a whole."""
+    return Order(len(items), items.__getitem__)
 
 
 READ_ITEMS = 8192
@@ -102,8 +85,8 @@ on; of 3 from 1,000 on, and of 2 not even among 65,000."""
 def permutation(num_items: int, key: int) -> Order:
     """Return a random order of the items 0 ... N - 1."""
     if num_items <= SORTED_ITEMS:
-        return ListedOrder(random_words(key, num_items).argsort(kind="stable"))
-    return FeistelOrder(num_items, key)
+        return listed_order(random_words(key, num_items).argsort(kind="stable"))
+    return Order(num_items, FeistelOrder(num_items, key).at)
 
 
 class FeistelOrder:
@@ -134,9 +117,6 @@ class FeistelOrder:
         # Less the height, so that what is below 0 after the addition was below the height.
         self._to_left = below_height.astype(np.int64).reshape(ROUNDS, width) - height
         self._to_right = below_width.astype(np.int64).reshape(ROUNDS, height)
-
-    def __len__(self) -> int:
-        return self._num_items
 
     def at(self, places: np.ndarray) -> np.ndarray:
         """Return the items int64 ``[n]`` at places int64 ``[n]``."""

@@ -72,7 +72,7 @@ class SingleRows(CutSampler):
 
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw)
-        self.tells_ahead = draw.tells_rows
+        self.tells_ahead = type(draw).ahead is not Draw.ahead
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator

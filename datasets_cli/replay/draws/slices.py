@@ -82,7 +82,7 @@ class Slices(CutSampler):
         self.span: tuple[Overhang, Overhang] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
-        self.tells_ahead = draw.tells_slices
+        self.tells_ahead = type(draw).slices_ahead is not Draw.slices_ahead
         self._windows: tuple[Storage, int, int, SliceWindows] | None = None
 
     def __repr__(self) -> str:

@@ -11,8 +11,8 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.draws.distributed import SharedEpochs
-from datasets_cli.replay.draws.draw import Draw, SliceBegins
-from datasets_cli.replay.draws.mixed_order import MixedOrder, bounds_reached
+from datasets_cli.replay.draws.draw import IndependentDraw, SliceBegins
+from datasets_cli.replay.draws.mixed_order import bounds_reached, mixed_order
 from datasets_cli.replay.draws.orders import Order
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.draws.windows import SliceWindows
@@ -24,12 +24,10 @@ EpochEnd = Literal["all", "first", "last"]
 """When an epoch ends: every item once, or when the first or the last member has none left."""
 
 
-class Weighted(Draw):
+class Weighted(IndependentDraw):
     """Draws a member by its weight, then an item of it uniformly, with replacement."""
 
     kind = "weighted {}"
-    tells_rows = True
-    tells_slices = True
 
     def __init__(self, weights: MixtureWeights) -> None:
         self.weights = weights
@@ -46,27 +44,6 @@ class Weighted(Draw):
         """Return where ``count`` slices begin."""
         uniform = _uniform(count, 3, generator)  # the third says where a slice is in its trajectory
         return windows.begins(self._drawn(storage, windows, uniform), uniform[:, 2]), {}
-
-    def ahead(
-        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> torch.Tensor | None:
-        """Return the rows of the next batches."""
-        if generator is None:
-            return None
-        return self.take(storage, storage, count * batch_size, generator)[0]
-
-    def slices_ahead(
-        self,
-        storage: Storage,
-        windows: SliceWindows,
-        num_slices: int,
-        count: int,
-        generator: torch.Generator | None,
-    ) -> SliceBegins | None:
-        """Return where the slices of the next batches begin."""
-        if generator is None:
-            return None
-        return self.take_slices(storage, windows, count * num_slices, generator)[0]
 
     def _drawn(self, storage: Storage, items: Sized, uniform: torch.Tensor) -> torch.Tensor:
         """Return items int64 ``[B]``: the first number says the member, the second its item."""
@@ -127,7 +104,7 @@ class MixtureEpochs(SharedEpochs):
     def _order(self, num_items: int, processes: int) -> Order:
         lengths, shares = self._of
         counts = epoch_counts(lengths, shares.tolist(), self.end)
-        return MixedOrder(lengths, counts, self.seed + self.epoch)
+        return mixed_order(lengths, counts, self.seed + self.epoch)
 
 
 def _uniform(count: int, numbers: int, generator: torch.Generator) -> torch.Tensor:

@@ -22,7 +22,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.draws import distributed
-from datasets_cli.replay.draws.block_shuffle import BlockOrder, WindowOrder
+from datasets_cli.replay.draws.block_shuffle import block_order, window_order
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
 UNUSED = torch.Generator()
@@ -89,7 +89,7 @@ def test_the_rows_of_a_window_are_of_few_blocks(
 
 
 def test_blocks_come_in_any_order_the_shorter_one_too() -> None:
-    orders = np.stack([BlockOrder(23, 5, key).at(np.arange(23)) for key in range(4000)])
+    orders = np.stack([block_order(23, 5, key).at(np.arange(23)) for key in range(4000)])
     assert (np.sort(orders) == np.arange(23)).all()
     begins = orders % 5 == 0
     lengths = np.diff(np.flatnonzero(begins.reshape(-1)), append=orders.size)
@@ -101,7 +101,7 @@ def test_blocks_come_in_any_order_the_shorter_one_too() -> None:
 
 
 def test_rows_of_a_window_come_at_each_of_its_places_alike() -> None:
-    orders = np.stack([WindowOrder(50, 20, key).at(np.arange(50)) for key in range(0, 10**6, 500)])
+    orders = np.stack([window_order(50, 20, key).at(np.arange(50)) for key in range(0, 10**6, 500)])
     for begin, end in ((0, 20), (20, 40), (40, 50)):
         part = orders[:, begin:end] - begin
         assert (np.sort(part) == np.arange(end - begin)).all()

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.replay.draws.mixed_order import FEW_BOUNDS, MixedOrder, bounds_reached
+from datasets_cli.replay.draws.mixed_order import FEW_BOUNDS, bounds_reached, mixed_order
 from tests.support.trajectory_rows import chi_square_score
 
 
@@ -20,7 +20,7 @@ def test_every_item_comes_as_often_as_others_of_its_member(
     members: list[tuple[int, int]], key: int
 ) -> None:
     lengths, counts = ([pair[which] for pair in members] for which in (0, 1))
-    order = MixedOrder(lengths, counts, key)
+    order = mixed_order(lengths, counts, key)
     drawn = Counter(order.at(np.arange(len(order))).tolist())
     assert len(order) == sum(counts)
     begin = 0
@@ -33,7 +33,7 @@ def test_every_item_comes_as_often_as_others_of_its_member(
 
 def test_members_are_mixed_all_along_the_order() -> None:
     lengths, counts = [50_000, 3000, 700], [50_000, 30_000, 20_000]
-    items = MixedOrder(lengths, counts, 3).at(np.arange(100_000))
+    items = mixed_order(lengths, counts, 3).at(np.arange(100_000))
     member = np.searchsorted(np.cumsum(lengths), items, side="right")
     for part in np.split(member, 10):
         found = np.bincount(part, minlength=3)
@@ -41,7 +41,7 @@ def test_members_are_mixed_all_along_the_order() -> None:
 
 
 def test_any_places_give_the_items_that_all_places_do() -> None:
-    order = MixedOrder([40, 9000, 7], [40, 4500, 70], 11)
+    order = mixed_order([40, 9000, 7], [40, 4500, 70], 11)
     every = order.at(np.arange(len(order)))
     places = np.random.default_rng(0).integers(0, len(order), 300)
     assert np.array_equal(order.at(places), every[places])
