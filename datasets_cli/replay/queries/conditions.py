@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -126,7 +126,7 @@ class RowsCompared:
 class FunctionTerm:
     """A user's function of a trajectory."""
 
-    function: Callable[[Trajectory], Any]
+    function: Callable[[Trajectory], object]
     keys: EntryKeys | None = None
 
     def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
@@ -221,7 +221,7 @@ class TrajectoryPredicate:
 
     def __init__(
         self,
-        fn: Callable[[Trajectory], Any],
+        fn: Callable[[Trajectory], object],
         description: str = "predicate",
         keys: EntryKeys | None = None,
     ) -> None:
@@ -251,7 +251,7 @@ class TrajectoryPredicate:
     def __invert__(self) -> TrajectoryPredicate:
         return predicate_of(Operation("~", (self._tree,)), f"~{self._description}")
 
-    def _joined(self, operator: Literal["&", "|"], other: Any) -> TrajectoryPredicate:
+    def _joined(self, operator: Literal["&", "|"], other: object) -> TrajectoryPredicate:
         if not isinstance(other, TrajectoryPredicate):
             raise UsageError(
                 f"{self._description} {operator} {other!r}: expected a condition on trajectories "

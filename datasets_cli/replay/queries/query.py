@@ -6,7 +6,6 @@ import itertools
 import reprlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +41,7 @@ from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Ke
 NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), ("traj_ids",), EPISODE)
 END_KEYS = (DONE, TRUNCATED, TERMINATED)
 
-Predicate = TrajectoryPredicate | Callable[[Trajectory], Any]
+Predicate = TrajectoryPredicate | Callable[[Trajectory], object]
 
 
 def query(

@@ -144,7 +144,7 @@ def _numbers(path: Path, rows: list[Any], width: int) -> np.ndarray:
     return numbers
 
 
-def _check(path: Path, holds: Any, found: str) -> None:
+def _check(path: Path, holds: object, found: str) -> None:
     if not holds:
         raise _damaged(path, f"it has {found}")
 

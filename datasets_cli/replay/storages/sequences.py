@@ -6,7 +6,6 @@ import functools
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
 
 import numpy as np
 import torch
@@ -98,7 +97,7 @@ class Sequences(Storage):
     def __len__(self) -> int:
         return len(self.rows)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         made = functools.partial(
             Sequences,
             gamma=self.gamma,
@@ -228,7 +227,7 @@ def _texts(texts: NonTensorStack, padding: torch.Tensor, length: int) -> NonTens
     return stack_texts(grouped, (length, *shape))
 
 
-def _empty(shape: tuple[int, ...]) -> Any:
+def _empty(shape: tuple[int, ...]) -> object:
     return [_empty(shape[1:]) for _ in range(shape[0])] if shape else ""
 
 
@@ -266,7 +265,7 @@ def check_padding(storage: Storage, key: Key, value: float) -> None:
         _check_fits(value, entry(storage.gather(torch.tensor([0])), key), key)
 
 
-def _check_fits(value: float, leaf: Any, key: Key) -> None:
+def _check_fits(value: float, leaf: object, key: Key) -> None:
     if isinstance(leaf, dict):
         for name, part in leaf.items():
             _check_fits(value, part, (*key, name))

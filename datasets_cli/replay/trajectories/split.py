@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import torch
 from tensordict import (
@@ -133,7 +132,7 @@ def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
     return rows.apply(lambda leaf: take(leaf, order), batch_size=order.shape)
 
 
-def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[Any]]:
+def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[object]]:
     """Take what is no tensor out of rows ``[N]``, in another order; ``apply`` would lose it."""
     entries = rows.items(True, True, is_leaf=is_leaf_nontensor)
     texts = {key_of(key): entry.tolist() for key, entry in entries if is_non_tensor(entry)}
@@ -143,7 +142,7 @@ def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[Any]]:
 
 
 def _with_texts(
-    split: TensorDict, texts: dict[Key, list[Any]], lengths: torch.Tensor, *, pad: bool
+    split: TensorDict, texts: dict[Key, list[object]], lengths: torch.Tensor, *, pad: bool
 ) -> TensorDict:
     """Put what ``_take_texts`` took into trajectories, padded or each of its own length."""
     sizes = lengths.tolist()
@@ -158,7 +157,7 @@ def _with_texts(
     return split
 
 
-def _empty(value: Any) -> Any:
+def _empty(value: object) -> object:
     """Return what pads values like this one: empty text, nested as they are; None for others."""
     if isinstance(value, list):
         return [_empty(item) for item in value]

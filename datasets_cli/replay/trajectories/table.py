@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -171,7 +171,7 @@ class Trajectories:
         )
         return f"{type(self).__name__} of {self._id}, {counted(len(self), 'row')}:\n{table}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._storage, self._root)  # what was worked out is under the root
 
     @property
