@@ -24,7 +24,7 @@ SPEED = "bytes a second, 0 or more (0 takes any speed). Check --lowest-speed,"
 TIMEOUT = "seconds, 0 or more (inf waits for ever). Check"
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
-Limit = Annotated[int, Check("a whole number of 1 or more", lambda number: number >= 1)]
+LimitNumber = Annotated[int, Check("a whole number of 1 or more", lambda number: number >= 1)]
 
 Root = str | os.PathLike[str] | None
 """The cache root; None leaves it to ``RLDS_HOME``, the config file and the default."""
@@ -51,7 +51,7 @@ class _ConfigFile:
 
     core: _Core = field(default_factory=_Core)
     mirrors: Mapping[str, str] = field(default_factory=dict)
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+    limits: Mapping[str, LimitNumber] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -81,13 +81,13 @@ def _by_name(entries: Iterable[CatalogueEntry]) -> dict[str, CatalogueEntry]:
 
 def catalogues(root: CacheRoot) -> list[tuple[Recipe, Catalogue]]:
     """Return every recipe with its entries by name; one that fails is named in a warning."""
-    found = []
+    listed = []
     for recipe in recipes():
         try:
-            found.append((recipe, catalogue(recipe, root)))
+            listed.append((recipe, catalogue(recipe, root)))
         except RldsError as error:
             logger.warning("%s", error)
-    return found
+    return listed
 
 
 def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
@@ -100,12 +100,12 @@ def refresh(recipe: Recipe, root: CacheRoot, web: Web) -> int:
 
 def all_entries(root: CacheRoot) -> dict[str, tuple[Recipe, CatalogueEntry]]:
     """Return ``{id: (recipe, entry)}`` over all families, in order."""
-    found: dict[str, tuple[Recipe, CatalogueEntry]] = {}
+    entries_by_id: dict[str, tuple[Recipe, CatalogueEntry]] = {}
     for recipe, entries in catalogues(root):
         try:
-            found |= {
+            entries_by_id |= {
                 f"{recipe.family}/{name}": (recipe, entries[name]) for name in sorted(entries)
             }
         except RldsError as error:
             logger.warning("%s", error)
-    return found
+    return entries_by_id

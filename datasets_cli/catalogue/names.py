@@ -47,14 +47,14 @@ def resolve(
 ) -> Resolved:
     """Return the dataset that a user means."""
     options = options or {}
-    found = _find(text, root, unlisted, web)
-    known = {option.name: f"{option.name}={option.value}" for option in found.recipe.options}
+    resolved = _find(text, root, unlisted, web)
+    known = {option.name: f"{option.name}={option.value}" for option in resolved.recipe.options}
     if unknown := [name for name in options if name not in known]:
         raise UsageError(
-            f"The family {found.recipe.family} has no option {', '.join(unknown)}. "
+            f"The family {resolved.recipe.family} has no option {', '.join(unknown)}. "
             f"Expected: {', '.join(known.values()) or 'none, for it has no options'}."
         )
-    return replace(found, name=found.recipe.variant(found.name, options))
+    return replace(resolved, name=resolved.recipe.variant(resolved.name, options))
 
 
 def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Resolved:

@@ -117,7 +117,7 @@ def _installed(installed: list[str], text: str) -> list[str]:
 
 def _matching(ids: list[str], which: str, command: str, text: str) -> list[str]:
     """Return the ids that a glob matches, or a text that is no glob as it is."""
-    found = match([text], ids) if is_glob(text) else [text]
-    if not found:
+    ids_meant = match([text], ids) if is_glob(text) else [text]
+    if not ids_meant:
         raise UnknownDataset(f"No {which} dataset matches {text!r}. See: {command}")
-    return found
+    return ids_meant

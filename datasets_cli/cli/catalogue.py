@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import typer
 
 import datasets_cli
-from datasets_cli.catalogue.selection import KnownId
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.catalogue.selection import KnownId, KnownIds
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.manager.list import ListCall
@@ -29,7 +29,7 @@ Fact = tuple[str, str]
 
 
 @options_of(call=ListCall)
-def list_datasets(context: typer.Context, *, call: Given) -> None:
+def list_datasets(context: typer.Context, *, call: GivenOptions) -> None:
     """List every known dataset and its state; works offline.
 
     On a terminal, without a glob, it shows the families: how many datasets each has and how many
@@ -58,7 +58,7 @@ def list_datasets(context: typer.Context, *, call: Given) -> None:
 
 
 @options_of(call=KnownId)
-def info(context: typer.Context, *, call: Given) -> None:
+def info(context: typer.Context, *, call: GivenOptions) -> None:
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
@@ -192,3 +192,17 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
         called = ", ".join([*arguments, f"seed {manifest.seed}"])
         digest = manifest.function["digest"][:16]
         yield "function", f"{manifest.function['name']} ({called}), digest {digest}"
+
+
+@options_of(call=KnownIds)
+def cite(context: typer.Context, *, call: GivenOptions) -> None:
+    """Print BibTeX of datasets and of the papers behind them, each entry once.
+
+    The entry of an installed dataset has its content, which names the values.
+    """
+    state = state_of(context)
+    ids = datasets_cli.match_datasets(**call, config=state.config)
+    citations = [datasets_cli.cite(id, config=state.config) for id in ids]
+    entries = {key: text for citation in citations for key, text in citation.entries.items()}
+    text = "\n\n".join(entries.values())
+    state.emit([citation.to_json() for citation in citations], text.split("\n"), text.split("\n"))

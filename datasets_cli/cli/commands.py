@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from datasets_cli.cli.parser.group import Entry, Group
+from datasets_cli.cli.parser.group import CommandEntry, Group
 
 
-def _entry(place: str, about: str, *examples: str) -> Entry:
-    return Entry(f"datasets_cli.cli.{place}", about, examples)
+def _entry(place: str, about: str, *examples: str) -> CommandEntry:
+    return CommandEntry(f"datasets_cli.cli.{place}", about, examples)
 
 
 class Rlds(Group):
@@ -29,7 +29,7 @@ class Rlds(Group):
                 "rlds info hopper-medium-v2",
             ),
             "cite": _entry(
-                "cite:cite",
+                "catalogue:cite",
                 "Print BibTeX of datasets and of the papers behind them",
                 "rlds cite hopper-medium-v2 >> references.bib",
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
 from datasets_cli.manager.open import DeclaredCall
@@ -13,7 +13,7 @@ from datasets_cli.quantities import human_count
 
 
 @options_of(call=DeclaredCall)
-def data(context: typer.Context, *, call: Given) -> None:
+def data(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the data that rlds.toml declares in tables [data.NAME], and the digest of each.
 
     The digest is equal wherever the batches are: it is of the content of the datasets, of the

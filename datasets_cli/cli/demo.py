@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import cut
 from datasets_cli.config import load_config
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @options_of(call=DemoCall)
-def demo(context: typer.Context, *, call: Given) -> None:
+def demo(context: typer.Context, *, call: GivenOptions) -> None:
     """Run the main job end to end on small data that ships with rlds; needs no network.
 
     The datasets have ids of their own, demo/NAME. Without --keep, all is in a temporary folder.

@@ -13,7 +13,7 @@ import typer
 
 import datasets_cli
 from datasets_cli.cli.parser.arguments import DryRun, Limits, Yes, chosen_workers
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.errors import RldsError, UsageError, public_text
@@ -30,7 +30,7 @@ MOST_NAMED = 12  # in the question before a download
 def download(
     context: typer.Context,
     *,
-    call: Given,
+    call: GivenOptions,
     checkpoints: Annotated[
         str | None,
         typer.Option(metavar="A:B", help="Short for -o checkpoints=A:B, of Atari DQN."),

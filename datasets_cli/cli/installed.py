@@ -10,7 +10,7 @@ import typer
 import datasets_cli
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.cli.parser.arguments import Yes
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fitted
 from datasets_cli.manager.convert import ConvertCall
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @options_of(call=InstalledId)
-def path(context: typer.Context, *, call: Given) -> None:
+def path(context: typer.Context, *, call: GivenOptions) -> None:
     """Print the folder of an installed dataset."""
     state = state_of(context)
     folder = datasets_cli.dataset_path(**call, config=state.config)
@@ -33,7 +33,7 @@ def path(context: typer.Context, *, call: Given) -> None:
 
 
 @options_of(call=VerifyCall)
-def verify(context: typer.Context, *, call: Given) -> None:
+def verify(context: typer.Context, *, call: GivenOptions) -> None:
     """Check installed datasets against their manifests: every file's sha256; and open them."""
     state = state_of(context)
 
@@ -70,7 +70,7 @@ def _deep(report: DeepReport) -> list[str]:
 
 
 @options_of(call=DeleteCall)
-def delete(context: typer.Context, *, call: Given, yes: Yes = False) -> None:
+def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
     """Delete installed datasets and what is left of their downloads."""
     state, is_tried = state_of(context), "dry_run" in call
     deleted = datasets_cli.delete(call["ids"], dry_run=True, config=state.config)
@@ -85,7 +85,7 @@ def delete(context: typer.Context, *, call: Given, yes: Yes = False) -> None:
 
 
 @options_of(call=ConvertCall)
-def convert(context: typer.Context, *, call: Given) -> None:
+def convert(context: typer.Context, *, call: GivenOptions) -> None:
     """Change the layout of an installed dataset; every value stays the same bit for bit."""
     state = state_of(context)
     made = datasets_cli.convert(**call, **state.settings)

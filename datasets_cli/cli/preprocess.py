@@ -10,7 +10,7 @@ import typer
 import datasets_cli
 from datasets_cli import Pipeline, PreprocessStep, StepFile
 from datasets_cli.cli.parser.arguments import chosen_workers
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
 from datasets_cli.errors import UsageError, argument
@@ -34,9 +34,9 @@ EXAMPLE = "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled"
 def preprocess(
     context: typer.Context,
     *,
-    step: Given,
-    transforms: Given,
-    workers: Given,
+    step: GivenOptions,
+    transforms: GivenOptions,
+    workers: GivenOptions,
     save: Annotated[
         bool, typer.Option("--save", help="Then add the call to ./rlds.toml, as a step.")
     ] = False,
@@ -92,7 +92,7 @@ def _refuse_options(names: list[str]) -> None:
         )
 
 
-def _step(step: Given, transforms: Given) -> PreprocessStep:
+def _step(step: GivenOptions, transforms: GivenOptions) -> PreprocessStep:
     what = "--fn MODULE:FUNCTION, or a transform such as --cast float32"
     does = transforms or step.keys() & {"fn", "where", "max_trajectories"}
     wanted = {"ID": "input" in step, what: does, "--out NAME": "out" in step}
@@ -128,7 +128,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
     state.emit(shown, fitted(lines, state.width), [document["id"] for document in documents])
 
 
-def _one(state: State, task: PlannedDataset, workers: Given) -> None:
+def _one(state: State, task: PlannedDataset, workers: GivenOptions) -> None:
     made = datasets_cli.preprocess(
         task.input,
         task.fn,
@@ -145,7 +145,7 @@ def _one(state: State, task: PlannedDataset, workers: Given) -> None:
 def _prepare(
     state: State,
     plan: PreprocessPlan,
-    workers: Given,
+    workers: GivenOptions,
     *,
     dry_run: bool = False,
     names_done: bool = False,

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 import datasets_cli
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.environments.record.options import RecordCall
 from datasets_cli.errors import UsageError
@@ -16,7 +16,7 @@ from datasets_cli.quantities import counted, human_bytes
 
 
 @options_of(call=RecordCall)
-def record(context: typer.Context, *, call: Given) -> None:
+def record(context: typer.Context, *, call: GivenOptions) -> None:
     """Record episodes of a gymnasium environment into a dataset; print its folder.
 
     The values are the same for every number of workers, and a recording that was killed continues

@@ -57,12 +57,12 @@ def wrapped(text: str, width: int | None, first: str = "", rest: str = "") -> li
 def fitted(lines: Iterable[str], width: int | None) -> list[str]:
     """Return lines of which those that are too long are broken, with what follows indented."""
     # Without colours, whose codes have no width.
-    found = []
+    shown = []
     for line in lines:
         indent = line[: len(line) - len(line.lstrip())]
         is_short = width is None or len(line) <= width
-        found += [line] if is_short else wrapped(line.strip(), width, indent, f"{indent}    ")
-    return found
+        shown += [line] if is_short else wrapped(line.strip(), width, indent, f"{indent}    ")
+    return shown
 
 
 def fitting(text: str) -> str:

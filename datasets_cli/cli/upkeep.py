@@ -11,7 +11,7 @@ import typer
 import datasets_cli
 from datasets_cli.catalogue.selection import InstalledIds
 from datasets_cli.cli.parser.arguments import Limits, Yes
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.manager.prune import PruneCall
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @options_of(call=RepairCall)
-def repair(context: typer.Context, *, call: Given, limit: Limits = None) -> None:
+def repair(context: typer.Context, *, call: GivenOptions, limit: Limits = None) -> None:
     """Verify installed datasets, and install those again that are damaged.
 
     A sound dataset is not touched, and raw files that are still there and sound are not fetched
@@ -53,7 +53,7 @@ def _repaired(result: RepairedDataset) -> list[str]:
 
 
 @options_of(call=PruneCall)
-def prune(context: typer.Context, *, call: Given, yes: Yes = False) -> None:
+def prune(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
     """Delete what killed work left: half-written copies, old partial downloads, stray tables.
 
     No installed dataset is touched. A copy that was being replaced when a run was killed is brought
@@ -92,7 +92,7 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
 
 
 @options_of(call=InstalledIds)
-def du(context: typer.Context, *, call: Given) -> None:
+def du(context: typer.Context, *, call: GivenOptions) -> None:
     """Show how much of the disk each installed dataset takes, and what killed work left."""
     state = state_of(context)
     usage = datasets_cli.disk_usage(**call, config=state.config)
@@ -120,7 +120,7 @@ def _usage_lines(usage: DiskUsage, width: int | None) -> list[str]:
 
 
 @options_of(call=ScanCall)
-def scan(context: typer.Context, *, call: Given) -> None:
+def scan(context: typer.Context, *, call: GivenOptions) -> None:
     """Find raw files on this disk that can be installed without a download."""
     state = state_of(context)
     folders = datasets_cli.scan(**call, config=state.config)

@@ -118,16 +118,16 @@ def _runs(id: str, key: Key, blocks: Iterator[Block], table: FrameTable) -> Iter
 
 def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) -> np.ndarray:
     """Return about the first ``count`` frames that the parts give, uint8 ``[n, *shape]``."""
-    found = [np.zeros((0, *deferred.shape), np.uint8)]
+    frames = [np.zeros((0, *deferred.shape), np.uint8)]
     num_found = 0
     for part in deferred.parts:
         with closing(deferred.read(part)) as blocks:
             for run in _runs(id, deferred.key, blocks, table):
-                found.append(run.frames[: count - num_found].copy())
-                num_found += len(found[-1])
+                frames.append(run.frames[: count - num_found].copy())
+                num_found += len(frames[-1])
                 if num_found == count:
-                    return np.concatenate(found)
-    return np.concatenate(found)
+                    return np.concatenate(frames)
+    return np.concatenate(frames)
 
 
 def _check_cover(id: str, filled: Records, num_frames: int) -> None:

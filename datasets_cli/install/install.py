@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.install.installed import installed_dataset, is_there
-from datasets_cli.install.options import InstallOptions, Plan
-from datasets_cli.install.results import InstalledDataset
+from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
 from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.system_errors import system_error

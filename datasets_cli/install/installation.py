@@ -20,9 +20,8 @@ from datasets_cli.install.installed import (
     is_installed,
     remove_raw,
 )
-from datasets_cli.install.options import InstallOptions, Plan
+from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
 from datasets_cli.install.raw_files import distrust, raw_file, resources_of
-from datasets_cli.install.results import InstalledDataset
 from datasets_cli.install.room import Room, needed_room
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.progress import Progress, expect_files, reporting_to
@@ -80,8 +79,8 @@ class Installation:
         try:
             resources = resources_of(resolved, self._options_of(resolved), self._web)
         except AccessError as refusal:
-            found = self._without_options().plan(self._fallback_id(resolved, refusal))
-            return replace(found, fallback_for=resolved.id)
+            plan = self._without_options().plan(self._fallback_id(resolved, refusal))
+            return replace(plan, fallback_for=resolved.id)
         return Plan(resolved.id, False, tuple(resources), self._root.dataset(resolved.id))
 
     def run(self, text: str, *, unless: Callable[[], bool] | None = None) -> InstalledDataset:

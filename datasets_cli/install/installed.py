@@ -12,8 +12,7 @@ from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
-from datasets_cli.install.options import InstallOptions
-from datasets_cli.install.results import InstalledDataset
+from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy, remove_empty_parents
@@ -50,8 +49,8 @@ def installed_id(
 def _alike(text: str, root: CacheRoot) -> str:
     """Return the installed datasets whose names begin like a text, for a message."""
     name = text.rpartition("/")[2].partition("~")[0]
-    found = [id for id in root.installed() if id.rpartition("/")[2].startswith(name)]
-    return f"; {' and '.join(found[:3])} {'is' if not found[1:] else 'are'}" if found else ""
+    alike = [id for id in root.installed() if id.rpartition("/")[2].startswith(name)]
+    return f"; {' and '.join(alike[:3])} {'is' if not alike[1:] else 'are'}" if alike else ""
 
 
 def installed_fallback(

@@ -1,4 +1,4 @@
-"""What a user asks for when a dataset is installed, and what that would do."""
+"""What a user asks for when datasets are installed, and what comes of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from datasets_cli.errors import UsageError, argument, public_url
+from datasets_cli.errors import RldsError, UsageError, argument, public_url
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.sources.resource import Resource
-from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.manifest import LAYOUTS, Manifest
 
 LAYOUT = {
     **{"metavar": "ted|compact", "complete": "layouts", "default": "compact for frames, else ted"},
@@ -98,3 +98,71 @@ class Plan(JsonForm):
         """Bytes to download; None where a publisher does not say."""
         sizes = [resource.size for resource in self.resources]
         return None if None in sizes else sum(size for size in sizes if size is not None)
+
+
+@dataclass(frozen=True)
+class InstalledDataset(JsonForm):
+    """A dataset that a download installed, or found installed.
+
+    Args:
+        id: the full id.
+        path: its folder.
+        num_transitions: rows.
+        num_trajectories: trajectories.
+        size_bytes: of all its files.
+        layout: ``"ted"`` or ``"compact"``.
+        unverified: why its raw files are not known to be the publisher's; empty where they are.
+        state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
+    """
+
+    JSON = "id path num_transitions num_trajectories bytes=size_bytes layout state"
+
+    id: str
+    path: Path
+    num_transitions: int
+    num_trajectories: int
+    size_bytes: int
+    layout: str
+    unverified: tuple[str, ...] = ()
+    state: str = "installed"
+
+    @classmethod
+    def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
+        """Return what the manifest in ``folder`` says."""
+        return cls(
+            manifest.id,
+            folder,
+            manifest.num_transitions,
+            manifest.num_trajectories,
+            manifest.size_bytes,
+            manifest.layout,
+            tuple(manifest.unverified),
+            manifest.state,
+        )
+
+
+@dataclass(frozen=True)
+class FailedDataset(JsonForm):
+    """A dataset that could not be downloaded, among others that could.
+
+    Args:
+        id: what was asked for.
+        error: why.
+    """
+
+    id: str
+    error: RldsError
+
+
+@dataclass(frozen=True)
+class Downloads(JsonForm):
+    """What became of the datasets of one call.
+
+    Args:
+        datasets: those that are installed now, in the order they were asked for.
+        failures: the others; empty in what ``download`` returns, and not in the ``results`` of the
+            ``PartialFailure`` that it raises.
+    """
+
+    datasets: tuple[InstalledDataset, ...]
+    failures: tuple[FailedDataset, ...] = ()

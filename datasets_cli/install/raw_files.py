@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.reading import source_errors
 from datasets_cli.install.source_place import Address, Folder
@@ -30,10 +30,11 @@ def resources_of(
     """Return the files to read; with ``--source`` nothing but that place is asked."""
     recipe, name, folder = resolved.recipe, resolved.name, install_options.source_folder
     if folder is not None and not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
+        problem = "is a file" if folder.exists() else "does not exist"
         raise UsageError(
-            f"{resolved.id} cannot be read from --source {install_options.source}, which {found}. "
-            "Give the folder that holds the publisher's files under their own names."
+            f"{resolved.id} cannot be read from {argument('source')} {install_options.source}, "
+            f"which {problem}. Give the folder that holds the publisher's files under their own "
+            "names."
         )
     with source_errors(resolved.id):
         if install_options.source is None:

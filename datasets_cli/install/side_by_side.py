@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
-from datasets_cli.install.results import InstalledDataset
+from datasets_cli.install.options import InstalledDataset
 from datasets_cli.progress import Progress, expect_files, reporting_to
 from datasets_cli.progress_bars import Bars, PartOfRun
 

@@ -84,9 +84,9 @@ def _differences(
     if lacking:
         yield f"it does not have {lacking[0]}{_more(lacking)}"
     for file in files:
-        found = file.sha256()
-        if found != file.installed["sha256"]:
-            yield f"{file.name} has sha256 {found}, not {file.installed['sha256']}"
+        digest = file.sha256()
+        if digest != file.installed["sha256"]:
+            yield f"{file.name} has sha256 {digest}, not {file.installed['sha256']}"
 
 
 def _offered(resolved: Resolved | None, options: InstallOptions, http: Http) -> set[str]:

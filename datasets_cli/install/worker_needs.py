@@ -29,9 +29,9 @@ class ConversionNeeds:
 
     def differences(self) -> list[str]:
         """Return how this process differs, one text for each difference."""
-        found = self.expected.differences()
+        differences = self.expected.differences()
         unseen = [path for path in self.files if not path.is_file()]
-        return [*found, f"it does not see the file {unseen[0]}"] if unseen else found
+        return [*differences, f"it does not see the file {unseen[0]}"] if unseen else differences
 
     def check(self) -> None:
         """Check this process, the first time."""

@@ -14,8 +14,14 @@ from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
 from datasets_cli.install.install import install_dataset, plan_install
 from datasets_cli.install.installed import is_there
-from datasets_cli.install.options import LAYOUT, InstallOptions, Plan
-from datasets_cli.install.results import Downloads, FailedDataset, InstalledDataset
+from datasets_cli.install.options import (
+    LAYOUT,
+    Downloads,
+    FailedDataset,
+    InstalledDataset,
+    InstallOptions,
+    Plan,
+)
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, ProgressOptions
@@ -27,9 +33,9 @@ FETCHED_AHEAD = 2
 ON_A_CLUSTER = 16
 """Datasets at a time where it is not known how many workers there are."""
 
-Result = InstalledDataset | FailedDataset
-Results = Generator[tuple[str, Result], None, None]
-OnResult = Callable[[Result], None]
+DownloadResult = InstalledDataset | FailedDataset
+DownloadResults = Generator[tuple[str, DownloadResult], None, None]
+OnResult = Callable[[DownloadResult], None]
 """Called with each dataset as soon as it is installed, or could not be."""
 
 
@@ -136,15 +142,15 @@ def _download_all(
         results = _side_by_side(ids, config, options, told, at_a_time)
     else:
         results = _one_by_one(ids, config, options, told)
-    found: dict[str, Result] = {}
+    results_by_id: dict[str, DownloadResult] = {}
     with closing(results):
         for id, result in results:
-            found[id] = result
+            results_by_id[id] = result
             if on_result:
                 if isinstance(told, Bars):
                     told.clear()  # what is printed of the result begins its own line
                 on_result(result)
-    in_order = [found[id] for id in ids]
+    in_order = [results_by_id[id] for id in ids]
     downloads = Downloads(
         tuple(result for result in in_order if isinstance(result, InstalledDataset)),
         tuple(result for result in in_order if isinstance(result, FailedDataset)),
@@ -155,10 +161,12 @@ def _download_all(
     return downloads
 
 
-def _one_by_one(ids: list[str], config: Config, options: InstallOptions, told: Progress) -> Results:
+def _one_by_one(
+    ids: list[str], config: Config, options: InstallOptions, told: Progress
+) -> DownloadResults:
     bars = told if ids[1:] and isinstance(told, Bars) else None
     for id in ids:
-        result: Result
+        result: DownloadResult
         try:
             with PartOfRun(id, bars) if bars else nullcontext(told) as part:
                 result = install_dataset(id, config, options, progress=part)
@@ -171,7 +179,7 @@ def _one_by_one(ids: list[str], config: Config, options: InstallOptions, told: P
 
 def _side_by_side(
     ids: list[str], config: Config, options: InstallOptions, told: Progress, at_a_time: int
-) -> Results:
+) -> DownloadResults:
     # Imported late, and once: what is installed already needs no network.
     from datasets_cli.install.room import Room
     from datasets_cli.install.side_by_side import Screen, Threads
@@ -188,7 +196,7 @@ def _side_by_side(
 
         for id, outcome in threads.outcomes(ids, install, at_a_time):
             if isinstance(outcome, RldsError):
-                result: Result = FailedDataset(id, outcome)
+                result: DownloadResult = FailedDataset(id, outcome)
             elif isinstance(outcome, InstalledDataset):
                 result = outcome
             else:

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.catalogue.names import resolve
-from datasets_cli.catalogue.selection import KnownId
-from datasets_cli.errors import UnknownDataset, UsageError
-from datasets_cli.install.installed import condition_of, is_installed
+from datasets_cli.catalogue.selection import InstalledId, KnownId
+from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
+from datasets_cli.install.installed import condition_of, installed_id, is_installed
+from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.list import DatasetRecord, Known, record_fields
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Option
@@ -110,3 +111,54 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     report = None if table is None else report_from_json(table)
     terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}
     return terms | {"manifest": manifest, "report": report}
+
+
+@dataclass(frozen=True)
+class DatasetFolder(JsonForm):
+    """Where an installed dataset is; ``open``, ``Path`` and ``str`` take it for its folder.
+
+    Args:
+        id: the full id.
+        path: the folder.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        problem: why it is damaged; empty where it is not.
+    """
+
+    JSON = "id path state"
+
+    id: str
+    path: Path
+    state: str = "installed"
+    problem: str = ""
+
+    @property
+    def sound_path(self) -> Path:
+        """The folder of a dataset without damage.
+
+        Raises:
+            DamagedDataset: it has some.
+        """
+        if self.problem:
+            raise DamagedDataset(self.problem)
+        return self.path
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@takes_fields(InstalledId)
+def dataset_path(call: InstalledId) -> DatasetFolder:
+    """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    config = call.chosen_config()
+    id = installed_id(call.id, config)
+    folder = CacheRoot(config.root).dataset(id)
+    condition = condition_of(folder, id)
+    return DatasetFolder(id, folder, condition.state, condition.problem)

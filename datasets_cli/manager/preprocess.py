@@ -96,7 +96,7 @@ def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
 
 
 @dataclass(frozen=True)
-class PlanCall(RootOptions):
+class PreparationCall(RootOptions):
     """What ``plan_preprocess`` takes.
 
     Args:
@@ -112,8 +112,8 @@ class PlanCall(RootOptions):
     folder: str | os.PathLike[str] | None = None
 
 
-@takes_fields(PlanCall)
-def plan_preprocess(call: PlanCall) -> PreprocessPlan:
+@takes_fields(PreparationCall)
+def plan_preprocess(call: PreparationCall) -> PreprocessPlan:
     """Return all preparation that is due here, or what one step is to make; imports no user code.
 
     Raises:

@@ -102,8 +102,8 @@ def prune(call: PruneCall) -> list[Leftover]:
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
-    found = [_judged(each, place, days, call.raw) for each in find_leftovers(place)]
-    return found if call.dry_run else [_delete(each, place) for each in found]
+    leftovers = [_judged(each, place, days, call.raw) for each in find_leftovers(place)]
+    return leftovers if call.dry_run else [_delete(each, place) for each in leftovers]
 
 
 def find_leftovers(root: CacheRoot) -> list[Leftover]:
@@ -118,45 +118,47 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
     ]
 
 
-def _judged(found: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:
+def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:
     """Return a leftover with the reason why it stays, if there is one."""
-    if found.kind in CONTINUED and found.age_days < older_than_days:
-        return replace(found, kept=f"it can be continued and is {found.age_days:.1f} days old")
-    if found.kind == RAW and not raw:
-        return replace(found, kept="a download that keeps raw files may have kept them")
-    if found.kind == TRASH and found.id and not is_installed(root, found.id):
-        return replace(found, kept=f"it is the only copy of {found.id}, and is brought back")
-    return found
+    if leftover.kind in CONTINUED and leftover.age_days < older_than_days:
+        return replace(
+            leftover, kept=f"it can be continued and is {leftover.age_days:.1f} days old"
+        )
+    if leftover.kind == RAW and not raw:
+        return replace(leftover, kept="a download that keeps raw files may have kept them")
+    if leftover.kind == TRASH and leftover.id and not is_installed(root, leftover.id):
+        return replace(leftover, kept=f"it is the only copy of {leftover.id}, and is brought back")
+    return leftover
 
 
-def _delete(found: Leftover, root: CacheRoot) -> Leftover:
+def _delete(leftover: Leftover, root: CacheRoot) -> Leftover:
     """Delete a leftover that is not kept, under the lock of those who might use it."""
-    is_only_copy = bool(found.kind == TRASH and found.kept)
-    if found.kept and not is_only_copy:
-        return found
+    is_only_copy = bool(leftover.kind == TRASH and leftover.kept)
+    if leftover.kept and not is_only_copy:
+        return leftover
     try:
-        with _lock(found, root):
+        with _lock(leftover, root):
             if is_only_copy:
-                restore(root, found.id)
-                return found
-            sweep(found.path)
+                restore(root, leftover.id)
+                return leftover
+            sweep(leftover.path)
     except LockedError:
-        return replace(found, kept="another process works on it")
-    if found.path.exists():
-        return replace(found, kept="it cannot be deleted; see the permissions of its folder")
-    if found.kind in (DOWNLOAD, RAW):
-        remove_empty_parents(found.path, root.path / "downloads")
-    return replace(found, deleted=True)
+        return replace(leftover, kept="another process works on it")
+    if leftover.path.exists():
+        return replace(leftover, kept="it cannot be deleted; see the permissions of its folder")
+    if leftover.kind in (DOWNLOAD, RAW):
+        remove_empty_parents(leftover.path, root.path / "downloads")
+    return replace(leftover, deleted=True)
 
 
 @contextmanager
-def _lock(found: Leftover, root: CacheRoot) -> Iterator[None]:
+def _lock(leftover: Leftover, root: CacheRoot) -> Iterator[None]:
     with ExitStack() as locks:
         # Nobody who runs made what has no id. A run of preprocess may replace a derived dataset.
-        if found.id and found.kind != RUN:
-            locks.enter_context(locked(root.lock(found.id), found.id, 0.0))
-        if found.kind in (RUN, TRASH) and found.id:
-            locks.enter_context(dest_locked(root.dataset(found.id).resolve(), 0.0))
+        if leftover.id and leftover.kind != RUN:
+            locks.enter_context(locked(root.lock(leftover.id), leftover.id, 0.0))
+        if leftover.kind in (RUN, TRASH) and leftover.id:
+            locks.enter_context(dest_locked(root.dataset(leftover.id).resolve(), 0.0))
         yield
 
 

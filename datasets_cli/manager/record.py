@@ -17,8 +17,7 @@ from datasets_cli.environments.record.options import RANDOM, RecordCall, Recordi
 from datasets_cli.environments.record.run import RecordingRun
 from datasets_cli.environments.record.stage import FAMILY, stage
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.options import check_layout
-from datasets_cli.install.results import InstalledDataset
+from datasets_cli.install.options import InstalledDataset, check_layout
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.functions import load_function

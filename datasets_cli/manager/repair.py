@@ -19,8 +19,7 @@ from datasets_cli.errors import (
 )
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import condition_of, installed_id
-from datasets_cli.install.options import InstallOptions
-from datasets_cli.install.results import InstalledDataset
+from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verify import verify_installed
 from datasets_cli.options import DRY_RUN, takes_fields

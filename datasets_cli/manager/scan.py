@@ -106,11 +106,11 @@ def scan(call: ScanCall) -> list[FoundData]:
         if not top.is_dir():
             raise UsageError(f"{top} is not a folder. Give a folder that has datasets below it.")
     names = _Names(place)
-    found: dict[tuple[Path, str], FoundData] = {}
+    folders_by_key: dict[tuple[Path, str], FoundData] = {}
     for top in (each.absolute() for each in tops or _usual_places(place)):
         for folder in islice(_folders(top, place), MOST_FOLDERS):
-            found |= {(folder, data.id): data for data in _look(folder, top, names, place)}
-    return [found[key] for key in sorted(found)]
+            folders_by_key |= {(folder, data.id): data for data in _look(folder, top, names, place)}
+    return [folders_by_key[key] for key in sorted(folders_by_key)]
 
 
 def _usual_places(root: CacheRoot) -> list[Path]:

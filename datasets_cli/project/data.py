@@ -31,8 +31,8 @@ class DataFile:
     """The declarations of an experiment, in the file that also has its steps."""
 
     def __init__(self, path: str | os.PathLike[str] = FILENAME) -> None:
-        found = Path(path).absolute()
-        self.path = found / FILENAME if found.is_dir() else found
+        place = Path(path).absolute()
+        self.path = place / FILENAME if place.is_dir() else place
         self.folder = self.path.parent
         self.declarations = {
             name: self._read(name, table) for name, table in self._tables().items()
@@ -54,10 +54,10 @@ class DataFile:
                 f"There is no {self.path}. Data are declared there, such as "
                 f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".'
             )
-        found = parse_tables(text, self.path).get(DATA, {})
-        if not isinstance(found, dict):
+        tables = parse_tables(text, self.path).get(DATA, {})
+        if not isinstance(tables, dict):
             raise UsageError(f"{self.path} has a {DATA} that is no table; write [{DATA}.NAME].")
-        return found
+        return tables
 
     def _read(self, name: str, table: Any) -> Declaration:
         try:

@@ -30,7 +30,7 @@ Weights = Annotated[
     Mapping[str, float],
     Check("names with weights above 0", lambda all: all and min(all.values()) > 0),
 ]
-Columns = Mapping[str, Any]
+ColumnValues = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -101,10 +101,10 @@ class MemberColumns:
 
     drop: tuple[str, ...] | None = None
     rename: Mapping[str, str] | None = None
-    scale: Columns | None = None
-    cast: Columns | None = None
-    fill: Columns | None = None
-    pad: Columns | None = None
+    scale: ColumnValues | None = None
+    cast: ColumnValues | None = None
+    fill: ColumnValues | None = None
+    pad: ColumnValues | None = None
 
 
 @dataclass(frozen=True)

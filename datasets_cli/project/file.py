@@ -101,13 +101,15 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
         raise UsageError(
             f"{path} has {', '.join(unknown)}; expected tables [[{STEPS}]] and [{DATA}.NAME] alone."
         )
-    found = tables.get(STEPS, [])
-    if not isinstance(found, list) or not all(isinstance(table, dict) for table in found):
+    step_tables = tables.get(STEPS, [])
+    if not isinstance(step_tables, list) or not all(
+        isinstance(table, dict) for table in step_tables
+    ):
         raise UsageError(
             f"{path} has a {STEPS} that is no list; write [[{STEPS}]] above each step."
         )
     steps = []
-    for number, table in enumerate(found, 1):
+    for number, table in enumerate(step_tables, 1):
         try:
             steps.append(PreprocessStep.of(table))
         except UsageError as error:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from datasets_cli.catalogue.names import is_glob, match, resolve
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.install.installed import condition_of, is_installed
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UnknownDataset, UsageError
+from datasets_cli.install.installed import condition_of, installed_id, is_installed
 from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
 from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
-from datasets_cli.project.expansion import Derivation, expand, in_order
 from datasets_cli.project.file import FILENAME, StepFile
 from datasets_cli.project.results import PlannedDataset, PreprocessPlan, TaskState
 from datasets_cli.project.step import PreprocessStep
@@ -76,9 +77,9 @@ class _Planner:
 
     def steps(self, steps: dict[str, PreprocessStep]) -> tuple[PlannedDataset, ...]:
         """Return what steps make, each after what it is made of."""
-        found = {each.out: each for each in expand(steps, self._config)}
-        order = in_order({out: each.input for out, each in found.items()})
-        return tuple(self._planned(found[out]) for out in order)
+        derivations = {each.out: each for each in expand(steps, self._config)}
+        order = in_order({out: each.input for out, each in derivations.items()})
+        return tuple(self._planned(derivations[out]) for out in order)
 
     def _planned(self, derivation: Derivation) -> PlannedDataset:
         try:
@@ -182,3 +183,106 @@ def _nothing_here(folder: Path, config: Config) -> UsageError:
         f"There is nothing to prepare: {folder} has no {FILENAME}, and under {config.root} no run "
         f"or conversion was interrupted. {remedy}"
     )
+
+
+@dataclass(frozen=True)
+class Derivation:
+    """One dataset that a step makes of another."""
+
+    step: PreprocessStep
+    label: str
+    input: str
+    out: str
+
+
+def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivation]:
+    """Return what steps make of what is installed and of one another's results, in their order."""
+    installed = list(CacheRoot(config.root).installed())
+    outs: set[str] = set()
+    # A glob may match what another step makes, whose globs may match what a third one makes.
+    for _ in range(len(steps) + 1):
+        derivations = [
+            Derivation(step, label, id, step.out_of(id))
+            for label, step in steps.items()
+            for id in _inputs(step, label, sorted({*installed, *outs}), config)
+        ]
+        before, outs = outs, {each.out for each in derivations}
+        if outs == before:
+            _check(steps, derivations)
+            return derivations
+    raise UsageError(
+        f"{' and '.join(steps)} match one another's results without an end. Write ids, or narrower "
+        "globs, as their input."
+    )
+
+
+def in_order(needs: Mapping[str, str]) -> list[str]:
+    """Return ids, each after the one that it is made of, and in their own order otherwise."""
+    ordered: dict[str, None] = {}
+    for first in needs:
+        chain = [first]
+        while (below := needs[chain[-1]]) in needs and below not in ordered:
+            if below in chain:
+                circle = [*chain[chain.index(below) :], below]
+                raise UsageError(
+                    f"Steps form a circle: {' is made of '.join(circle)}. Change the input or the "
+                    "out of one of them."
+                )
+            chain.append(below)
+        ordered |= dict.fromkeys(reversed(chain))
+    return list(ordered)
+
+
+def _inputs(
+    step: PreprocessStep, label: str, candidates: Sequence[str], config: Config
+) -> list[str]:
+    ids: list[str] = []
+    for text in step.inputs:
+        ids += _matched(step, text, candidates) if is_glob(text) else [_id(text, label, config)]
+    return list(dict.fromkeys(ids))
+
+
+def _matched(step: PreprocessStep, glob: str, candidates: Sequence[str]) -> list[str]:
+    """Return what a glob matches; never what the step makes of it, which would have no end."""
+    if not glob.startswith(f"{FAMILY}/"):
+        candidates = [id for id in candidates if not id.startswith(f"{FAMILY}/")]
+    ids = match([glob], candidates)
+    own = {step.out_of(id) for id in ids}
+    return [id for id in ids if id not in own]
+
+
+def _id(text: str, label: str, config: Config) -> str:
+    """Return the id that a text means; it need not be installed yet."""
+    if text.startswith(f"{FAMILY}/"):
+        return text
+    try:
+        return installed_id(text, config)
+    except DatasetNotInstalled:
+        return resolve(text, CacheRoot(config.root)).id
+    except (UnknownDataset, UsageError) as error:
+        raise type(error)(f"{_prefix(label)}{error}") from error
+
+
+def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -> None:
+    """Refuse a step that reads nothing, and two datasets of one name."""
+    for label, step in steps.items():
+        if not any(each.label == label for each in derivations):
+            globs = " ".join(map(repr, step.inputs))
+            raise UnknownDataset(
+                f"{_prefix(label)}No installed dataset matches {globs}. See: rlds list "
+                f"--installed. To install what is published: rlds download {globs}"
+            )
+    made: dict[str, Derivation] = {}
+    for each in derivations:
+        other = made.setdefault(each.out, each)
+        if other is not each:
+            labels = " and ".join(filter(None, dict.fromkeys((other.label, each.label))))
+            raise UsageError(
+                f"{_prefix(labels)}{each.out} would be made of {other.input} and of {each.input}. "
+                "Give each a name of its own; {name} in out stands for the last part of the "
+                "input's id."
+            )
+
+
+def _prefix(label: str) -> str:
+    return f"{label}: " if label else ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from datasets_cli.install.results import FailedDataset, InstalledDataset
+from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.derived import DerivedDataset
 from datasets_cli.preprocessing.options import PreprocessOptions

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.installed import installed_dataset, installed_id
-from datasets_cli.install.results import FailedDataset, InstalledDataset
+from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.derived import DerivedDataset, derive

@@ -16,9 +16,8 @@ from datasets_cli.config import Config
 from datasets_cli.errors import NetworkError, RldsError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import is_installed
-from datasets_cli.install.options import InstallOptions
+from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.install.raw_files import resources_of
-from datasets_cli.install.results import InstalledDataset
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.function_text import identity_by_text
 from datasets_cli.preprocessing.origin import preprocess_command
@@ -36,10 +35,10 @@ from datasets_cli.store.lock import is_held
 
 def interrupted_runs(root: CacheRoot, folder: Path) -> list[PlannedDataset]:
     """Return the runs that were killed, sorted by id."""
-    found: dict[str, PlannedDataset] = {}
+    runs: dict[str, PlannedDataset] = {}
     for id, work in root.partial_runs():
-        found.setdefault(id, _planned(id, work, root, folder))
-    return [found[id] for id in sorted(found)]
+        runs.setdefault(id, _planned(id, work, root, folder))
+    return [runs[id] for id in sorted(runs)]
 
 
 def _planned(id: str, work: Path, root: CacheRoot, folder: Path) -> PlannedDataset:
@@ -96,7 +95,7 @@ def _why_not(id: str, request: Request, folder: Path) -> str:
 def killed_conversions(config: Config) -> list[PlannedDataset]:
     """Return the datasets whose downloads are complete, and which are not installed, by id."""
     root, offline = CacheRoot(config.root), Http(replace(config, offline=True))
-    top, found = root.path / "downloads", []
+    top, conversions = root.path / "downloads", []
     for path, names, _ in os.walk(top):
         names.sort()
         id = Path(path).relative_to(top).as_posix()
@@ -106,8 +105,8 @@ def killed_conversions(config: Config) -> list[PlannedDataset]:
         size = _complete_size(resolved, Path(path), offline)
         if size is not None and not is_held(root.lock(id)):
             reason = f"its raw files are all here ({human_bytes(size)}), and it is not installed"
-            found.append(PlannedDataset(id, "killed conversion", "due", reason))
-    return found
+            conversions.append(PlannedDataset(id, "killed conversion", "due", reason))
+    return conversions
 
 
 def finish_conversion(

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from datasets_cli.cli.commands import Rlds
-from datasets_cli.cli.parser.fields import Given, options_of
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,10 @@ def called(*arguments: str) -> dict[str, Any]:
     @app.command()
     @options_of(drawing=Drawing, place=Place)
     def draw(
-        *, ids: Annotated[list[str] | None, typer.Argument()] = None, drawing: Given, place: Given
+        *,
+        ids: Annotated[list[str] | None, typer.Argument()] = None,
+        drawing: GivenOptions,
+        place: GivenOptions,
     ) -> None:
         """Draw rows."""
         seen.update(ids=ids, drawing=drawing, place=place)

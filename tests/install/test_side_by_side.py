@@ -21,7 +21,7 @@ from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
-from datasets_cli.install.results import FailedDataset, InstalledDataset
+from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.install.room import Room
 from datasets_cli.install.side_by_side import Screen, Threads
 from datasets_cli.install.worker_needs import ConversionNeeds

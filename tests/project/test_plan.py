@@ -15,7 +15,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure, RldsError, UsageError
 from datasets_cli.parallel.function_text import identity_by_text
-from datasets_cli.project.expansion import in_order
+from datasets_cli.project.plan import in_order
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest, write_manifest
 

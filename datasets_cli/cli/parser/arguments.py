@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from datasets_cli.cli.parser.fields import Given
+from datasets_cli.cli.parser.fields import GivenOptions
 from datasets_cli.errors import UsageError
 
 Limits = Annotated[
@@ -21,7 +21,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def chosen_workers(given: Given) -> Given:
+def chosen_workers(given: GivenOptions) -> GivenOptions:
     """Return the arguments of a verb: where nobody says how many, the work decides."""
     count, engine = given.get("num_workers"), given.get("engine", "local")
     if count is not None and engine != "local":

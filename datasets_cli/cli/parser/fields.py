@@ -1,7 +1,7 @@
 """Options of a command that are the fields of a dataclass, which alone declares them.
 
     @options_of(call=VerifyCall)
-    def verify(context: typer.Context, *, call: Given) -> None: ...
+    def verify(context: typer.Context, *, call: GivenOptions) -> None: ...
 
 The command has an option for each field whose values can be typed, and ``call`` is a dict of those
 that were given: what the verb of the dataclass takes. The help of an option is how the dataclass
@@ -36,7 +36,7 @@ import typer
 from datasets_cli.cli.parser import completion
 from datasets_cli.options import argument_docs, hints_of, parameters_of
 
-Given = dict[str, Any]
+GivenOptions = dict[str, Any]
 """The options that a user gave, by the names of their fields."""
 
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", list[str]: "TEXT"}
@@ -70,7 +70,7 @@ def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., N
     return decorate
 
 
-def _given(kind: type, arguments: Given) -> Given:
+def _given(kind: type, arguments: GivenOptions) -> GivenOptions:
     """Return what was given of a dataclass's fields."""
     given = {}
     for each in fields(kind):

@@ -31,7 +31,7 @@ OTHER_WORDS = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     """A command that is not imported yet."""
 
     place: str  # module:function
@@ -54,7 +54,7 @@ class Commands(UserDict[str, Any]):
     """Typer's commands by name, each built of its entry when it is taken."""
 
     def __getitem__(self, name: str) -> Any:
-        if isinstance(entry := self.data[name], Entry):
+        if isinstance(entry := self.data[name], CommandEntry):
             self.data[name] = entry.build(name)
         return self.data[name]
 
@@ -62,7 +62,7 @@ class Commands(UserDict[str, Any]):
 class Group(TyperGroup):
     """A group whose commands are those of a table; other tools' words lead to ours."""
 
-    groups: ClassVar[Mapping[str, Mapping[str, Entry]]] = {}
+    groups: ClassVar[Mapping[str, Mapping[str, CommandEntry]]] = {}
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -95,9 +95,9 @@ class Group(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Return the commands and global options that a word may become."""
         entries = [item for group in self.groups.values() for item in group.items()]
-        found = [CompletionItem(name, help=each.about) for name, each in entries]
+        commands = [CompletionItem(name, help=each.about) for name, each in entries]
         options = super(TyperGroup, self).shell_complete(ctx, incomplete)
-        return [*(item for item in found if item.value.startswith(incomplete)), *options]
+        return [*(item for item in commands if item.value.startswith(incomplete)), *options]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, or say which was meant."""
