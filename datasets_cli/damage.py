@@ -8,7 +8,8 @@ from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
 
-MANIFEST_FILENAME = "manifest.json"  # as store.cache_root, which is on a higher floor, has it
+MANIFEST_FILENAME = "manifest.json"
+"""The file whose presence makes a folder a dataset."""
 
 
 def damaged(path: Path | str, problem: str) -> DamagedDataset:

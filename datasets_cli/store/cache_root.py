@@ -33,12 +33,11 @@ from typing import NoReturn
 
 import platformdirs
 
+from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError
 from datasets_cli.sources.disk import broken_link
 
 logger = logging.getLogger(__name__)
-
-MANIFEST_FILENAME = "manifest.json"
 
 # Letters, digits and the punctuation that publishers use; no part may look like an option or a
 # hidden file, or leave the folder.

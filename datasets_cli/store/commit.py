@@ -17,9 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
-from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot, has_manifest
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
 
 Result = TypeVar("Result")

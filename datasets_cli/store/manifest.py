@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from datasets_cli.checked_json import Check, WrongValue, decode, has
-from datasets_cli.damage import damaged
+from datasets_cli.damage import MANIFEST_FILENAME, damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import LARGEST, Column, Count, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
 from datasets_cli.sources.disk import read_bounded
-from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 

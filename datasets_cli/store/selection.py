@@ -55,6 +55,7 @@ class Selection:
         return Selection(
             self.content,
             self.numbers[kept],
+            # How many of its rows a trajectory loses at its beginning: 0 unless `start` is inside.
             (self.firsts + first - offsets[:-1])[kept],
             lengths[kept],
             (*self.steps, step or f"rows({start}, {stop})"),
@@ -124,6 +125,7 @@ class SelectedRowMap:
     def __init__(self, selection: Selection, offsets: np.ndarray) -> None:
         self.offsets = offsets_of(selection.lengths)
         self._num_rows = int(self.offsets[-1])
+        # The dataset's row that each run begins with.
         starts = offsets[selection.numbers] + selection.firsts
         # A row and the dataset's row differ by the same for all rows of a trajectory.
         self._shifts = starts - self.offsets[:-1]
@@ -140,8 +142,9 @@ class SelectedRowMap:
         if self._one_run:
             return index + int(self._shifts[0]) if len(index) else index
         numbers = index.numpy()  # torch's own search waits for its threads where cores are busy
-        place = self.offsets[1:].searchsorted(numbers, side="right")
-        return torch.from_numpy(numbers + self._shifts.take(place))
+        # Run k holds the rows from offsets[k] on: as many runs end at or before a row.
+        run = self.offsets[1:].searchsorted(numbers, side="right")
+        return torch.from_numpy(numbers + self._shifts.take(run))
 
     def _check(self, index: torch.Tensor) -> None:
         if not len(index):

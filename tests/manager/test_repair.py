@@ -18,13 +18,14 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
+from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import DamagedDataset, IntegrityError, PartialFailure
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.install.install import install_dataset
 from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.progress import Silent
 from datasets_cli.sources.disk import open_regular
-from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.commit import commit
 from datasets_cli.store.manifest import Manifest, read_manifest

@@ -16,9 +16,10 @@ import datasets_cli
 from datasets_cli import LazyTensorStorage, ReplayBuffer
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError
 from datasets_cli.manager.verify import verify_installed as verify
-from datasets_cli.store.cache_root import MANIFEST_FILENAME, CacheRoot
+from datasets_cli.store.cache_root import CacheRoot
 from tests.support.minari_files import unpack_door
 
 MINARI = "minari/D4RL/door/human-v2"

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from tensordict import NonTensorStack, TensorDict
 
+from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted
@@ -22,7 +23,6 @@ from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import choose_device_options
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import Tree, entry, grow_tree
-from datasets_cli.store.cache_root import MANIFEST_FILENAME
 from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.selection import Selection

@@ -25,7 +25,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     invariants = Invariants(dataset.manifest, dataset.offsets.numpy())
     ranges = {column.key: ColumnRange(column.key) for column in dataset.manifest.columns}
     num_rows = len(dataset)
-    step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
+    step = rows_per_block(dataset.row_bytes)
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         # One row more than the block has, for the successor of its last one.

@@ -28,7 +28,7 @@ from datasets_cli.schema.columns import (
 from datasets_cli.schema.steps import ROOT_FLAGS
 from datasets_cli.schema.trajectories import ends_of, numbers_of
 from datasets_cli.schema.transitions import SHIFTED
-from datasets_cli.store.deep_check.ranges import bits_of
+from datasets_cli.store.deep_check.ranges import bytes_of
 from datasets_cli.store.manifest import Manifest
 
 Leaves = dict[Key, torch.Tensor]
@@ -95,8 +95,8 @@ class Invariants:
         yield "next.done is false before the end of a trajectory", done & ~ends
 
     def _successors(self, start: int, key: Key, leaves: Leaves, num_checked: int) -> None:
-        following = bits_of(leaves[key])[1:]
-        successors = bits_of(leaves[successor_of(key)])
+        following = bytes_of(leaves[key])[1:]
+        successors = bytes_of(leaves[successor_of(key)])
         ends = ends_of(self._offsets, start, start + num_checked)
         # The last row of all ends a trajectory, so that every other one has a row after it.
         inner = np.flatnonzero(~ends)

@@ -9,7 +9,7 @@ from datasets_cli.schema.columns import Key
 from datasets_cli.store.deep_check.report import ColumnReport
 
 
-def bits_of(leaf: torch.Tensor) -> torch.Tensor:
+def bytes_of(leaf: torch.Tensor) -> torch.Tensor:
     """Return the bytes of rows ``[n, *shape]`` of any element type as uint8 ``[n, row_bytes]``."""
     flat = leaf.contiguous().view(len(leaf), -1) if leaf.numel() else leaf.new_zeros((len(leaf), 0))
     return flat.view(torch.uint8)
@@ -28,7 +28,7 @@ class ColumnRange:
 
     def add(self, leaf: torch.Tensor) -> None:
         """Add rows ``[n, *shape]`` of any element type; n is 1 or more."""
-        bits = bits_of(leaf)
+        bits = bytes_of(leaf)
         if self._first is None:
             self._first = bits[0].clone()
         self._is_constant = self._is_constant and bool((bits == self._first).all())

@@ -61,5 +61,6 @@ class JoinedRows:
 
 def _joined(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
     """Return rows of several arrays ``[n, ...]`` in an order int64 ``[B]`` over them all."""
+    # One after the other the parts have the numbers that the order is of.
     in_order: np.ndarray = np.concatenate(parts).take(order, 0)
     return in_order
