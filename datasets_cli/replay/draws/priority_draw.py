@@ -85,8 +85,8 @@ class PriorityDraw(Draw):
         self, storage: Storage, windows: SliceWindows, count: int, generator: torch.Generator
     ) -> tuple[SliceBegins, Info]:
         """Return the first rows of slices, drawn among those that leave room for one."""
-        self._fit(storage)
         if self._masked_for is not windows:  # which are others after rows were written
+            self._fit(storage)
             rows, lengths = windows.all_begins()
             allowed = torch.zeros(len(storage), dtype=torch.bool)
             allowed[rows] = True

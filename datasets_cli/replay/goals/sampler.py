@@ -46,7 +46,7 @@ class HERSampler(Sampler):
         ratio: how likely a row, or a slice, gets another goal.
         gamma: of ``geometric``: how likely a step is compared with the one before it; 0.99 by
             default.
-        trajectories: where they are; see ``Slicing``.
+        trajectories: where they are; those of the storage by default.
         achieved_goal_key: what was achieved.
         desired_goal_key: the goal.
         reward_key: the reward.
@@ -181,9 +181,7 @@ class HERSampler(Sampler):
         return self._prepared
 
     def _slices(self, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return where in the batch slices end, int64 ``[S]``, and the slice of each row
-        ``[B]``.
-        """
+        """Return where slices end in the batch, int64 ``[S]``, and each row's slice ``[B]``."""
         key = self.sampler.truncated_key
         if key is None or key not in info:
             raise UsageError(

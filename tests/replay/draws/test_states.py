@@ -75,6 +75,26 @@ def test_a_state_is_taken_by_its_own_kind_of_sampler_alone(kind: str) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_kinds_are_those_of_states_that_were_kept() -> None:
+    assert {name: make().state_dict()["kind"] for name, make in KINDS.items()} == {
+        "random": "uniform rows",
+        "epochs": "epochs of rows",
+        "shared": "shared epochs of rows",
+        "blocks": "shared epochs of blocks",
+        "slices": "uniform slices",
+        "slice epochs": "epochs of slices",
+        "slice a row": "a uniform slice for each row",
+        "priorities": "rows by priority",
+        "slice priorities": "slices by priority",
+        "goals": "rows with goals",
+        "goals of epochs": "rows with goals",
+        "weights": "weighted rows",
+        "slices by weight": "weighted slices",
+        "epochs of a mixture": "epochs of rows of a mixture",
+        "slice epochs of a mixture": "epochs of slices of a mixture",
+    }
+
+
 def test_a_sampler_without_a_state_refuses_one() -> None:
     Derived().load_state_dict(Derived().state_dict())
     with pytest.raises(UsageError, match="Derived keeps no state; found kind"):
