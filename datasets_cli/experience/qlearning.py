@@ -51,10 +51,10 @@ def qlearning_columns(storage: DatasetStorage, like: Literal["d4rl"] | None = No
 
 def _like_d4rl(storage: DatasetStorage, columns: Arrays) -> Arrays:
     timeouts = columns.pop("timeouts")  # D4RL leaves those rows and the column out
-    found = d4rl_rows(storage.dataset.manifest, columns["terminals"], timeouts)
-    kept = {name: column[found.rows] for name, column in columns.items()}
-    elsewhere = found.following != NO_ROW
-    successors = columns["observations"][found.following[elsewhere]]
+    chosen = d4rl_rows(storage.dataset.manifest, columns["terminals"], timeouts)
+    kept = {name: column[chosen.rows] for name, column in columns.items()}
+    elsewhere = chosen.following != NO_ROW
+    successors = columns["observations"][chosen.following[elsewhere]]
     kept["next_observations"][elsewhere] = successors
     return kept
 
@@ -117,11 +117,10 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
         )
     counted = "trajectory_ends" in manifest.metadata  # the file has no timeouts
     skipped = int(manifest.successors.get("skipped_trajectories", 0))
-    steps = _file_steps(manifest, terminals, timeouts)
-    if skipped and counted:
-        # With a limit of more than one step only the last step can be a trajectory without a row.
-        steps = _one_more(steps)
-    elif skipped:
+    # With a limit of more than one step only the last step can be a trajectory without a row.
+    has_one_more = skipped > 0 and counted
+    steps = _file_steps(manifest, terminals, timeouts, has_one_more)
+    if skipped and not counted:
         _check_skipped(manifest.id, skipped, terminals & ~timeouts)
     limits = steps.timeouts
     if counted:
@@ -140,7 +139,10 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
     return D4RLRows(rows, following)
 
 
-def _file_steps(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -> FileSteps:
+def _file_steps(
+    manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray, has_one_more: bool
+) -> FileSteps:
+    """Return the steps of a file; ``has_one_more`` after them is no row."""
     num_rows = len(terminals)
     if manifest.successors.get("rule") == "recorded":
         return FileSteps(np.arange(num_rows), terminals, timeouts)
@@ -148,22 +150,13 @@ def _file_steps(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray)
     before_dropped = timeouts & ~terminals
     num_before = np.cumsum(before_dropped) - before_dropped  # dropped steps before each row
     place = np.arange(num_rows) + num_before
-    num_steps = num_rows + int(before_dropped.sum())
+    num_steps = num_rows + int(before_dropped.sum()) + has_one_more
     rows = np.full(num_steps, NO_ROW)
     rows[place] = np.arange(num_rows)
     step_terminals, step_timeouts = np.zeros(num_steps, np.bool_), np.ones(num_steps, np.bool_)
     step_terminals[place] = terminals
     step_timeouts[place] = timeouts & terminals  # a row with both flags has both in the file
     return FileSteps(rows, step_terminals, step_timeouts)
-
-
-def _one_more(steps: FileSteps) -> FileSteps:
-    """Return the steps with one after them that is no row."""
-    return FileSteps(
-        np.append(steps.rows, NO_ROW),
-        np.append(steps.terminals, False),
-        np.append(steps.timeouts, True),
-    )
 
 
 def _check_skipped(id: str, skipped: int, only_terminal: np.ndarray) -> None:

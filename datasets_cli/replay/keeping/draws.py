@@ -122,16 +122,16 @@ def read_generator(path: Path, generator: torch.Generator) -> torch.Tensor | Non
     device = read_state(path / META_FILENAME, SETTINGS_BYTES).get("device")
     if device is not None and str(device).partition(":")[0] != generator.device.type:
         return None
-    found = read_tensordict(path).get(GENERATOR, None)
-    if not isinstance(found, torch.Tensor) or found.dtype != torch.uint8 or found.ndim != 1:
-        raise wrong(path, GENERATOR, "uint8 numbers", found)
+    state = read_tensordict(path).get(GENERATOR, None)
+    if not isinstance(state, torch.Tensor) or state.dtype != torch.uint8 or state.ndim != 1:
+        raise wrong(path, GENERATOR, "uint8 numbers", state)
     try:
-        torch.Generator(generator.device).set_state(found)
+        torch.Generator(generator.device).set_state(state)
     except (RuntimeError, TypeError) as error:
         raise DamagedDataset(
             f"{path} is not the state of a generator: {error}. Dump the buffer again."
         ) from error
-    return found
+    return state
 
 
 def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
@@ -155,9 +155,9 @@ def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
 
 def _read_epoch(folder: Path) -> StateDict | None:
     """Return what is left of an epoch of TorchRL's, or None where it had not begun."""
-    found = read_tensordict(folder)
+    epoch = read_tensordict(folder)
     # Where that epoch had ended, the list is already the next one's.
-    order, count = found.get("_sample_list", None), found.get("len_storage", None)
+    order, count = epoch.get("_sample_list", None), epoch.get("len_storage", None)
     if not isinstance(order, torch.Tensor):
         return None
     if not isinstance(count, torch.Tensor) or count.numel() != 1 or count.is_floating_point():

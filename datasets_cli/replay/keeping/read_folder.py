@@ -109,10 +109,10 @@ class _Level:
 
 def read_tensordict(folder: Path, *, mapped: bool = False, escaped: bool = False) -> TensorDictBase:
     """Return the TensorDict of a folder; a tensorclass comes as a TensorDict."""
-    found = _read(_Level(folder, (), 0, mapped, escaped))
-    if not isinstance(found, TensorDictBase) or isinstance(found, NonTensorStack):
-        raise UsageError(f"{folder} is not a TensorDict but a {type(found).__name__}.")
-    return found
+    rows = _read(_Level(folder, (), 0, mapped, escaped))
+    if not isinstance(rows, TensorDictBase) or isinstance(rows, NonTensorStack):
+        raise UsageError(f"{folder} is not a TensorDict but a {type(rows).__name__}.")
+    return rows
 
 
 def _read(level: _Level) -> Rows:
@@ -159,20 +159,20 @@ def _read_leaf(path: Path, entry: StateDict, mapped: bool) -> torch.Tensor:
     if leaf.is_nested:
         raise UsageError(f"{path} is a nested tensor, which cannot be loaded. Dump a padded one.")
     dtype, shape = DTYPES[leaf.dtype], leaf.shape
-    size, found = math.prod(shape) * dtype.itemsize, 0
+    size, num_bytes = math.prod(shape) * dtype.itemsize, 0
     if not size:
         return torch.empty(0, dtype=torch.uint8).view(dtype).view(shape)  # without a warning
     with suppress(FileNotFoundError), open_file(path) as file:
-        found = os.fstat(file.fileno()).st_size
-        if found >= size and mapped:
+        num_bytes = os.fstat(file.fileno()).st_size
+        if num_bytes >= size and mapped:
             return _mapped(file, size).view(dtype).view(shape)
-        if found >= size:
+        if num_bytes >= size:
             check_memory(size, str(path))
             content = np.fromfile(file, np.uint8, size)
-            found = len(content)  # less where the file was cut off in between
-            if found == size:
+            num_bytes = len(content)  # less where the file was cut off in between
+            if num_bytes == size:
                 return torch.from_numpy(content).view(dtype).view(shape)
-    raise DamagedDataset(f"{path} has {found} of {size} bytes. Dump the buffer again.")
+    raise DamagedDataset(f"{path} has {num_bytes} of {size} bytes. Dump the buffer again.")
 
 
 def _mapped(file: BufferedReader, size: int) -> torch.Tensor:
@@ -195,10 +195,10 @@ def _check_named(level: _Level, meta: StateDict) -> None:
         file_name(name) if "type" in entry else f"{file_name(name)}.memmap"
         for name, entry in entries.items()
     }
-    with os.scandir(level.folder) as found:
+    with os.scandir(level.folder) as files:
         unknown = [
             file.name
-            for file in found
+            for file in files
             if file.name not in known
             and (file.name.endswith(".memmap") or file.is_dir(follow_symlinks=False))
         ]
@@ -247,14 +247,14 @@ def _read_class(level: _Level, meta: StateDict) -> TensorDictBase:
     """Return the TensorDict in a tensorclass."""
     if any(os.path.lexists(level.folder / name) for name in PICKLES):
         raise _pickled(level.folder)
-    found = _read(level.below(CLASS_FOLDER, level.batch))
-    if not isinstance(found, TensorDictBase):
-        raise wrong(level.folder, CLASS_FOLDER, "a TensorDict", type(found).__name__)
+    rows = _read(level.below(CLASS_FOLDER, level.batch))
+    if not isinstance(rows, TensorDictBase):
+        raise wrong(level.folder, CLASS_FOLDER, "a TensorDict", type(rows).__name__)
     for name, value in meta.items():
         if not name.startswith("_"):
-            data = NonTensorData(data=_value(level, value), batch_size=found.batch_size)
-            found.set(name, data)
-    return found
+            data = NonTensorData(data=_value(level, value), batch_size=rows.batch_size)
+            rows.set(name, data)
+    return rows
 
 
 def _has_shape(data: Rows, batch: tuple[int, ...]) -> bool:

@@ -80,25 +80,25 @@ def _check_kind(sampler: Sampler, state: object) -> None:
 
 def check_dataset(storage: Storage, expected: object, what: str) -> None:
     """Check that a storage has the dataset that a dump or a state names, in any layout."""
-    found = storage.reference()
+    own = storage.reference()
     if not isinstance(expected, dict) or not isinstance(expected.get("content"), str):
         raise UsageError(f"{what} does not name the content of a dataset. Save or dump it again.")
     wanted = f"{expected.get('id')} (content {expected.get('content')})"
-    if found is None:
+    if own is None:
         raise UsageError(
             f"{what} is of a buffer over the dataset {wanted}, and has none of its rows; this "
             "buffer is not over a dataset. Load it into one over that dataset, such as "
             f"ExperienceReplay({str(expected.get('id'))!r}); copy rows with extend()."
         )
-    if found["content"] != expected.get("content"):
+    if own["content"] != expected.get("content"):
         raise UsageError(
-            f"{what} is of a buffer over the dataset {wanted}; this one's is {found['id']} "
-            f"(content {found['content']}). Open the dataset that was used then, in any layout."
+            f"{what} is of a buffer over the dataset {wanted}; this one's is {own['id']} "
+            f"(content {own['content']}). Open the dataset that was used then, in any layout."
         )
-    if found.get("view") != expected.get("view"):
+    if own.get("view") != expected.get("view"):
         raise UsageError(
             f"{what} is of {_view_of(expected)} of {wanted}; this buffer is over "
-            f"{_view_of(found)}, which has {found['num_rows']:,} rows. Make the same view first; a "
+            f"{_view_of(own)}, which has {own['num_rows']:,} rows. Make the same view first; a "
             "view is kept by its save(), and opened by ExperienceReplay('the file.json')."
         )
 
@@ -111,14 +111,14 @@ def _view_of(reference: StateDict) -> str:
 def generator_in(state: StateDict, generator: torch.Generator) -> torch.Tensor:
     """Return the state of a generator, uint8 ``[n]``, which is checked before rows are gone."""
     try:
-        found: torch.Tensor = state["generator"].cpu()  # torch.load may have moved it
-        torch.Generator(generator.device).set_state(found)
+        drawn: torch.Tensor = state["generator"].cpu()  # torch.load may have moved it
+        torch.Generator(generator.device).set_state(drawn)
     except (KeyError, AttributeError, TypeError, RuntimeError) as error:
         raise UsageError(
             f"The state is not of a generator on {generator.device}: {error}. Load it into a "
             "buffer whose generator is on the same kind of device."
         ) from error
-    return found
+    return drawn
 
 
 def _plan_rows(

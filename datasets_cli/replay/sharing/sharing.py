@@ -98,13 +98,13 @@ class Sharing:
             if before % 2:
                 continue
             try:
-                found = attempt()
+                rows = attempt()
             except Exception:
                 if self._numbers[SEQUENCE] == before:
                     raise
             else:
                 if self._numbers[SEQUENCE] == before:
-                    return found
+                    return rows
             take_back()
         with self:
             return attempt()

@@ -113,10 +113,10 @@ class DatasetStorage(Storage):
         """Return a column of one number a row, ``[rows, 1]``."""
         if any(text.key == key for text in self.dataset.manifest.texts):
             raise UsageError(f"{show_key(key)} is text, not the numbers that trajectories need.")
-        found = self.dataset.columns(key).get(key)
-        if found is None or found.numel() != len(self):
+        column = self.dataset.columns(key).get(key)
+        if column is None or column.numel() != len(self):
             raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
-        return found.reshape(-1, 1)
+        return column.reshape(-1, 1)
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return a leaf of the rows int64 ``[B]``, read without others; None for none."""

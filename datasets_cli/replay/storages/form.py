@@ -24,18 +24,18 @@ from datasets_cli.schema.tree import Tree, TreePlan, entry
 
 def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, LeafColumn]:
     """Return the leaves of a TensorDict or a tensorclass."""
-    found: dict[Key, LeafColumn] = {}
+    leaves: dict[Key, LeafColumn] = {}
     for name, item in _items(rows, above):
         key = (*above, name)
         if isinstance(item, torch.Tensor):
-            found[key] = item
+            leaves[key] = item
         elif is_non_tensor(item):
-            found[key] = ValueColumn.of(item)
+            leaves[key] = ValueColumn.of(item)
         elif is_tensor_collection(item):
-            found |= leaves_of(item, key)
+            leaves |= leaves_of(item, key)
         else:
             raise no_tensor(show_key(key), item)
-    return found
+    return leaves
 
 
 def _items(rows: Rows, above: Key) -> list[tuple[str, Rows]]:
@@ -46,14 +46,14 @@ def _items(rows: Rows, above: Key) -> list[tuple[str, Rows]]:
         shared = {name: value for name, value in others if value is not None}
         rows = rows._tensordict
     try:
-        found = list(rows.items())
+        entries = list(rows.items())
     except RuntimeError as error:
         raise UsageError(
             f"{show_key(above) or 'These rows'} cannot be one tensor each: {error} Rows of unequal "
             "shapes are kept by ListStorage and LazyStackStorage."
         ) from error
     values = [(name, NonTensorData(value, rows.batch_size)) for name, value in shared.items()]
-    return found + values
+    return entries + values
 
 
 def outline(rows: Rows) -> str:
@@ -141,22 +141,22 @@ class TensorDictForm:
             raise UsageError(
                 f"The buffer holds TensorDicts with {', '.join(self.names)}, not {outline(rows)}."
             )
-        found = leaves_of(rows)
-        if found.keys() != set(self.leaves):
+        leaves = leaves_of(rows)
+        if leaves.keys() != set(self.leaves):
             raise UsageError(
                 f"The buffer holds rows with {', '.join(self.names)}; these have "
-                f"{', '.join(map(show_key, found)) or 'nothing'}. Rows must have the same keys."
+                f"{', '.join(map(show_key, leaves)) or 'nothing'}. Rows must have the same keys."
             )
         for key in self.values:
-            if isinstance(found[key], torch.Tensor):
+            if isinstance(leaves[key], torch.Tensor):
                 raise UsageError(
                     f"{show_key(key)} is text or another value in the storage, and a tensor in "
                     "these rows. Write it as what it was, or to another storage."
                 )
         for key in self.keys:
-            if isinstance(value := found[key], ValueColumn):
+            if isinstance(value := leaves[key], ValueColumn):
                 raise no_tensor(show_key(key), next(iter(value.values.flat), None))
-        return [found[key] for key in self.leaves]
+        return [leaves[key] for key in self.leaves]
 
     def unflatten(self, columns: Sequence[Rows]) -> Rows:
         """Return the nested dict of the leaves."""
