@@ -24,6 +24,7 @@ from datasets_cli.experience.preprocess import ReplayPreprocessOptions, preproce
 from datasets_cli.experience.qlearning import qlearning_columns
 from datasets_cli.install.installed import remove
 from datasets_cli.options import part_of, takes_fields
+from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
 from datasets_cli.replay.buffers.options import BatchOptions, BufferOptions, DrawOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -216,8 +217,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         count = len(self.trajectories)
         if whole_number("n_episodes", n_episodes, 0) > count:
             raise UsageError(
-                f"{self.dataset_id} has {count} episodes, of which {n_episodes} different ones "
-                "cannot be drawn. Ask for fewer, or draw slices with replacement."
+                f"{self.dataset_id} has {counted(count, 'episode')}, of which {n_episodes} "
+                "different ones cannot be drawn. Ask for fewer, or draw slices with replacement."
             )
         self.reader.rewind()  # what was drawn ahead must be drawn after these
         generator = self.reader.generator
@@ -328,7 +329,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if not 0 <= (start := whole_number("start", start)) <= (stop := whole_number("stop", stop)):
             raise IndexError(f"rows(start, stop) needs 0 <= start <= stop, not {start}, {stop}.")
         if stop > len(self._rows):
-            raise IndexError(f"There are {len(self._rows)} rows; found the end {stop}.")
+            raise IndexError(f"Rows end at {len(self._rows)}; found the end {stop}.")
         return self._view(self._selection.rows(start, stop, f"rows({start}, {stop})"))
 
     @cached_property
