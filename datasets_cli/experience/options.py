@@ -9,7 +9,11 @@ from typing import ClassVar
 
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
-from datasets_cli.replay.draws.slices import SliceOptions
+from datasets_cli.replay.draws.draw import Uniform
+from datasets_cli.replay.draws.epochs import Epochs
+from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.draws.rows import RandomSampler, SamplerWithoutReplacement
+from datasets_cli.replay.draws.slices import SliceOptions, cut_of
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
 
@@ -65,6 +69,12 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
     _: KW_ONLY
     frame_stack: int | None = None
 
+    def chosen_sampler(self) -> Sampler:
+        """Return the sampler that is given, or that the other options describe."""
+        if self.sampler is not None or not self.has_slices:
+            return self.sampler or row_sampler(self.replacement)
+        return cut_of(Uniform() if self.replacement else Epochs(), self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions(TrajectoryDatasetOptions):
@@ -100,3 +110,8 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
     _: KW_ONLY
     replacement: bool = True
     format: str | None = None
+
+
+def row_sampler(replacement: bool) -> Sampler:
+    """Return the sampler of rows, which draws them with replacement or each once an epoch."""
+    return RandomSampler() if replacement else SamplerWithoutReplacement()

@@ -41,8 +41,29 @@ NO_ROW = -1
 SCALARS = ("rewards", "terminals", "timeouts")
 
 
-def qlearning_columns(storage: DatasetStorage, like: Literal["d4rl"] | None = None) -> Arrays:
-    """Return the columns of a dataset's storage; see ``ExperienceReplay.qlearning_dataset``."""
+def qlearning_dataset(
+    storage: DatasetStorage, *, like: Literal["d4rl"] | None = None
+) -> dict[str, np.ndarray]:
+    """Return the whole dataset as the numpy dict that D4RL's users know.
+
+    Args:
+        storage: the rows of the dataset.
+        like: None for every row; ``"d4rl"`` for the rows of ``d4rl.qlearning_dataset``, value
+            for value, of a dataset of D4RL.
+
+    Returns:
+        ``observations``, ``actions``, ``next_observations`` float32 ``[N, ...]`` (float64 and
+        integers are cast, as ``d4rl.qlearning_dataset`` does), ``rewards`` float32 ``[N]``,
+        ``terminals`` bool ``[N]`` and ``timeouts`` bool ``[N]``, the ends by a time limit; no
+        text. Unlike there, rows cut off by a time limit stay where their successor is real,
+        and no successor belongs to another trajectory: it is zeros after a terminal where the
+        file has none. With ``like="d4rl"`` it is as there, and there are no ``timeouts``.
+
+    Raises:
+        UsageError: the observation is not one tensor, the copy does not fit into memory, or
+            the dataset does not have what D4RL's rows are made of: it is of another family or
+            was preprocessed, or its file has no timeouts and trajectories up to the time limit.
+    """
     if like not in (None, "d4rl"):
         raise UsageError(f"like must be 'd4rl' or None, not {like!r}.")
     columns = {name: _array(storage, name) for name in COLUMNS}

@@ -26,7 +26,7 @@ from datasets_cli.experience.qlearning import (
     D4RLRows,
     counted_limits,
     d4rl_rows,
-    qlearning_columns,
+    qlearning_dataset,
 )
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -394,8 +394,8 @@ def test_datasets_that_are_no_file_of_d4rl_have_no_rows_of_d4rls(
     replay.preprocess(lambda batch: batch, dest=tmp_path / "same", num_workers=0)
     derived = open_storage(tmp_path / "same")
     with pytest.raises(UsageError, match=r"not such a file as it was published.*without like"):
-        qlearning_columns(derived, "d4rl")
-    assert len(qlearning_columns(derived)["rewards"]) == len(replay)
+        qlearning_dataset(derived, like="d4rl")
+    assert len(qlearning_dataset(derived)["rewards"]) == len(replay)
     with pytest.raises(UsageError, match="like must be 'd4rl' or None, not 'corl'"):
         replay.qlearning_dataset(like="corl")  # type: ignore[arg-type]
     site = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"

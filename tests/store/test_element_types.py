@@ -21,7 +21,7 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.experience.qlearning import qlearning_columns
+from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.schema.columns import Key, can_store, column_of
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.schema.tree import entry
@@ -272,7 +272,7 @@ def test_numbers_of_other_types_are_float32_of_a_q_learning_dataset(
     steps = {key: rows for key, rows in block().items() if key[0] in ("cut", "action", "next")}
     steps["observation",] = random_rows(name, (NUM_STEPS, 3), np.random.default_rng(2))
     storage = open_storage(write("ted", tmp_path / "rows", steps))
-    found = qlearning_columns(storage)
+    found = qlearning_dataset(storage)
     for prefix, key in {"": ("observation",), "next_": ("next", "observation")}.items():
         whole: Any = storage.column(key)
         assert found[f"{prefix}observations"].dtype == np.float32
@@ -284,7 +284,7 @@ def test_what_float32_cannot_have_is_no_q_learning_dataset(tmp_path: Path, name:
     steps = {key: rows for key, rows in block().items() if key[0] in ("cut", "action", "next")}
     steps["observation",] = random_rows(name, (NUM_STEPS, 3), np.random.default_rng(2))
     with pytest.raises(UsageError, match=f"observation is torch.{name}; a Q-learning"):
-        qlearning_columns(open_storage(write("ted", tmp_path / "rows", steps)))
+        qlearning_dataset(open_storage(write("ted", tmp_path / "rows", steps)))
 
 
 def test_a_manifest_with_an_unknown_type_is_damaged(folders: dict[str, Path]) -> None:

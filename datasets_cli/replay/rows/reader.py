@@ -257,7 +257,7 @@ class BatchReader:
     @property
     def _is_direct(self) -> bool:
         """Whether batches can be made of what is gathered without TensorDicts in between."""
-        is_changed = self.transform or self.collate_fn is not None or self._pin_memory
+        is_changed = self.transform.steps or self.collate_fn is not None or self._pin_memory
         return self.storage.is_tensordict and not is_changed
 
     def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
@@ -311,7 +311,7 @@ class BatchReader:
                 self.sample_info.describe(batch, index, info, storage, self.sampler)
         if self._pin_memory:
             batch = map_rows(lambda part: part.pin_memory(), batch)
-        if self.transform:
+        if self.transform.steps:
             batch = self.transform(batch)
             self.sample_info.restore(batch, index, info, self.storage)
         return batch if batch_format is None else batch_format.from_batch(batch)

@@ -28,19 +28,19 @@ class Compose(Transform):
     """
 
     def __init__(self, *transforms: TransformLike | Iterable[TransformLike]) -> None:
-        self._steps: list[Transform] = []
+        self.steps: list[Transform] = []
         self._inverted: list[Transform] = []  # those whose ``inv`` the last write has called
         for one in transforms:
             several = one if isinstance(one, list | tuple) and len(transforms) == 1 else [one]
-            self._steps += map(as_transform, several)
+            self.steps += map(as_transform, several)
 
     @property
     def transforms(self) -> list[TransformLike]:
         """The transforms, as they were given."""
-        return [_given(step) for step in self._steps]
+        return [_given(step) for step in self.steps]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        for step in self._steps:
+        for step in self.steps:
             batch = step(batch)
             if batch is None:
                 raise UsageError(f"The transform {step!r} returned None; expected a batch.")
@@ -49,7 +49,7 @@ class Compose(Transform):
     def inv(self, data: TensorDict) -> TensorDict | None:
         stored: TensorDict | None = data
         self._inverted.clear()
-        for step in reversed(self._steps):
+        for step in reversed(self.steps):
             if stored is None:
                 break
             try:
@@ -66,19 +66,19 @@ class Compose(Transform):
         self._inverted.clear()
 
     def on_clear(self) -> None:
-        for step in self._steps:
+        for step in self.steps:
             step.on_clear()
 
     def append(self, transform: TransformLike) -> None:
         """Apply one more transform after the others."""
-        self._steps.append(as_transform(transform))
+        self.steps.append(as_transform(transform))
 
     def insert(self, index: int, transform: TransformLike) -> None:
         """Apply one more transform before the one at ``index``."""
-        self._steps.insert(index, as_transform(transform))
+        self.steps.insert(index, as_transform(transform))
 
     def __len__(self) -> int:
-        return len(self._steps)
+        return len(self.steps)
 
     def __iter__(self) -> Iterator[TransformLike]:
         return iter(self.transforms)
@@ -90,11 +90,11 @@ class Compose(Transform):
     def __getitem__(self, index: int | slice) -> TransformLike | Compose:
         """Return one transform as it was given, or some of them as one."""
         if isinstance(index, slice):
-            return Compose(*self._steps[index])
-        return _given(self._steps[index])
+            return Compose(*self.steps[index])
+        return _given(self.steps[index])
 
     def __repr__(self) -> str:
-        steps = ",".join(textwrap.indent(f"\n{step!r}", "    ") for step in self._steps)
+        steps = ",".join(textwrap.indent(f"\n{step!r}", "    ") for step in self.steps)
         return f"Compose({steps})"
 
 

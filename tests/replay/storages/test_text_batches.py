@@ -24,7 +24,7 @@ from datasets_cli import (
     split_trajectories,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.experience.qlearning import qlearning_columns
+from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
@@ -243,7 +243,7 @@ def test_a_qlearning_dataset_leaves_text_out(tmp_path: Path) -> None:
     del steps["observation", "mission"]
     steps["observation",] = steps.pop(("observation", "x"))
     steps["info", "say"] = objects(["a"] * NUM_ROWS)
-    columns = qlearning_columns(open_storage(write(tmp_path, "ted", steps), text=True))
+    columns = qlearning_dataset(open_storage(write(tmp_path, "ted", steps), text=True))
     assert columns["observations"].shape == (NUM_ROWS, 2)
     assert {array.dtype for array in columns.values()} == {np.dtype("f4"), np.dtype(bool)}
 

@@ -1,0 +1,150 @@
+"""Which rows views have: of trajectories that are chosen, or a run of rows."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from datasets_cli.replay.arguments import NestedKey, whole_number
+from datasets_cli.replay.buffers.part_methods import as_documented
+from datasets_cli.replay.queries.choices import (
+    TrajectoryNumbers,
+    Where,
+    best_places,
+    compared_keys,
+    distinct_places,
+    places_where,
+    split_places,
+    trajectory_numbers,
+)
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.selection import Selection, whole_dataset
+
+P = ParamSpec("P")
+Buffer = TypeVar("Buffer")
+
+
+class ViewChoices:
+    """Chooses the rows of views of a dataset, or of a view of it."""
+
+    def __init__(self, rows: DatasetStorage, root: CacheRoot) -> None:
+        self._rows = rows
+        self._root = root
+
+    @cached_property
+    def trajectories(self) -> Trajectories:
+        """The table that trajectories are chosen by."""
+        return Trajectories(self._rows, self._root)
+
+    @cached_property
+    def selection(self) -> Selection:
+        """Which rows of the dataset there are to choose from."""
+        dataset = self._rows.dataset
+        if dataset.selection is not None:
+            return dataset.selection
+        return whole_dataset(dataset.manifest.content, dataset.offsets.numpy())
+
+    def episodes_at(self, numbers: TrajectoryNumbers) -> Selection:
+        """Return a view of some trajectories: a buffer over them alone, of which nothing is copied.
+
+        It does what this buffer does, with its batch size, format and transforms, by draws of its
+        own: epochs and priorities begin, a seed begins again. Rows and trajectories are numbered as
+        the view has them. It pickles, and is saved, as numbers of trajectories.
+
+        Args:
+            numbers: of trajectories, in the order wanted, also several times; those below 0 are
+                counted from the end. Or a mask of them.
+
+        Raises:
+            IndexError: there is no such trajectory.
+            UsageError: what is given is neither numbers nor a mask; or ``set_storage`` put other
+                rows in the dataset's place.
+        """
+        places = trajectory_numbers(numbers, len(self.trajectories))
+        return self.selection.at(places, f"episodes_at({reprlib.repr(places.tolist())})")
+
+    def filter(self, where: Where) -> Selection:
+        """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
+
+        Such as ``replay.filter("return > 300 and length >= 100")``.
+
+        Args:
+            where: a text of the columns of ``trajectories`` and reductions of leaves; a condition
+                of ``traj``, which is of the rows as they are stored; or a function that takes
+                ``trajectories`` and gives a mask, or numbers.
+
+        Raises:
+            UsageError: it is no condition, or names what the trajectories do not have.
+        """
+        name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
+        return self.selection.at(places_where(where, self.trajectories), f"filter({name!r})")
+
+    def take(
+        self, count: int | float, by: str | None = None, *, smallest: bool = False
+    ) -> Selection:
+        """Return a view of the best trajectories, best first; see ``episodes_at``.
+
+        Args:
+            count: how many; or a float up to 1, for a part of all of them.
+            by: the column of ``trajectories`` that is the largest; None for the first ones.
+            smallest: take those where it is the smallest.
+
+        Raises:
+            UsageError: there are fewer, or there is no such column of one number a trajectory.
+        """
+        places = best_places(count, by, self.trajectories, smallest=smallest)
+        how = f", by={by!r}" * (by is not None) + ", smallest=True" * bool(smallest)
+        return self.selection.at(places, f"take({count!r}{how})")
+
+    def drop_duplicates(self, keys: Iterable[NestedKey] | None = None) -> Selection:
+        """Return a view without trajectories that repeat an earlier one, bit for bit.
+
+        Args:
+            keys: the leaves that are compared; by default all numbers of a row but those that
+                number trajectories, and no text.
+
+        Raises:
+            UsageError: there is no such leaf.
+        """
+        names = None if keys is None else compared_keys(keys)
+        places = distinct_places(self._rows.dataset, names)
+        return self.selection.at(places, f"drop_duplicates({'' if names is None else names})")
+
+    def rows(self, start: int, stop: int) -> Selection:
+        """Return a view of the rows ``start`` to ``stop - 1``; see ``episodes_at``.
+
+        The first and the last trajectory may be cut: their length and return are those of the rows
+        that the view has, and frame stacks have no step before.
+
+        Raises:
+            IndexError: there are no such rows.
+        """
+        if not 0 <= (start := whole_number("start", start)) <= (stop := whole_number("stop", stop)):
+            raise IndexError(f"rows(start, stop) needs 0 <= start <= stop, not {start}, {stop}.")
+        if stop > len(self._rows):
+            raise IndexError(f"Rows end at {len(self._rows)}; found the end {stop}.")
+        return self.selection.rows(start, stop, f"rows({start}, {stop})")
+
+    def split(self, fractions: tuple[float, ...], seed: int) -> list[Selection]:
+        """Return the rows of disjoint views, trajectories drawn at random for each."""
+        parts = split_places(fractions, len(self.trajectories), seed)
+        given = ", ".join(map(repr, fractions))
+        return [
+            self.selection.at(part, f"split({given}, seed={seed})[{number}]")
+            for number, part in enumerate(parts)
+        ]
+
+
+def view_of(
+    choose: Callable[Concatenate[ViewChoices, P], Selection],
+) -> Callable[Concatenate[Buffer, P], Buffer]:
+    """Return a method of a buffer that returns a view of the rows that a method here chooses."""
+
+    def call(self: Any, /, *positional: P.args, **named: P.kwargs) -> Any:
+        return self._view(choose(self._choices, *positional, **named))
+
+    return as_documented(call, choose, returns="Self")
