@@ -74,6 +74,9 @@ class SingleRows(CutSampler):
         super().__init__(draw)
         self.tells_ahead = type(draw).ahead is not Draw.ahead
 
+    def __repr__(self) -> str:
+        return f"SingleRows({self.draw!r})" if type(self) is SingleRows else super().__repr__()
+
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:

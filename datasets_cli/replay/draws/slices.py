@@ -87,7 +87,8 @@ class Slices(CutSampler):
 
     def __repr__(self) -> str:
         size = "num_slices" if self.num_slices else "slice_len"
-        return f"{type(self).__name__}({size}={self.num_slices or self.slice_len})"
+        draw = f"{self.draw!r}, " if type(self) is Slices else ""  # others are named after it
+        return f"{type(self).__name__}({draw}{size}={self.num_slices or self.slice_len})"
 
     @property
     def place(self) -> Hashable:

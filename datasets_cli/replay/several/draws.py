@@ -32,6 +32,9 @@ class Weighted(IndependentDraw):
     def __init__(self, weights: MixtureWeights) -> None:
         self.weights = weights
 
+    def __repr__(self) -> str:
+        return f"Weighted({self.weights.state()!r})"
+
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
@@ -82,6 +85,9 @@ class MixtureEpochs(SharedEpochs):
         self.weights = weights
         self.end = end
         self._of: tuple[list[int], torch.Tensor] = [], torch.empty(0)  # items, shares of members
+
+    def __repr__(self) -> str:
+        return f"MixtureEpochs({self.weights.state()!r}, epoch={self.end!r})"
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator

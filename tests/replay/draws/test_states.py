@@ -95,6 +95,14 @@ def test_kinds_are_those_of_states_that_were_kept() -> None:
     }
 
 
+def test_a_sampler_shows_what_it_draws_by() -> None:
+    assert repr(KINDS["random"]()) == "RandomSampler()"
+    assert repr(KINDS["slices"]()) == "SliceSampler(slice_len=2)"
+    assert repr(KINDS["weights"]()) == f"SingleRows(Weighted({WEIGHTS.state()!r}))"
+    shown = f"Slices(MixtureEpochs({WEIGHTS.state()!r}, epoch='first'), slice_len=2)"
+    assert repr(KINDS["slice epochs of a mixture"]()) == shown
+
+
 def test_a_sampler_without_a_state_refuses_one() -> None:
     Derived().load_state_dict(Derived().state_dict())
     with pytest.raises(UsageError, match="Derived keeps no state; found kind"):
