@@ -26,7 +26,7 @@ from datasets_cli.preprocessing.task import (
     Mapped,
     PreprocessTask,
     WorkerNeeds,
-    trajectories_named,
+    rows_named,
     write_elsewhere,
     write_rows,
 )
@@ -167,5 +167,4 @@ class Running:
             yield
 
     def _name(self, task: PreprocessTask) -> str:
-        trajectories = trajectories_named(self._dataset, task.start, task.stop)
-        return f"rows {task.start} to {task.stop - 1} ({trajectories})"
+        return rows_named(self._dataset, task.start, task.stop)

@@ -119,7 +119,7 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
         if not returned.is_empty:
             if (given := returned.columns) != columns.by_key:
                 wrong, here, before = first_difference(given, columns.by_key)
-                named = _named(dataset, start, stop, first)
+                named = rows_named(dataset, start, stop, first)
                 raise UsageError(
                     f"The function must return the same columns everywhere: for {named}, {wrong} "
                     f"is {here}, but for the first rows it was {before}."
@@ -163,7 +163,7 @@ def apply(
 ) -> Returned:
     """Return what a function returns for consecutive rows."""
     # A function that drops rows is called again, with the numbers of the rows.
-    named = _named(dataset, start, stop, first)
+    named = rows_named(dataset, start, stop, first)
 
     def result(is_numbered: bool) -> TensorDict:
         batch = DatasetStorage(dataset).run(start - first, stop - first)
@@ -188,12 +188,6 @@ def apply(
             f'puts rows[keep] into its result as "{ROW}".'
         )
     return again
-
-
-def _named(dataset: Dataset, start: int, stop: int, first: int) -> str:
-    """Return rows as messages name them."""
-    trajectories = trajectories_named(dataset, start - first, stop - first)
-    return f"rows {start} to {stop - 1} of {dataset.manifest.id} ({trajectories})"
 
 
 def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str) -> TensorDict:
@@ -235,9 +229,12 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def trajectories_named(dataset: Dataset, start: int, stop: int) -> str:
-    """Return the numbers of the trajectories of some rows, as messages name them."""
-    places = np.searchsorted(dataset.offsets.numpy(), [start, stop - 1], side="right") - 1
+def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
+    """Return rows, and the numbers of their trajectories, as messages name them."""
+    # Rows count from the first one of the run, offsets from the first one of the dataset.
+    bounds = [start - first, stop - 1 - first]
+    places = np.searchsorted(dataset.offsets.numpy(), bounds, side="right") - 1
     selection = dataset.selection
-    first, last = places if selection is None else selection.numbers[places]
-    return f"trajectory {first}" if first == last else f"trajectories {first} to {last}"
+    one, last = places if selection is None else selection.numbers[places]
+    named = f"trajectory {one}" if one == last else f"trajectories {one} to {last}"
+    return f"rows {start} to {stop - 1} of {dataset.manifest.id} ({named})"

@@ -148,7 +148,7 @@ def test_a_lost_worker_of_ray_is_told_and_changes_no_byte(
     found = made(door, "out", mark, progress=told, engine="ray")
     assert mark.exists() and found == made(door, "alone", mark)
     assert [note.partition(" died")[0] for note in told.notes] == [
-        "the worker of rows 598 to 896 (trajectory 2)"
+        "the worker of rows 598 to 896 of d4rl/door-human-v0 (trajectory 2)"
     ]
 
 
