@@ -58,6 +58,8 @@ _ROWS = (
     *(*VALUES, "tensor", "OrderedDict", "TensorDict"),
     *("NonTensorData", "NonTensorStack", "LazyStackedTensorDict"),
 )
+_NAMED = {str, bytes, int, float, bool, type(None), list, tuple, dict, OrderedDict}
+_NAMED |= {NonTensorData, NonTensorStack}
 _ALLOWED = "str, bytes, int, float, bool, None, and lists, tuples and dicts of these"
 _EXPECTED = {
     VALUES: f"a tensor, {_ALLOWED}",
@@ -169,15 +171,14 @@ def _plain(value: object) -> object:
 
 
 def _kind_of(value: object) -> str:
-    """Return what a description calls a value."""
+    """Return what a description calls a value; "" for what it has no word for."""
+    if type(value) in _NAMED:
+        return type(value).__name__
     if isinstance(value, torch.Tensor):
         return "tensor"
-    if isinstance(value, NonTensorData | NonTensorStack):
-        return type(value).__name__
     if isinstance(value, TensorDictBase) or is_tensorclass(value):
         return type(as_tensordict(value)).__name__
-    is_known = type(value).__module__ in ("builtins", "collections")
-    return type(value).__name__ if is_known else ""
+    return ""
 
 
 def _comes_back(value: Rows, kind: str) -> bool:
