@@ -153,6 +153,8 @@ def _union(*hints: Any) -> _Shape:
         return _Shape(tuple(tests), expected, holds=lambda item: tests[type(item)](item))
 
     def make(value: Any) -> Any:
+        if value is None:  # nothing is made of it
+            return None
         try:
             return _made(by_type[type(value)], value)
         except WrongValue as error:
