@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from datasets_cli.environments.actions import CheckActions, Outside
-from datasets_cli.environments.record.episodes import EpisodePiece, Episodes, StepColumns
+from datasets_cli.environments.record.episodes import EpisodePiece, StepColumns, SteppedEpisodes
 from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import seed_of
 from datasets_cli.sources.disk import disk_errors
@@ -66,7 +66,7 @@ def record_chunk(task: ChunkTask) -> None:
         new.mkdir(parents=True)
         function = None if task.policy is None else cloudpickle.loads(task.policy)
         episodes = range(task.first, task.stop)
-        with closing(Episodes(options, episodes, task.check_actions)) as recorded:
+        with closing(SteppedEpisodes(options, episodes, task.check_actions)) as recorded:
             actor = recorded.actor(function, task.policy_name)
             if function is not None:  # what it draws depends on the chunk, and not on the worker
                 chunk_seed = seed_of(options.seed, task.number, 2)

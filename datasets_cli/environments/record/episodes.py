@@ -52,7 +52,7 @@ class EpisodePiece:
     is_last: bool
 
 
-class Episodes:
+class SteppedEpisodes:
     """Environments that are stepped through some episodes."""
 
     def __init__(self, options: Recording, numbers: range, check_actions: CheckActions) -> None:
