@@ -14,7 +14,7 @@ from datasets_cli.replay.queries.choices import TrajectoryNumbers, trajectory_nu
 from datasets_cli.replay.storages.dataset import DatasetStorage
 
 
-class Episodes:
+class EpisodeReader:
     """Reads whole trajectories of a dataset by the buffer that samples it."""
 
     def __init__(self, replay: ReadableBuffer, rows: DatasetStorage, *, is_there: bool) -> None:

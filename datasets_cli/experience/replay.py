@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.experience.episodes import Episodes
+from datasets_cli.experience.episodes import EpisodeReader
 from datasets_cli.experience.opening import open_or_install
 from datasets_cli.experience.options import (
     OpenOptions,
@@ -152,14 +152,14 @@ class ExperienceReplay(TensorDictReplayBuffer):
         return ViewChoices(self._rows, CacheRoot(self.config.root))
 
     @property
-    def _whole(self) -> Episodes:
+    def _whole(self) -> EpisodeReader:
         """What reads whole trajectories."""
-        return Episodes(self, self._rows, is_there=self.storage is self._stored)
+        return EpisodeReader(self, self._rows, is_there=self.storage is self._stored)
 
-    episode = method_of("_whole", Episodes.episode)
-    episodes = method_of("_whole", Episodes.episodes)
-    iterate_episodes = method_of("_whole", Episodes.iterate_episodes)
-    sample_episodes = method_of("_whole", Episodes.sample_episodes)
+    episode = method_of("_whole", EpisodeReader.episode)
+    episodes = method_of("_whole", EpisodeReader.episodes)
+    iterate_episodes = method_of("_whole", EpisodeReader.iterate_episodes)
+    sample_episodes = method_of("_whole", EpisodeReader.sample_episodes)
     qlearning_dataset = method_of("_rows", qlearning_dataset)
 
     episodes_at = view_of(ViewChoices.episodes_at)
