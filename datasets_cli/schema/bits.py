@@ -66,6 +66,12 @@ def bits_of(rows: torch.Tensor) -> torch.Tensor:
     return rows.detach().view(bits_dtype(rows.dtype))
 
 
+def bytes_of(rows: torch.Tensor) -> torch.Tensor:
+    """Return the bytes of rows ``[n, *shape]`` of any element type as uint8 ``[n, row_bytes]``."""
+    flat = rows.contiguous().view(len(rows), -1) if rows.numel() else rows.new_zeros((len(rows), 0))
+    return flat.view(torch.uint8)
+
+
 def take(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return copies of the rows ``index`` int64 ``[B]``, of any element type."""
     return bits_of(rows).index_select(0, index).view(rows.dtype)

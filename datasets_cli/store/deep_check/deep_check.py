@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.progress import Progress
-from datasets_cli.schema.columns import rows_per_block
+from datasets_cli.schema.bits import bytes_of
+from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.deep_check.invariants import Invariants
 from datasets_cli.store.deep_check.offsets import offset_problems
-from datasets_cli.store.deep_check.ranges import ColumnRange
-from datasets_cli.store.deep_check.report import DeepReport
+from datasets_cli.store.deep_check.report import ColumnReport, DeepReport
 from datasets_cli.store.layouts.frames import FrameReader
 
 
@@ -75,3 +76,64 @@ def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
         "Its files are as they were written, so that its recipe, or an older version of this "
         "program, wrote them wrong. Upgrade, and make it again"
     )
+
+
+class ColumnRange:
+    """NaN, infinity, smallest and largest number of one column, so far."""
+
+    def __init__(self, key: Key) -> None:
+        self._key = key
+        self._num_nan = self._num_infinite = 0
+        self._smallest: float | None = None
+        self._largest: float | None = None
+        self._first: torch.Tensor | None = None
+        self._is_constant = True
+
+    def add(self, leaf: torch.Tensor) -> None:
+        """Add rows ``[n, *shape]`` of any element type; n is 1 or more."""
+        bits = bytes_of(leaf)
+        if self._first is None:
+            self._first = bits[0].clone()
+        self._is_constant = self._is_constant and bool((bits == self._first).all())
+        numbers = _numbers(leaf)
+        if numbers is None or not numbers.size:
+            return
+        if numbers.dtype.kind in "fc":
+            finite = np.isfinite(numbers)
+            num_nan = int(np.isnan(numbers).sum())
+            self._num_nan += num_nan
+            self._num_infinite += int(numbers.size - finite.sum()) - num_nan
+            if not finite.all():
+                numbers = numbers[finite]
+        if numbers.size and numbers.dtype.kind != "c":
+            low, high = numbers.min().item(), numbers.max().item()
+            self._smallest = low if self._smallest is None else min(self._smallest, low)
+            self._largest = high if self._largest is None else max(self._largest, high)
+
+    def report(self) -> ColumnReport:
+        """Return what was found."""
+        return ColumnReport(
+            self._key,
+            self._num_nan,
+            self._num_infinite,
+            _plain(self._smallest),
+            _plain(self._largest),
+            self._is_constant,
+        )
+
+
+def _plain(number: float | None) -> float | None:
+    return int(number) if isinstance(number, bool) else number
+
+
+def _numbers(leaf: torch.Tensor) -> np.ndarray | None:
+    """Return the numbers of a leaf; None where two are packed into a byte and cannot be told."""
+    try:
+        return leaf.numpy()
+    except TypeError:  # numpy does not have this type
+        pass
+    try:
+        wide = torch.complex64 if leaf.is_complex() else torch.float32
+        return leaf.to(wide).numpy()
+    except (RuntimeError, NotImplementedError):
+        return None

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
+from datasets_cli.schema.bits import bytes_of
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
@@ -28,7 +29,6 @@ from datasets_cli.schema.columns import (
 from datasets_cli.schema.steps import ROOT_FLAGS
 from datasets_cli.schema.trajectories import ends_of, numbers_of
 from datasets_cli.schema.transitions import SHIFTED
-from datasets_cli.store.deep_check.ranges import bytes_of
 from datasets_cli.store.manifest import Manifest
 
 Leaves = dict[Key, torch.Tensor]
