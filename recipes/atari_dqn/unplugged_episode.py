@@ -43,7 +43,7 @@ NUMBERS = {
 
 
 @dataclass(frozen=True)
-class Episode:
+class UnpluggedEpisode:
     """One record."""
 
     # columns: arrays `[T]` by the names of `STEPS`.
@@ -69,12 +69,12 @@ class Episode:
         return self.ends_in_zero and self.num_steps != MAX_EPISODE_STEPS
 
 
-def read_episodes(path: Path) -> Iterator[Episode]:
+def read_episodes(path: Path) -> Iterator[UnpluggedEpisode]:
     """Yield the episodes of a file in its order, one in memory at a time."""
     return map(_episode, read_gzip_records(path))
 
 
-def _episode(record: TFRecord) -> Episode:
+def _episode(record: TFRecord) -> UnpluggedEpisode:
     features = parse_example(record.data, record.where)
     missing = {"observations", *STEPS, *NUMBERS} - features.keys()
     if missing:
@@ -94,7 +94,7 @@ def _episode(record: TFRecord) -> Episode:
     if wrong := [name for name in NUMBERS if len(columns[name]) != 1]:
         raise _unexpected(record, f"{wrong[0]} must be one number", str(len(columns[wrong[0]])))
     numbers = {name: columns[name][0].item() for name in NUMBERS}
-    return Episode(record.where, numbers, frames, {name: columns[name] for name in STEPS})
+    return UnpluggedEpisode(record.where, numbers, frames, {name: columns[name] for name in STEPS})
 
 
 def _unexpected(record: TFRecord, expected: str, found: str) -> SourceError:

@@ -21,7 +21,7 @@ from datasets_cli.recipe import Block, DeferredFrames, Description, Key, Source,
 from .frames import OBSERVATION
 from .segments import FRAME
 from .steps import MAX_EPISODE_STEPS
-from .unplugged_episode import NUMBERS, Episode, read_episodes
+from .unplugged_episode import NUMBERS, UnpluggedEpisode, read_episodes
 
 ROW_BYTES = 24  # of a step without its frame
 TABLE = "episodes.tsv"
@@ -64,7 +64,7 @@ def blocks(source: Source) -> Iterator[Block]:
         yield _joined(ready)
 
 
-def _steps(episode: Episode, columns: Mapping[str, Key]) -> dict[Key, np.ndarray]:
+def _steps(episode: UnpluggedEpisode, columns: Mapping[str, Key]) -> dict[Key, np.ndarray]:
     ends = np.arange(1, episode.num_steps + 1) == episode.num_steps
     return {key: episode.columns[name] for name, key in columns.items()} | {
         ("next", "terminated"): ends & episode.terminated,
@@ -115,7 +115,7 @@ class UnpluggedSummary:
     lines: list[str] = field(default_factory=list)
     modes: Counter[str] = field(default_factory=Counter)
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: UnpluggedEpisode) -> None:
         """Count one more episode of the last file."""
         self.checkpoints[-1]["episodes"] += 1
         self.checkpoints[-1]["steps"] += episode.num_steps
@@ -177,7 +177,7 @@ def _summary_of(stamped: tuple[tuple[Path, int, int], ...]) -> UnpluggedSummary:
     return found
 
 
-def _telling(episode: Episode) -> set[str]:
+def _telling(episode: UnpluggedEpisode) -> set[str]:
     implied = np.ones(episode.num_steps, np.float32)
     implied[-1:] = not episode.ends_in_zero
     told = {"unclipped_rewards": episode.columns["clipped_rewards"], "discounts": implied}

@@ -46,7 +46,7 @@ class _Array(NamedTuple):
 
 
 class ArrowStorage:
-    """A ``Storage`` that is a folder of Arrow or Parquet files."""
+    """An ``EpisodeStorage`` that is a folder of Arrow or Parquet files."""
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets_cli.recipe import Key, SourceError
 
-from .storage import Episode, Storage, Stored, read_runs
+from .storage import Episode, EpisodeStorage, Stored, read_runs
 
 KEYS: dict[str, Key] = {
     "observations": ("observation",),
@@ -61,7 +61,9 @@ def _widen(first: Stored, other: Stored) -> bool:
     return first._replace(dtype=other.dtype) == other and kinds <= set("biufc") and not first.jpeg
 
 
-def inexact_paths(storage: Storage, episodes: list[Episode], common: CommonArrays) -> set[str]:
+def inexact_paths(
+    storage: EpisodeStorage, episodes: list[Episode], common: CommonArrays
+) -> set[str]:
     """Return the paths of infos with an integer that the common type cannot hold exactly."""
     inexact = set()
     for path in common.types.keys() - common.varying - set(NUMBERS):

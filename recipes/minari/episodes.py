@@ -20,7 +20,7 @@ import numpy as np
 
 from datasets_cli.recipe import TRAJECTORY_END, Block, rows_per_block
 
-from .storage import Episode, Leaf, Storage, read_rows
+from .storage import Episode, EpisodeStorage, Leaf, read_rows
 
 
 class Piece(NamedTuple):
@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def read_blocks(
-    storage: Storage, episodes: Sequence[Episode], leaves: Sequence[Leaf]
+    storage: EpisodeStorage, episodes: Sequence[Episode], leaves: Sequence[Leaf]
 ) -> Iterator[Block]:
     """Yield the transitions of the episodes, in order."""
     total_rows = sum(episode.steps for episode in episodes)
@@ -56,7 +56,7 @@ def _pack(episodes: Iterable[Episode], num_rows: int) -> Iterator[list[Piece]]:
         yield pieces
 
 
-def _read_block(storage: Storage, pieces: list[Piece], leaves: Sequence[Leaf]) -> Block:
+def _read_block(storage: EpisodeStorage, pieces: list[Piece], leaves: Sequence[Leaf]) -> Block:
     """Return the transitions of some pieces, and the successors of what has any."""
     num_rows = sum(piece.stop - piece.start for piece in pieces)
     columns = {TRAJECTORY_END: np.zeros(num_rows, dtype=np.bool_)}
@@ -77,7 +77,7 @@ def _read_block(storage: Storage, pieces: list[Piece], leaves: Sequence[Leaf]) -
 
 
 def _read_piece(
-    storage: Storage, leaf: Leaf, piece: Piece, now: np.ndarray, following: np.ndarray | None
+    storage: EpisodeStorage, leaf: Leaf, piece: Piece, now: np.ndarray, following: np.ndarray | None
 ) -> None:
     """Fill the rows ``[n, *shape]`` of a piece, and their successors where the leaf has any."""
     stop = piece.stop + leaf.successors  # one row more: the last one's successor

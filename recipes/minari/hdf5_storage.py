@@ -22,7 +22,7 @@ EPISODE = re.compile(r"episode_(\d+)")
 
 
 class Hdf5Storage:
-    """A ``Storage`` that is one HDF5 file."""
+    """An ``EpisodeStorage`` that is one HDF5 file."""
 
     def __init__(self, file: h5py.File, spaces: Mapping[str, Space | None], *, jpeg: bool) -> None:
         self._file = file

@@ -20,7 +20,7 @@ from .catalogue import ARROW_FORMATS, DATA, HDF5, METADATA
 from .episodes import read_blocks
 from .hdf5_storage import Hdf5Storage
 from .spaces import Space, parse_space, torchrl_form
-from .storage import Storage
+from .storage import EpisodeStorage
 from .structure import Structure, note_inner_ends, read_structure
 
 NEWEST = (0, 5, 4)
@@ -60,7 +60,7 @@ def blocks(source: Source) -> Iterator[Block]:
 @contextmanager
 def _open(
     source: Source, published: dict[str, Any], spaces: dict[str, Space | None]
-) -> Iterator[Storage]:
+) -> Iterator[EpisodeStorage]:
     """Open a dataset's episodes in the form that ``metadata.json`` names."""
     jpeg = published.get("jpeg_encoding") is not False
     format = published.get("data_format", HDF5)

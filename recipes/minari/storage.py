@@ -57,7 +57,7 @@ class Leaf:
         return math.prod(self.shape) * itemsize * (1 + self.successors)
 
 
-class Storage(Protocol):
+class EpisodeStorage(Protocol):
     """The files of one dataset."""
 
     names: list[str]
@@ -71,7 +71,7 @@ class Storage(Protocol):
 
 
 def read_runs(
-    storage: Storage, episode: str, path: str, num_rows: int, stored: Stored
+    storage: EpisodeStorage, episode: str, path: str, num_rows: int, stored: Stored
 ) -> Iterator[np.ndarray]:
     """Yield the first rows of an array in runs of bounded size; fewer at its end."""
     step = rows_per_block(stored.row_bytes)
@@ -79,7 +79,9 @@ def read_runs(
         yield storage.read(episode, path, start, min(start + step, num_rows))
 
 
-def read_rows(storage: Storage, episode: str, leaf: Leaf, start: int, stop: int) -> np.ndarray:
+def read_rows(
+    storage: EpisodeStorage, episode: str, leaf: Leaf, start: int, stop: int
+) -> np.ndarray:
     """Return the rows ``start`` up to ``stop`` of an array, frames decoded; fewer at its end."""
     stored = storage.read(episode, leaf.path, start, stop)
     if not leaf.jpeg:

@@ -13,7 +13,7 @@ from datasets_cli.recipe import Key, SourceError, can_store
 
 from .common_arrays import KEYS, NUMBERS, CommonArrays, inexact_paths
 from .spaces import TUPLE_ITEM
-from .storage import TEXT, Episode, Leaf, Storage, Stored, read_runs
+from .storage import TEXT, Episode, EpisodeStorage, Leaf, Stored, read_runs
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Structure:
     notes: tuple[str, ...]
 
 
-def read_structure(storage: Storage) -> Structure:
+def read_structure(storage: EpisodeStorage) -> Structure:
     """Return what the files hold, from the structure of every episode."""
     episodes: list[Episode] = []
     common = CommonArrays()
@@ -70,7 +70,7 @@ def read_structure(storage: Storage) -> Structure:
     return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes))
 
 
-def note_inner_ends(storage: Storage, episodes: tuple[Episode, ...]) -> str:
+def note_inner_ends(storage: EpisodeStorage, episodes: tuple[Episode, ...]) -> str:
     """Return a note on flags that are set before the last step of an episode; "" where none is."""
     notes = []
     for flag in ("terminations", "truncations"):
@@ -212,7 +212,7 @@ def _key(path: str) -> Key:
     return (*KEYS.get(root, ("info",) if root == "infos" else ("info", root)), *parts)
 
 
-def _with_frame_shape(leaf: Leaf, storage: Storage, episode: Episode) -> Leaf:
+def _with_frame_shape(leaf: Leaf, storage: EpisodeStorage, episode: Episode) -> Leaf:
     if not leaf.jpeg:
         return leaf
     (data,) = storage.read(episode.name, leaf.path, 0, 1)

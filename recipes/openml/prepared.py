@@ -24,7 +24,7 @@ from datasets_cli.formats.limits import check_limit
 from datasets_cli.recipe import Block, Source, SourceError, rows_per_block
 
 from .rows import open_rows
-from .table import Column, Table, one_step
+from .table import Table, TableColumn, one_step
 
 if TYPE_CHECKING:
     import pandas
@@ -76,7 +76,7 @@ def prepare(source: Source, table: Table, encoding: str, target: str) -> Prepare
     return Prepared(observation, action, {"categories": categories, **metadata})
 
 
-def _label(table: Table, target: str) -> Column:
+def _label(table: Table, target: str) -> TableColumn:
     columns = [c for c in table.features if c.name == target] if target else table.targets
     if len(columns) != 1:
         raise SourceError(
@@ -86,7 +86,7 @@ def _label(table: Table, target: str) -> Column:
     return columns[0]
 
 
-def _frame(source: Source, columns: Sequence[Column]) -> pandas.DataFrame:
+def _frame(source: Source, columns: Sequence[TableColumn]) -> pandas.DataFrame:
     """Return all rows; nominal columns are categories, and what is missing is NaN."""
     import pandas
 

@@ -21,7 +21,7 @@ NOMINAL = "nominal"
 """``data_type`` of a column in OpenML's list of them."""
 
 
-class Rows(Protocol):
+class TableRows(Protocol):
     """An open file of rows."""
 
     attributes: tuple[Attribute, ...]
@@ -31,7 +31,7 @@ class Rows(Protocol):
         """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
 
 
-def open_rows(source: Source) -> AbstractContextManager[Rows]:
+def open_rows(source: Source) -> AbstractContextManager[TableRows]:
     """Open the dataset's file, whichever of the two it is."""
     return _open(*_files(source))
 
@@ -57,7 +57,7 @@ def _files(source: Source) -> tuple[Path, Path | None]:
 
 
 @contextmanager
-def _open(path: Path, features: Path | None) -> Iterator[Rows]:
+def _open(path: Path, features: Path | None) -> Iterator[TableRows]:
     if features is None:
         with open_arff(path) as arff:
             yield arff

@@ -26,7 +26,7 @@ MARKED = {"is_row_identifier": "row numbers", "is_ignore": "to be ignored"}
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One feature or label."""
 
     index: int
@@ -40,8 +40,8 @@ class Table:
     """What a dataset's documents and its file's header say."""
 
     description: Entry
-    features: tuple[Column, ...]
-    targets: tuple[Column, ...]
+    features: tuple[TableColumn, ...]
+    targets: tuple[TableColumn, ...]
     left_out: Mapping[str, list[str]]
     notes: tuple[str, ...]
 
@@ -60,8 +60,8 @@ def read_table(source: Source) -> Table:
         attributes, notes = rows.attributes, rows.notes
     _check_columns(entries, attributes)
     entries = _with_own_names(entries)
-    features: list[Column] = []
-    targets: list[Column] = []
+    features: list[TableColumn] = []
+    targets: list[TableColumn] = []
     left_out: dict[str, list[str]] = {}
     for index, (entry, attribute) in enumerate(zip(entries, attributes, strict=True)):
         if why := _why_left_out(entry, attribute):
@@ -69,7 +69,7 @@ def read_table(source: Source) -> Table:
         else:
             labels = attribute.labels if attribute.kind == NOMINAL else None
             missing = int(float(entry.get("number_of_missing_values") or 0))
-            column = Column(index, entry["name"], labels, missing)
+            column = TableColumn(index, entry["name"], labels, missing)
             (targets if is_true(entry, "is_target") else features).append(column)
     if not features:
         listed = "; ".join(f"{shown(names)} ({why})" for why, names in left_out.items())

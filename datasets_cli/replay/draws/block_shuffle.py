@@ -19,6 +19,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.draws.distributed import SharedEpochs, SharedSampler
 from datasets_cli.replay.draws.orders import Order, permutation, random_words, storage_order
+from datasets_cli.replay.draws.rows import of_draw
 
 MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is no state of ours."""
@@ -96,6 +97,7 @@ class BlockShuffleSampler(SharedSampler):
     """
 
     draw: BlockEpochs
+    block_len, window = map(of_draw, ("block_len", "window"))
 
     def __init__(
         self,
@@ -114,8 +116,7 @@ class BlockShuffleSampler(SharedSampler):
         )
 
     def __repr__(self) -> str:
-        draw = self.draw
-        return f"BlockShuffleSampler(block_len={draw.block_len}, window={draw.window})"
+        return f"BlockShuffleSampler(block_len={self.block_len}, window={self.window})"
 
 
 def block_order(num_items: int, block_len: int, key: int) -> Order:

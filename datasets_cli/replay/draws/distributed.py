@@ -8,7 +8,7 @@ from torch.utils.data import get_worker_info
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.epochs import Epochs
-from datasets_cli.replay.draws.rows import SingleRows
+from datasets_cli.replay.draws.rows import SingleRows, of_draw
 
 
 class SharedEpochs(Epochs):
@@ -74,6 +74,8 @@ class SharedSampler(SingleRows):
     """Draws rows in epochs that several processes share."""
 
     draw: SharedEpochs
+    num_replicas, rank, seed = map(of_draw, ("num_replicas", "rank", "seed"))
+    shuffle, drop_last = map(of_draw, ("shuffle", "drop_last"))
 
     @property
     def epoch(self) -> int:

@@ -7,7 +7,7 @@ generator that the buffer hands it: the same generator state gives the same batc
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -16,6 +16,11 @@ from datasets_cli.replay.draws.draw import Draw, Uniform
 from datasets_cli.replay.draws.epochs import Epochs
 from datasets_cli.replay.draws.protocol import AheadSampler, Info, check_kind
 from datasets_cli.replay.storages.protocol import Storage
+
+
+def of_draw(name: str) -> Any:
+    """Return a property of a sampler that is an attribute of its draw."""
+    return property(lambda sampler: getattr(sampler.draw, name), doc=f"``{name}`` of the draw.")
 
 
 class CutSampler(AheadSampler):
@@ -112,6 +117,8 @@ class SamplerWithoutReplacement(SingleRows):
             is shorter where ``batch_size`` does not divide the rows.
         shuffle: draw in random order; in storage order otherwise.
     """
+
+    drop_last, shuffle = map(of_draw, ("drop_last", "shuffle"))
 
     def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
         super().__init__(Epochs(shuffle, drop_last))
