@@ -1,8 +1,9 @@
-"""How large things may be, so that a reader keeps them in mind."""
+"""How large things may be and what they are called, so that a reader keeps them in mind."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +22,30 @@ def long_functions(path: Path) -> Iterator[str]:
                 yield f"{path.relative_to(PROJECT)}: {node.name} has {lines} lines"
 
 
+def source_files() -> list[Path]:
+    roots = (PROJECT / "datasets_cli", PROJECT / "recipes")
+    return sorted(path for root in roots for path in root.rglob("*.py"))
+
+
 def test_no_body_of_a_function_is_long() -> None:
-    files = [
-        path for root in ("datasets_cli", "recipes") for path in (PROJECT / root).rglob("*.py")
-    ]
-    found = [line for path in sorted(files) for line in long_functions(path)]
+    files = source_files()
+    long = [line for path in files for line in long_functions(path)]
     assert len(files) > 400
-    assert not found, "\n".join(found)
+    assert not long, "\n".join(long)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in source_files()]
+    names = Counter(
+        node.name
+        for tree in trees
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert len(names) > 300
+    assert not [name for name, count in names.items() if count > 1]
+
+
+def test_no_folder_has_more_than_sixteen_files() -> None:
+    sizes = Counter(path.parent for path in source_files())
+    assert not {folder: size for folder, size in sizes.items() if size > 16}
