@@ -142,7 +142,7 @@ def test_the_python_of_the_page_on_mixtures_runs(door: str) -> None:
         exec(re.sub(r"d4rl/hopper-\w+-v2", door, block), names)
     assert names["batch"]["member"].unique().tolist() == [0, 1]
     assert names["slices"].sample()["index"].reshape(-1, 32).diff().eq(1).all()
-    assert names["everything"].sampler.num_replicas == 3
+    assert names["everything"].sampler.draw.num_replicas == 3
 
 
 def test_the_python_of_the_page_on_views_runs(
