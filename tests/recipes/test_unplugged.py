@@ -160,7 +160,7 @@ def test_an_episode_of_27_000_steps_was_cut_off(steps: int, terminated: bool) ->
     discounts = np.ones(steps, np.float32)
     discounts[-1] = 0
     columns = {"actions": np.zeros(steps, np.int64), "discounts": discounts}
-    assert unplugged.Episode("a", {}, [], columns).terminated == terminated
+    assert unplugged.UnpluggedEpisode("a", {}, [], columns).terminated == terminated
 
 
 def test_an_episode_at_the_limit_of_steps_is_truncated_whatever_its_discount_says(
