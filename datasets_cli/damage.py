@@ -1,4 +1,4 @@
-"""A damaged dataset, as an error that says what to do."""
+"""A dataset that is damaged, or not there, as an error that says what to do."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import shlex
 from pathlib import Path
 
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled
 
 MANIFEST_FILENAME = "manifest.json"
 """The file whose presence makes a folder a dataset."""
@@ -15,6 +15,15 @@ MANIFEST_FILENAME = "manifest.json"
 def damaged(path: Path | str, problem: str) -> DamagedDataset:
     """Return the error of what is wrong in the dataset that a path is in."""
     return DamagedDataset(f"{problem}. {_advice_at(Path(path))}")
+
+
+def not_there(folder: Path) -> DatasetNotInstalled:
+    """Return the error of a folder in which there is no dataset, or none any more."""
+    return DatasetNotInstalled(
+        f"There is no dataset in {folder}, which would have a {MANIFEST_FILENAME}; it may have "
+        "been deleted meanwhile. Install it, or give a folder that preprocess() wrote or `rlds "
+        "path` prints; what a buffer dumped is read by its loads()."
+    )
 
 
 def repair_advice(id: str) -> str:

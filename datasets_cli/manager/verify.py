@@ -28,7 +28,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Progress, ProgressOptions, reporting_to
 from datasets_cli.progress_bars import shown
-from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.deep_check.report import TABLE, DeepReport
@@ -206,15 +206,8 @@ def _opened(text: str, config: Config) -> Dataset:
     """Return a dataset whose files are its manifest's, and of which some rows were read."""
     id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)
-    try:
-        with raised_limits(dict(config.limits)):
-            return read_one_copy(folder, lambda: _open_checked(folder, id))
-    except FileNotFoundError:
-        if has_manifest(folder):
-            raise
-        raise DatasetNotInstalled(
-            f"{id} is not installed any more: it was deleted while it was verified."
-        ) from None
+    with raised_limits(dict(config.limits)):
+        return read_one_copy(folder, lambda: _open_checked(folder, id))
 
 
 def _open_checked(folder: Path, id: str) -> Dataset:

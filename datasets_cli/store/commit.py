@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from datasets_cli.damage import MANIFEST_FILENAME
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.damage import MANIFEST_FILENAME, damaged
+from datasets_cli.errors import DamagedDataset, RldsError, UsageError
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
@@ -174,9 +174,12 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
         before = identity(folder)
         try:
             result = read()
-        except (DamagedDataset, FileNotFoundError):
+        except (DamagedDataset, FileNotFoundError) as error:
             if identity(folder) == before:
-                raise
+                if isinstance(error, RldsError):
+                    raise
+                what = f"{error.filename} was deleted while {folder} was read"
+                raise damaged(folder, what) from error
         else:
             if identity(folder) == before:
                 return result

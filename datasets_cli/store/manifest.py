@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from datasets_cli.checked_json import Check, WrongValue, decode, has
-from datasets_cli.damage import MANIFEST_FILENAME, damaged
+from datasets_cli.damage import MANIFEST_FILENAME, damaged, not_there
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import LARGEST, Column, Count, Key, show_key
@@ -192,7 +192,9 @@ def read_manifest(folder: Path) -> Manifest:
         data = read_bounded(path, MAX_MANIFEST_BYTES)
         document = parse(data)
         version = _format_version(document)
-    except (FileNotFoundError, NotADirectoryError, DamagedDataset):
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise not_there(folder) from error
+    except DamagedDataset:
         raise
     except OSError as error:
         raise _damaged(path, f"it cannot be read: {error.strerror}") from error

@@ -221,7 +221,7 @@ def test_a_dataset_that_another_process_deletes_meanwhile_is_named(
     monkeypatch.setattr("datasets_cli.manager.verify.check_digests", delete_first)
     with pytest.raises(PartialFailure) as caught:
         datasets_cli.repair(config=maze)
-    assert "deleted while it was verified" in str(caught.value.results[0].error)
+    assert "it may have been deleted meanwhile" in str(caught.value.results[0].error)
 
 
 def test_a_file_beyond_a_limit_is_repaired_with_the_option_that_the_message_names(

@@ -11,12 +11,13 @@ import torch
 from tensordict import TensorDict, assert_allclose_td
 
 import datasets_cli
-from datasets_cli import ExperienceReplay
+from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled
 from datasets_cli.progress import Silent
 from datasets_cli.store import dataset as opening
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import LAYOUTS
 from tests.support.processes import Child
 
@@ -80,13 +81,51 @@ def test_a_copy_that_takes_the_place_while_the_first_is_opened_is_opened_whole(
     assert found.run(0, 3)["action"].shape == (3, 28)
 
 
+@pytest.mark.parametrize("stage", ["read_manifest", "check_sizes", "Dataset"])
+def test_a_dataset_that_is_deleted_while_it_is_opened_is_not_installed(
+    stage: str, install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, original = install(HUMAN), getattr(opening, stage)
+
+    def delete_first(*arguments: object, **options: object) -> object:
+        if folder.exists():
+            delete(HUMAN, config)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(opening, stage, delete_first)
+    for open_it in (
+        lambda: ExperienceReplay(HUMAN, download=False),
+        lambda: datasets_cli.open_dataset(HUMAN),
+        lambda: open_storage(folder),
+        lambda: open_dataset(folder),
+    ):
+        install(HUMAN)
+        with pytest.raises(DatasetNotInstalled, match="no dataset in") as caught:
+            open_it()
+        assert caught.value.exit_code == 3
+
+
+def test_a_file_that_is_deleted_alone_while_it_is_opened_is_damage(
+    install: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = install(HUMAN)
+
+    def delete_first(*arguments: object, **options: object) -> object:
+        (folder / "next" / "reward.memmap").unlink(missing_ok=True)
+        return Dataset(*arguments, **options)
+
+    monkeypatch.setattr(opening, "Dataset", delete_first)
+    with pytest.raises(DamagedDataset, match=r"reward\.memmap .*Run: rlds repair demo/door-human"):
+        open_dataset(folder)
+
+
 def check_while_it_changes(pipe: object, root: str, expected: dict[str, torch.Tensor]) -> int:
     """Open and read rows until the dataset is gone for good; return how many reads were right."""
     done, pipe_ = 0, pipe
     while not pipe_.poll():  # type: ignore[attr-defined]
         try:
             replay = ExperienceReplay(HUMAN, download=False, root=root, batch_size=16)
-        except FileNotFoundError:  # DatasetNotInstalled, or deleted while it was opened
+        except DatasetNotInstalled:  # also where it is deleted while it is opened
             continue
         for _ in range(5):
             index = torch.randint(len(replay), (16,))

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted
@@ -190,7 +189,7 @@ def open_storage(options: FolderOptions) -> DatasetStorage:
     """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
 
     Raises:
-        FileNotFoundError: there is no dataset.
+        DatasetNotInstalled: there is no dataset.
         DamagedDataset: its files are not what its manifest says.
 
     Warns:
@@ -213,14 +212,5 @@ def reopen_storage(
     # What else it takes is `accept`, which refuses a manifest, and `selection`.
     device_options = choose_device_options(options.device, options.pin_memory, options.contiguous)
     path = Path(os.path.realpath(folder))
-    try:
-        dataset = open_dataset(path, device_options, text=options.text, accept=accept)
-        return DatasetStorage(dataset if selection is None else dataset.select(selection))
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if (path / MANIFEST_FILENAME).exists():
-            raise
-        raise FileNotFoundError(
-            f"There is no dataset in {path}, which would have a {MANIFEST_FILENAME}. Give a folder "
-            "that preprocess() wrote or `rlds path` prints; what a buffer dumped is read by its "
-            "loads()."
-        ) from error
+    dataset = open_dataset(path, device_options, text=options.text, accept=accept)
+    return DatasetStorage(dataset if selection is None else dataset.select(selection))
