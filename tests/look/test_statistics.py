@@ -1,0 +1,95 @@
+"""Kept statistics of datasets, against the publisher's files read by h5py and numpy alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import datasets_cli
+from datasets_cli.config import Config
+from datasets_cli.look import statistics
+from datasets_cli.look.column_statistics import MEASURES
+from datasets_cli.progress import Silent
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import open_dataset
+from tests.support.paths import DEMO_DATA
+
+
+def made(id: str, config: Config) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
+    root = CacheRoot(config.root)
+    dataset = open_dataset(root.dataset(id))
+    summary = statistics.make_tables(dataset, root, Silent())
+    assert summary == statistics.load_summary(root, dataset.manifest.content)
+    measures = statistics.load_measures(dataset, root)
+    assert measures is not None
+    named = {name: dict(zip(MEASURES, each, strict=True)) for name, each in measures.items()}
+    return summary, named
+
+
+@pytest.fixture(params=["ted", "compact"])
+def door_minari(request: pytest.FixtureRequest, config: Config) -> str:
+    datasets_cli.download("demo/door-minari", layout=request.param, config=config)
+    return "demo/door-minari"
+
+
+def test_columns_have_the_numbers_of_the_published_file(door_minari: str, config: Config) -> None:
+    summary, measures = made(door_minari, config)
+    with h5py.File(DEMO_DATA / "minari/D4RL/door/human-v2/data/main_data.hdf5") as file:
+        actions = np.concatenate([group["actions"][:] for group in file.values()]).astype(float)
+        rewards = [group["rewards"][:].astype(float) for group in file.values()]
+    found = measures["action"]
+    np.testing.assert_allclose(found["mean"], actions.mean(0), atol=1e-12)
+    np.testing.assert_allclose(found["std"], actions.std(0), atol=1e-9)
+    np.testing.assert_array_equal(found["min"], actions.min(0))
+    np.testing.assert_allclose(found["q90"], np.quantile(actions, 0.9, axis=0))
+    column, returns = summary["columns"]["action"], summary["trajectories"]["return"]
+    assert (column["min"], column["max"]) == (actions.min(), actions.max())
+    assert column["std"] == pytest.approx(actions.std(), abs=1e-9)
+    assert returns["max"] == pytest.approx(max(each.sum() for each in rewards))
+    assert summary["columns"]["next.done"]["distinct"] == [[False, 897], [True, 3]]
+
+
+def test_frames_are_measured_by_channel(config: Config) -> None:
+    datasets_cli.download("demo/pong", config=config)
+    summary, _ = made("demo/pong", config)
+    [frames] = (
+        open_dataset(CacheRoot(config.root).dataset("demo/pong")).columns(("observation",)).values()
+    )
+    found = summary["frames"]["observation"]
+    assert found["sampled"] == len(frames) == 999
+    assert found["mean"] == pytest.approx([frames.double().mean().item()])
+    assert found["std"] == pytest.approx([frames.double().std(correction=0).item()])
+
+
+def test_the_sample_is_the_contents_and_both_layouts_agree(config: Config, tmp_path: Path) -> None:
+    summaries = []
+    for layout in ("ted", "compact"):
+        other = Config(tmp_path / layout)
+        datasets_cli.download("demo/door-human", layout=layout, config=other)
+        summaries.append(made("demo/door-human", other)[0])
+    assert json.dumps(summaries[0]) == json.dumps(summaries[1])
+
+
+def test_a_sample_is_drawn_without_replacement_and_in_order(
+    monkeypatch: pytest.MonkeyPatch, config: Config, door: str
+) -> None:
+    monkeypatch.setattr(statistics, "SAMPLED_ROWS", 100)
+    summary, _ = made(door, config)
+    assert summary["sampled_rows"] == 100
+    dataset = open_dataset(CacheRoot(config.root).dataset(door))
+    rows = statistics._sample(dataset, 100)
+    assert (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < len(dataset)
+
+
+def test_a_summary_of_another_version_is_absent(
+    monkeypatch: pytest.MonkeyPatch, config: Config, door: str
+) -> None:
+    made(door, config)
+    monkeypatch.setattr(statistics, "VERSION", 2)
+    root = CacheRoot(config.root)
+    content = open_dataset(root.dataset(door)).manifest.content
+    assert statistics.load_summary(root, content) is None
