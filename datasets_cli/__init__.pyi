@@ -85,7 +85,9 @@ from datasets_cli.preprocessing.pipeline import Pipeline as Pipeline
 from datasets_cli.progress import Progress as Progress
 from datasets_cli.project.declaration import DeclaredDataset as DeclaredDataset
 from datasets_cli.project.file import StepFile as StepFile
+from datasets_cli.project.results import DatasetTables as DatasetTables
 from datasets_cli.project.results import PlannedDataset as PlannedDataset
+from datasets_cli.project.results import PlannedTables as PlannedTables
 from datasets_cli.project.results import PreprocessPlan as PreprocessPlan
 from datasets_cli.project.results import PreprocessResults as PreprocessResults
 from datasets_cli.project.step import PreprocessStep as PreprocessStep

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 # What a narrow terminal does without, in this order.
 SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
+
+WRONG = {"nan": "NaN", "infinite": "infinite"}
+"""Counts that a line of a column has where they are not 0."""
 
 Fact = tuple[str, str]
 """The name of what is known, and what it is."""
@@ -167,9 +170,24 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
         return
     yield "columns"
     for column in about.manifest.columns:
-        yield f"  {'.'.join(column.key):28} {column.dtype:8} {list(column.shape)}"
+        name = ".".join(column.key)
+        line = f"  {name:28} {column.dtype:8} {list(column.shape)!s:12}"
+        yield f"{line} {_range((about.summary or {}).get('columns', {}).get(name))}".rstrip()
     for text in about.manifest.texts:
         yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"
+
+
+def _range(measures: Mapping[str, Any] | None) -> str:
+    """Return what is kept of a column's numbers; nothing where that is not worked out."""
+    if measures is None:
+        return ""
+    if measures["constant"]:
+        return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
+    parts = [f"{measures[name]:,}" + f" {label}" for name, label in WRONG.items() if measures[name]]
+    if measures["mean"] is not None:
+        range_ = f"{measures['min']:.6g} to {measures['max']:.6g}"
+        parts.insert(0, f"{range_}, mean {measures['mean']:.6g}, std {measures['std']:.6g}")
+    return ", ".join(parts)
 
 
 def _origin(manifest: Manifest) -> Iterator[Fact]:

@@ -19,10 +19,12 @@ from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
     from datasets_cli import (
+        DatasetTables,
         DerivedDataset,
         FailedDataset,
         InstalledDataset,
         PlannedDataset,
+        PlannedTables,
         PreprocessPlan,
         PreprocessResults,
     )
@@ -53,20 +55,24 @@ def preprocess(
     --cast, --select, --exclude, --rename, done in this order. --where and --max-trajectories
     choose what is read, for a function too.
 
-    Without ID and --out: do all preparation that is due here, as one plan that is printed
-    first. That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted
-    runs of this root, then killed conversions whose raw files are complete. A step runs code of
-    this folder; --dry-run runs none.
+    Without any of them: do all preparation that is due here, as one plan that is printed first.
+    That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted runs of
+    this root, then killed conversions whose raw files are complete, then the statistics of
+    each dataset that has none; with ID alone, those of these datasets. A step runs code of this
+    folder; --dry-run runs none.
 
     The source is never changed. The function gets whole trajectories unless --per says otherwise.
     The result is the same for every number of workers, and a run that was killed continues where it
     stopped. The same command again does nothing.
     """
     state, work = state_of(context), chosen_workers(workers)
+    ids = step.get("input", ())
+    if not transforms and not save and step.keys() <= {"input"}:
+        plan = datasets_cli.plan_preprocess(ids=ids, config=state.config)
+        _prepare(state, plan, work, dry_run=dry_run)
+        return
     if not step.keys() & {"input", "fn", "out"}:
         _refuse_options([*transforms, *step, *(["save"] if save else [])])
-        _prepare(state, datasets_cli.plan_preprocess(config=state.config), work, dry_run=dry_run)
-        return
     wanted = _step(step, transforms)
     plan = datasets_cli.plan_preprocess(wanted, config=state.config)
     if dry_run:
@@ -152,11 +158,14 @@ def _prepare(
 ) -> None:
     """Tell a plan, do what is due of it, and print the folders of what is done."""
     if dry_run:
-        ids = [task.id for task in plan.due]
+        ids = [task.id for task in plan.due] + [each.id for each in plan.tables]
         state.emit({"plan": plan.to_json()}, _plan_lines(plan, state.width), ids)
         return
     for line in _plan_lines(plan, None):
         state.note(line)
+    is_empty = not (plan.tasks or plan.tables)
+    if is_empty and not datasets_cli.list_datasets(installed=True, config=state.config):
+        state.note("Nothing is installed. Begin with: rlds download demo/door-human or rlds demo")
     wanted = {task.id for task in (plan.tasks if names_done else plan.due)}
 
     def emit(results: PreprocessResults) -> None:
@@ -177,26 +186,32 @@ def _prepare(
 def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
     """Return what is to be done, what cannot be, and how much is done."""
     done = sum(task.state == "done" for task in plan.tasks)
-    count = len(plan.due)
-    head = f"{counted(count, 'dataset')} to make" if count else "Nothing is due"
+    tables = [each for each in plan.tables if not each.problem]
+    parts = [counted(len(plan.due), "dataset")] if plan.due else []
+    parts += [f"tables of {counted(len(tables), 'dataset')}"] if tables else []
+    head = f"{' and '.join(parts)} to make" if parts else "Nothing is due"
     head += f", {done} up to date" if done else ""
-    head += ":" if len(plan.tasks) > done else "."
+    head += ":" if len(plan.tasks) > done or plan.tables else "."
     lines = wrapped(head, width)
     for task in plan.tasks:
         if task.state != "done":
             lines += wrapped(_line(task), width, "  ", "    ")
+    for each in plan.tables:
+        lines += wrapped(_tables_line(each), width, "  ", "    ")
     return lines
 
 
-def _made(result: DerivedDataset | InstalledDataset | FailedDataset) -> str:
+def _made(result: DerivedDataset | InstalledDataset | DatasetTables | FailedDataset) -> str:
     """Return what became of a dataset, for people."""
-    from datasets_cli import DerivedDataset, FailedDataset
+    from datasets_cli import DatasetTables, DerivedDataset, FailedDataset
 
     if isinstance(result, FailedDataset):
         return f"rlds: {result.id}: {result.error}"
+    rows = counted(result.num_transitions, "transition")
+    if isinstance(result, DatasetTables):
+        return f"{result.id}: tables of {rows}, {human_bytes(result.size_bytes)}"
     is_known = isinstance(result, DerivedDataset) and result.unchanged
     known = f"{result.id} is up to date" if is_known else result.id
-    rows = counted(result.num_transitions, "transition")
     return f"{known}: {rows}, {human_bytes(result.size_bytes)} on disk"
 
 
@@ -204,3 +219,12 @@ def _line(task: PlannedDataset) -> str:
     what = f"{task.fn} of {task.input}" if task.fn else "installation"
     state = "" if task.state == "due" else f" ({task.state})"
     return f"{task.id}: {what}{state}; {task.reason}"
+
+
+def _tables_line(tables: PlannedTables) -> str:
+    if tables.problem:
+        return f"{tables.id}: no tables; {tables.reason}: {tables.problem}"
+    if tables.size_bytes is None or tables.seconds is None:
+        return f"{tables.id}: tables; {tables.reason}"
+    cost = f"about {human_bytes(tables.size_bytes)}, {tables.seconds:.1f} s"
+    return f"{tables.id}: tables ({cost}); {tables.reason}"

@@ -10,6 +10,7 @@ dataset's content, so that they are the same wherever the data are the same.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,30 +18,23 @@ import numpy as np
 import torch
 
 from datasets_cli.look.column_statistics import MEASURES, ColumnStatistics
-from datasets_cli.progress import Progress
+from datasets_cli.look.summary import TABLE, VERSION
+from datasets_cli.progress import Progress, Silent
 from datasets_cli.replay.trajectories.reductions import AS_FLOAT32, block_dtype
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.compact.records import is_frame
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.table_arrays import map_array, save_array
-from datasets_cli.store.tables import load_table, save_table
+from datasets_cli.store.layouts.records import is_frame
+from datasets_cli.store.tables import map_array, save_table, write_array
 
-NAME = "statistics"
-VERSION = 1
 SAMPLED_ROWS = 100_000
 SAMPLED_BYTES = 256 << 20
 SAMPLED_FRAMES = 1_000
+ESTIMATED_ROWS = 2_048
 CHANNELS = (1, 3, 4)
 """Sizes of a last or first dimension of frames that is one of channels."""
-
-
-def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:
-    """Return the summary of the data with this identity; None where there is none."""
-    summary = load_table(root, content, NAME)
-    return summary if summary and summary.get("version") == VERSION else None
 
 
 def load_measures(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray] | None:
@@ -48,7 +42,7 @@ def load_measures(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray] | 
     columns = measured(dataset)
     sizes = [math.prod(column.shape) for column in columns]
     shape = len(MEASURES), sum(sizes)
-    array = map_array(root, dataset.manifest.content, NAME, np.dtype(np.float64), shape)
+    array = map_array(root, dataset.manifest.content, TABLE, np.dtype(np.float64), shape)
     if array is None:
         return None
     parts = np.split(array, np.cumsum(sizes)[:-1], axis=1)
@@ -66,14 +60,29 @@ def measured(dataset: Dataset) -> list[Column]:
     ]
 
 
+def table_bytes(dataset: Dataset) -> int:
+    """Return about how many bytes the tables of a dataset take."""
+    num_numbers = sum(math.prod(column.shape) for column in measured(dataset))
+    return 8 * (len(MEASURES) * num_numbers + 4 * dataset.num_trajectories) + 8192
+
+
+def seconds_for(dataset: Dataset) -> float:
+    """Return about how long making the tables takes, by the time that some rows take."""
+    num_rows = min(len(dataset), ESTIMATED_ROWS)
+    began = time.perf_counter()
+    _pass_over(dataset, Silent(), num_rows)
+    return (time.perf_counter() - began) * len(dataset) / num_rows
+
+
 def make_tables(dataset: Dataset, root: CacheRoot, progress: Progress) -> dict[str, Any]:
     """Work out and keep the tables of a dataset: its trajectories, its columns, their summary."""
     table = Trajectories(_Holder(dataset), root)
     trajectories = {name: table[name] for name in table}
-    statistics = _pass_over(dataset, progress)
+    statistics = _pass_over(dataset, progress, len(dataset))
     content = dataset.manifest.content
     measures = {column: each.measures() for column, each in statistics.items()}
-    save_array(root, content, NAME, np.hstack([np.zeros((len(MEASURES), 0)), *measures.values()]))
+    array = np.hstack([np.zeros((len(MEASURES), 0)), *measures.values()])
+    write_array(root, content, TABLE, array.dtype, array.shape, [(0, array)])
     summary = {
         "version": VERSION,
         "num_transitions": len(dataset),
@@ -93,7 +102,7 @@ def make_tables(dataset: Dataset, root: CacheRoot, progress: Progress) -> dict[s
         },
     }
     # Last: who finds it finds the arrays.
-    save_table(root, content, NAME, summary)
+    save_table(root, content, TABLE, summary)
     return summary
 
 
@@ -102,14 +111,17 @@ class _Holder:
         self.dataset = dataset
 
 
-def _pass_over(dataset: Dataset, progress: Progress) -> dict[Column, ColumnStatistics]:
+def _pass_over(
+    dataset: Dataset, progress: Progress, num_rows: int
+) -> dict[Column, ColumnStatistics]:
+    """Return statistics of the first rows of each measured column."""
     columns = measured(dataset)
     rows = dataset.rows_of(frozenset(column.key for column in columns))
     statistics = {column: ColumnStatistics(math.prod(column.shape)) for column in columns}
     sample = _sample(dataset, _num_sampled(dataset))
     step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
-    for start in range(0, len(dataset) if columns else 0, step):
-        stop = min(start + step, len(dataset))
+    for start in range(0, num_rows if columns else 0, step):
+        stop = min(start + step, num_rows)
         first, end = np.searchsorted(sample, (start, stop))
         tree = rows.gather(torch.arange(start, stop))
         for column, each in statistics.items():

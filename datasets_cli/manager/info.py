@@ -12,6 +12,7 @@ from datasets_cli.catalogue.selection import InstalledId, KnownId
 from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
 from datasets_cli.install.installed import condition_of, installed_id, is_installed
 from datasets_cli.json_form import JsonForm
+from datasets_cli.look.summary import load_summary
 from datasets_cli.manager.list import DatasetRecord, Known, record_fields
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Option
@@ -38,12 +39,14 @@ class DatasetInfo(DatasetRecord):
         path: the folder, where it is installed.
         manifest: everything known about the copy; None where the manifest itself is damaged.
         report: what the last deep check of this data found out; None where there was none.
+        summary: statistics of columns and trajectories that ``rlds preprocess`` kept; None where
+            there are none.
     """
 
     JSON = (
         DatasetRecord.JSON
         + " family? version? licence? citation? homepage? title? details? options|null? path? "
-        "content=manifest.content? layout=manifest.layout? manifest? deep=report?"
+        "content=manifest.content? layout=manifest.layout? manifest? deep=report? summary?"
     )
 
     family: str | None = None
@@ -57,6 +60,7 @@ class DatasetInfo(DatasetRecord):
     path: Path | None = None
     manifest: Manifest | None = None
     report: DeepReport | None = None
+    summary: Mapping[str, Any] | None = None
 
 
 @takes_fields(KnownId)
@@ -110,7 +114,8 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     table = load_table(root, manifest.content, TABLE)
     report = None if table is None else report_from_json(table)
     terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}
-    return terms | {"manifest": manifest, "report": report}
+    summary = load_summary(root, manifest.content)
+    return terms | {"manifest": manifest, "report": report, "summary": summary}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
@@ -102,13 +103,15 @@ class PreparationCall(RootOptions):
     Args:
         step: a function over one installed dataset or several. Where None, what is due is: the
             steps of ``rlds.toml`` whose result is not there, or was made by another function, with
-            other arguments or of other data; then interrupted runs of the root; then killed
-            conversions whose raw files are complete.
+            other arguments or of other data; interrupted runs of the root; killed conversions
+            whose raw files are complete; and the tables of every dataset that has none.
+        ids: ids and globs of installed datasets whose tables alone are due; without a step.
         folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
     """
 
     step: PreprocessStep | None = None
     _: KW_ONLY
+    ids: str | Iterable[str] = ()
     folder: str | os.PathLike[str] | None = None
 
 
@@ -117,12 +120,12 @@ def plan_preprocess(call: PreparationCall) -> PreprocessPlan:
     """Return all preparation that is due here, or what one step is to make; imports no user code.
 
     Raises:
-        UsageError: ``rlds.toml`` is not what it must be, or there is none, and nothing else is due.
+        UsageError: ``rlds.toml`` is not what it must be.
         UnknownDataset: an input is not known, or its glob matches nothing.
     """
     from datasets_cli.project.plan import make_plan
 
-    return make_plan(call.step, call.folder, call.chosen_config())
+    return make_plan(call.step, call.folder, call.ids, call.chosen_config())
 
 
 @takes_fields(RunCall)

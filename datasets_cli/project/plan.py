@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from datasets_cli.catalogue.names import is_glob, match, resolve
-from datasets_cli.config import Config, load_config
+from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UnknownDataset, UsageError
 from datasets_cli.install.installed import condition_of, installed_id, is_installed
 from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
@@ -18,9 +18,10 @@ from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
-from datasets_cli.project.file import FILENAME, StepFile
+from datasets_cli.project.file import StepFile
 from datasets_cli.project.results import PlannedDataset, PreprocessPlan, TaskState
 from datasets_cli.project.step import PreprocessStep
+from datasets_cli.project.tables import plan_tables
 from datasets_cli.project.unfinished import interrupted_runs, killed_conversions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
 from datasets_cli.store.dataset import open_dataset
@@ -29,10 +30,16 @@ from datasets_cli.store.manifest import Manifest, read_manifest
 
 
 def make_plan(
-    step: PreprocessStep | None, folder: str | os.PathLike[str] | None, config: Config
+    step: PreprocessStep | None,
+    folder: str | os.PathLike[str] | None,
+    ids: str | Iterable[str],
+    config: Config,
 ) -> PreprocessPlan:
-    """Return what one step is to make, or all preparation that is due where it is None."""
+    """Return what one step is to make, or the preparation of ids or of all that is due."""
     here = Path(folder or "").absolute()
+    if step is None and ids:
+        installed = [installed_id(id, config) for id in select_installed(ids, config)]
+        return PreprocessPlan((), here, plan_tables(installed, (), config))
     if step is None:
         return plan_all(here, config)
     # A result that was made otherwise does not make room.
@@ -51,10 +58,10 @@ def plan_all(folder: Path, config: Config) -> PreprocessPlan:
     for task in interrupted_runs(CacheRoot(config.root), folder):
         tasks.setdefault(task.id, task)
     tasks |= conversions
-    if steps is None and not tasks:
-        raise _nothing_here(folder, config)
     order = in_order({id: task.input for id, task in tasks.items()})
-    return PreprocessPlan(tuple(tasks[id] for id in order), folder)
+    made = [id for id in order if tasks[id].state in ("due", "unknown")]
+    tables = plan_tables(CacheRoot(config.root).installed(), made, config)
+    return PreprocessPlan(tuple(tasks[id] for id in order), folder, tables)
 
 
 class _Verdict(NamedTuple):
@@ -160,29 +167,6 @@ def _identity_by_text(step: PreprocessStep, folder: Path) -> FunctionIdentity | 
     if isinstance(step.fn, Pipeline):
         return step.fn.identity
     return identity_by_text(step.fn, folder)
-
-
-def _nothing_here(folder: Path, config: Config) -> UsageError:
-    root = CacheRoot(config.root)
-    sound = (id for id in root.installed() if condition_of(root.dataset(id), id).sound_manifest)
-    id = next((id for id in sound if not id.startswith(f"{FAMILY}/")), None)
-    flag = [] if config.root == load_config().root else ["--root", str(config.root)]
-    if id is None:
-        remedy = (
-            "Nothing is installed either. Begin with: "
-            f"{shlex.join(['rlds', *flag, 'download', 'demo/door-human'])} or rlds demo"
-        )
-    else:
-        words = ["rlds", *flag, "preprocess", id, "--fn", "copy:copy", "--out"]
-        name = id.rpartition("/")[2]
-        remedy = (
-            "To map a function over a dataset, here one of Python's that changes nothing: "
-            f"{shlex.join([*words, f'{name}-copy'])} (--save makes it a step of {FILENAME})"
-        )
-    return UsageError(
-        f"There is nothing to prepare: {folder} has no {FILENAME}, and under {config.root} no run "
-        f"or conversion was interrupted. {remedy}"
-    )
 
 
 @dataclass(frozen=True)

@@ -49,18 +49,39 @@ class PlannedDataset(JsonForm):
 
 
 @dataclass(frozen=True)
+class PlannedTables(JsonForm):
+    """Tables of a dataset that are due, or why they cannot be made.
+
+    Args:
+        id: of the dataset.
+        reason: why they are due.
+        problem: of the dataset, which makes that impossible; empty otherwise.
+        size_bytes: about what they take; None of a dataset that is made first.
+        seconds: about how long this takes, by the time of some rows; None likewise.
+    """
+
+    id: str
+    reason: str
+    problem: str = ""
+    size_bytes: int | None = None
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
 class PreprocessPlan(JsonForm):
     """What is to be done, in this order, and what is done already.
 
     Args:
         tasks: every dataset; what one of them reads comes before it.
         folder: where the modules of the functions are.
+        tables: that installed datasets lack, and those of datasets that are made first; made last.
     """
 
-    JSON = "folder tasks"
+    JSON = "folder tasks tables"
 
     tasks: tuple[PlannedDataset, ...]
     folder: Path
+    tables: tuple[PlannedTables, ...] = ()
 
     @property
     def due(self) -> tuple[PlannedDataset, ...]:
@@ -69,14 +90,35 @@ class PreprocessPlan(JsonForm):
 
 
 @dataclass(frozen=True)
+class DatasetTables(JsonForm):
+    """The tables of a dataset, as they were made.
+
+    Args:
+        id: of the dataset.
+        path: its folder.
+        num_transitions: rows that they are of.
+        size_bytes: of the tables.
+    """
+
+    JSON = "id path num_transitions bytes=size_bytes"
+
+    id: str
+    path: Path
+    num_transitions: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
 class PreprocessResults(JsonForm):
     """What became of the tasks of a plan.
 
     Args:
         datasets: those that were made, or found made, in their order.
+        tables: of datasets, that were made.
         failures: the others; empty in what ``run_plan`` returns, and not in the ``results`` of the
             ``PartialFailure`` that it raises.
     """
 
     datasets: tuple[DerivedDataset | InstalledDataset, ...]
+    tables: tuple[DatasetTables, ...] = ()
     failures: tuple[FailedDataset, ...] = ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
@@ -11,14 +11,20 @@ from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.derived import DerivedDataset, derive
-from datasets_cli.progress import Progress
-from datasets_cli.project.results import PlannedDataset, PreprocessPlan, PreprocessResults
+from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.project.results import (
+    DatasetTables,
+    PlannedDataset,
+    PreprocessPlan,
+    PreprocessResults,
+)
+from datasets_cli.project.tables import make_due_tables
 from datasets_cli.project.unfinished import finish_conversion
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 
 Made = DerivedDataset | InstalledDataset
-OnPrepared = Callable[[Made | FailedDataset], None]
+OnPrepared = Callable[[Made | DatasetTables | FailedDataset], None]
 """Called with each dataset as soon as it is made, or could not be."""
 
 
@@ -31,34 +37,56 @@ def run_all(
     progress: Progress | None = None,
 ) -> PreprocessResults:
     """Make what is due of a plan, in its order, and return what it is."""
-    made: list[Made] = []
+    place = CacheRoot(config.root)
+    made: dict[str, Made] = {
+        task.id: DerivedDataset.of(
+            task.id, place.dataset(task.id), read_manifest(place.dataset(task.id)), unchanged=True
+        )
+        for task in plan.tasks
+        if task.state == "done"
+    }
+    num_due = len({task.id for task in plan.due} | {each.id for each in plan.tables})
+    tables: dict[str, DatasetTables] = {}
     failures: dict[str, FailedDataset] = {}
-    for task in plan.tasks:
-        result: Made | FailedDataset
-        if task.state == "done":
-            folder = CacheRoot(config.root).dataset(task.id)
-            made.append(DerivedDataset.of(task.id, folder, read_manifest(folder), unchanged=True))
-        if task not in plan.due:
-            continue
+    for result in _results(plan, config, workers, progress, failures):
+        if isinstance(result, FailedDataset):
+            if num_due == 1:
+                raise result.error
+            failures[result.id] = result
+        elif isinstance(result, DatasetTables):
+            tables[result.id] = result
+        else:
+            made[result.id] = result
+        if on_result:
+            on_result(result)
+    in_order = [made[task.id] for task in plan.tasks if task.id in made]
+    results = PreprocessResults(tuple(in_order), tuple(tables.values()), tuple(failures.values()))
+    if failures:
+        failure = PartialFailure.of([*failures], len({*made, *tables, *failures}), results)
+        raise failure from results.failures[0].error
+    return results
+
+
+def _results(
+    plan: PreprocessPlan,
+    config: Config,
+    workers: Workers,
+    progress: Progress | None,
+    failures: Collection[str],
+) -> Iterator[Made | DatasetTables | FailedDataset]:
+    """Yield each dataset as it is made, or why it is not, and then the tables of datasets."""
+    for task in plan.due:
         try:
             if task.input in failures:
                 raise RldsError(f"It is not made, because {task.input} could not be.")
             if task.kind == "killed conversion":
-                result = finish_conversion(task.id, config, workers, progress)
+                yield finish_conversion(task.id, config, workers, progress)
             else:
-                result = _derive(task, plan, config, workers, progress)
-            made.append(result)
+                yield _derive(task, plan, config, workers, progress)
         except RldsError as error:
-            if len(plan.due) == 1:
-                raise
-            result = failures[task.id] = FailedDataset(task.id, error)
-        if on_result:
-            on_result(result)
-    results = PreprocessResults(tuple(made), tuple(failures.values()))
-    if failures:
-        failure = PartialFailure.of([*failures], len(made) + len(failures), results)
-        raise failure from results.failures[0].error
-    return results
+            yield FailedDataset(task.id, error)
+    due = [each.id for each in plan.tables if not (each.problem or each.id in failures)]
+    yield from make_due_tables(due, config, workers, reporting_to(progress))
 
 
 def _derive(

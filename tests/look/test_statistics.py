@@ -12,6 +12,7 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.look import statistics
+from datasets_cli.look import summary as summary_file
 from datasets_cli.look.column_statistics import MEASURES
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
@@ -23,7 +24,7 @@ def made(id: str, config: Config) -> tuple[dict, dict[str, dict[str, np.ndarray]
     root = CacheRoot(config.root)
     dataset = open_dataset(root.dataset(id))
     summary = statistics.make_tables(dataset, root, Silent())
-    assert summary == statistics.load_summary(root, dataset.manifest.content)
+    assert summary == summary_file.load_summary(root, dataset.manifest.content)
     measures = statistics.load_measures(dataset, root)
     assert measures is not None
     named = {name: dict(zip(MEASURES, each, strict=True)) for name, each in measures.items()}
@@ -89,7 +90,7 @@ def test_a_summary_of_another_version_is_absent(
     monkeypatch: pytest.MonkeyPatch, config: Config, door: str
 ) -> None:
     made(door, config)
-    monkeypatch.setattr(statistics, "VERSION", 2)
+    monkeypatch.setattr(summary_file, "VERSION", 2)
     root = CacheRoot(config.root)
     content = open_dataset(root.dataset(door)).manifest.content
-    assert statistics.load_summary(root, content) is None
+    assert summary_file.load_summary(root, content) is None

@@ -43,7 +43,7 @@ def module(here: Path) -> str:
 
 @pytest.fixture
 def installed(here: Path) -> list[str]:
-    """Two datasets, in their order."""
+    """Two datasets with their tables, in their order."""
     ids = ["demo/door-human", "demo/iris"]
-    assert main(["download", *ids, "-q"]) == 0
+    assert main(["download", *ids, "-q"]) == main(["preprocess", *ids, "-q"]) == 0
     return ids

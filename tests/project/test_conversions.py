@@ -99,7 +99,8 @@ def test_an_incomplete_download_is_not_due(root: CacheRoot, here: Path, id: str)
     put(root, id, FAMILIES[id])
     for path in sorted(root.downloads(id).iterdir()):
         path.rename(path.with_suffix(".away"))
-        assert main(["preprocess"]) == 2, path.name
+        assert main(["preprocess"]) == 0, path.name
+        assert not [*root.installed()]
         path.with_suffix(".away").rename(path)
 
 
@@ -107,11 +108,14 @@ def test_folders_of_no_dataset_are_passed_over(root: CacheRoot, here: Path) -> N
     for name in ("d4rl", "nothing/x", "d4rl/not-known", "d4rl/.x", "d4rl/a b"):
         (root.path / "downloads" / name).mkdir(parents=True)
     put(root, "d4rl/hopper-medium", {"hopper_medium-v2.hdf5": DOOR})  # short for another id
-    assert main(["preprocess"]) == 2
+    assert main(["preprocess"]) == 0 and not [*root.installed()]
 
 
 def test_what_was_killed_is_finished_by_the_command_alone(
-    root: CacheRoot, here: Path, monkeypatch: pytest.MonkeyPatch
+    root: CacheRoot,
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A conversion and a run, each ended by a signal that no handler sees."""
     assert main(["download", "demo/iris", "-q"]) == 0
@@ -133,4 +137,6 @@ def test_what_was_killed_is_finished_by_the_command_alone(
     for id in root.installed():
         verify(id, Config(root=root.path))
     assert not runs_to(root.dataset("derived/x")) and [*(root.path / "downloads").iterdir()] == []
-    assert main(["preprocess"]) == 2, "nothing is due, and there is no file of steps"
+    capsys.readouterr()
+    assert main(["preprocess"]) == 0
+    assert capsys.readouterr().err == "Nothing is due.\n"

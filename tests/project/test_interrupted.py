@@ -184,7 +184,7 @@ def test_a_link_that_looks_like_a_run_is_not_followed(work: Path, tmp_path: Path
     moved = work.rename(tmp_path / "moved")
     work.symlink_to(moved)
     (work.parent / f".a b{work.name[2:]}").mkdir()  # no name of a dataset
-    assert main(["preprocess"]) == 2
+    assert plan_preprocess().tasks == ()
 
 
 def test_what_a_function_wrote_of_an_escape_sequence_reaches_no_terminal(

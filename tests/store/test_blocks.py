@@ -9,8 +9,8 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.schema import columns
-from datasets_cli.store.compact.writer import CompactWriter
 from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.layouts.compact_writer import CompactWriter
 from tests.store.test_compact import assert_same, everything, transitions, write
 
 BLOCKS = [1, 3, 7]

@@ -1,0 +1,84 @@
+"""What ``rlds preprocess`` alone makes of installed datasets: tables, once and in parallel."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import datasets_cli
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import DatasetNotInstalled, PartialFailure
+from datasets_cli.look.summary import load_summary
+from datasets_cli.store.cache_root import CacheRoot
+
+DEMOS = ["demo/door-human", "demo/iris"]
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def here(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """Two installed datasets, and a folder without ``rlds.toml``."""
+    datasets_cli.download(DEMOS, config=config)
+    monkeypatch.chdir(tmp_path)
+    return config
+
+
+def kept(config: Config) -> list[str]:
+    infos = {id: datasets_cli.dataset_info(id, config=config) for id in DEMOS}
+    contents = {id: info.manifest.content for id, info in infos.items() if info.manifest}
+    return [id for id in DEMOS if load_summary(CacheRoot(config.root), contents[id])]
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_the_tables_of_all_that_is_installed_are_made_once(
+    here: Config, workers: str, capsys: Capture
+) -> None:
+    assert main(["preprocess", "--workers", workers]) == 0
+    assert kept(here) == DEMOS
+    capsys.readouterr()
+    assert main(["preprocess", "--workers", workers]) == 0
+    assert capsys.readouterr() == ("", "Nothing is due.\n")
+
+
+def test_the_tables_of_named_datasets_alone_are_made(here: Config) -> None:
+    assert main(["preprocess", "demo/iris"]) == 0
+    assert kept(here) == ["demo/iris"]
+    with pytest.raises(DatasetNotInstalled):
+        datasets_cli.plan_preprocess(ids="hopper-medium-v2", config=here)
+
+
+def test_a_dry_run_tells_bytes_and_seconds_and_makes_nothing(here: Config, capsys: Capture) -> None:
+    assert main(["preprocess", "--dry-run", "--json"]) == 0
+    tables = json.loads(capsys.readouterr().out)["plan"]["tables"]
+    assert [each["id"] for each in tables] == DEMOS
+    assert all(each["size_bytes"] > 0 and each["seconds"] > 0 for each in tables)
+    assert kept(here) == []
+
+
+def test_a_damaged_dataset_is_named_and_left(here: Config, capsys: Capture) -> None:
+    (here.root / "datasets/demo/iris/action.memmap").unlink()
+    assert main(["preprocess"]) == 0
+    assert "demo/iris" in capsys.readouterr().err
+    assert kept(here) == ["demo/door-human"]
+
+
+def test_one_that_cannot_be_read_does_not_stop_the_others(
+    here: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = datasets_cli.plan_preprocess(config=here)
+    (here.root / "datasets/demo/iris/manifest.json").write_text("{}")
+    with pytest.raises(PartialFailure) as caught:
+        datasets_cli.run_plan(plan, config=here)
+    assert [failure.id for failure in caught.value.results.failures] == ["demo/iris"]
+    assert [tables.id for tables in caught.value.results.tables] == ["demo/door-human"]
+
+
+def test_what_a_step_makes_gets_tables_in_the_same_run(here: Config, tmp_path: Path) -> None:
+    step = '[[preprocess]]\ninput = "demo/iris"\ncast = "float32"\nout = "small"\n'
+    (tmp_path / "rlds.toml").write_text(step)
+    results = datasets_cli.run_plan(datasets_cli.plan_preprocess(config=here), config=here)
+    assert [each.id for each in results.datasets] == ["derived/small"]
+    assert {each.id for each in results.tables} == {*DEMOS, "derived/small"}
