@@ -17,6 +17,7 @@ import platformdirs
 from datasets_cli.checked_json import Check, WrongValue, decode
 from datasets_cli.errors import UsageError, public_url
 from datasets_cli.formats.limits import check_names
+from datasets_cli.system_errors import read_user_text
 
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
@@ -186,9 +187,7 @@ def choose_config(root: Root, config: Config | None) -> Config:
 def _read_config_file() -> _ConfigFile:
     path = config_folder() / "config.toml"
     try:
-        return decode(_ConfigFile, tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        return _ConfigFile()
+        return decode(_ConfigFile, tomllib.loads(read_user_text(path) or ""))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             f"{path} is not valid TOML ({error}). Correct it or move it away."

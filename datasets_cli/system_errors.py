@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import errno
+import stat
+from pathlib import Path
 
-from datasets_cli.errors import DiskFull, RldsError
+from datasets_cli.errors import DiskFull, RldsError, UsageError
+
+MAX_TEXT_BYTES = 1 << 20
+"""Of a file that users write by hand: ``rlds.toml`` and the configuration."""
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -27,3 +32,23 @@ def system_error(error: OSError) -> RldsError:
         f"{what}. See the permissions of it and of its folder, or choose another cache root with "
         "--root or RLDS_HOME."
     )
+
+
+def read_user_text(path: Path) -> str | None:
+    """Return the text of a file that may be anything; None where there is none."""
+    # A link is followed, since users lay them. A pipe would be waited for, a device has no end.
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError("it is no regular file, and was not opened")
+        with path.open("rb") as file:
+            data = file.read(MAX_TEXT_BYTES + 1)
+        if len(data) > MAX_TEXT_BYTES:
+            raise ValueError(f"it has more than {MAX_TEXT_BYTES:,} bytes")
+        return data.decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} cannot be read ({error}). Expected a text in UTF-8 of at most "
+            f"{MAX_TEXT_BYTES:,} bytes. Correct it or move it away."
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,13 @@ def test_a_lock_timeout_is_seconds(text: str, seconds: float) -> None:
 def test_a_lowest_speed_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match=r"lowest speed .* --lowest-speed, RLDS_LOWEST_SPEED"):
         load_config(environ={"RLDS_LOWEST_SPEED": text})
+
+
+def test_a_configuration_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config" / "rlds").mkdir(parents=True)
+    os.mkfifo(tmp_path / "config" / "rlds" / "config.toml")
+    with pytest.raises(UsageError, match=r"config\.toml cannot be read .*no regular file"):
+        load_config(environ={})
 
 
 def test_the_lowest_speed_is_that_of_flag_environment_and_file(tmp_path: Path) -> None:

@@ -60,6 +60,12 @@ def test_every_requirement_is_imported_and_every_import_is_required() -> None:
     assert peers <= imported(("benchmarks",)), "benchmarks do not need it"
 
 
+def test_no_torch_is_taken_whose_load_runs_code_of_a_file() -> None:
+    # CVE-2025-32434: torch.load(weights_only=True), by which a trainer reads its file.
+    (torch,) = (each for each in PYPROJECT["project"]["dependencies"] if each[:5] == "torch")
+    assert tuple(map(int, torch.removeprefix("torch>=").split("."))) >= (2, 6)
+
+
 def test_every_folder_with_code_is_in_the_package_list() -> None:
     folders = {
         ".".join(path.parent.relative_to(PROJECT).parts)

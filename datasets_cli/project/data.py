@@ -18,13 +18,14 @@ from datasets_cli.project.declaration import (
     declaration_of,
     given,
 )
-from datasets_cli.project.file import DATA, FILENAME, parse_tables, read_text
+from datasets_cli.project.file import DATA, FILENAME, parse_tables
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.several.member import Member
 from datasets_cli.replay.several.mixture import Mixture
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.schema.columns import Key
+from datasets_cli.system_errors import read_user_text
 
 
 class DataFile:
@@ -48,7 +49,7 @@ class DataFile:
         return self.declarations[name]
 
     def _tables(self) -> dict[str, Any]:
-        text = read_text(self.path)
+        text = read_user_text(self.path)
         if text is None:
             raise UsageError(
                 f"There is no {self.path}. Data are declared there, such as "

@@ -10,6 +10,7 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.project.step import PreprocessStep
+from datasets_cli.system_errors import read_user_text
 
 FILENAME = "rlds.toml"
 STEPS = "preprocess"
@@ -32,7 +33,7 @@ class StepFile:
         Raises:
             UsageError: it is not TOML, or has something else than steps.
         """
-        text = read_text(self.path)
+        text = read_user_text(self.path)
         return None if text is None else parse_steps(text, self.path)
 
     def has(self, step: PreprocessStep) -> bool:
@@ -62,7 +63,7 @@ class StepFile:
         """
         if self.has(step):
             return False
-        before = read_text(self.path) or ""
+        before = read_user_text(self.path) or ""
         gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
         added = f"{gap}[[{STEPS}]]\n" + "".join(f"{line}\n" for line in _lines(step))
         if step not in parse_steps(before + added, self.path):
@@ -72,16 +73,6 @@ class StepFile:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(added)
         return True
-
-
-def read_text(path: Path) -> str | None:
-    """Return the text of an ``rlds.toml``; None where there is none."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read ({error}). Correct it or move it away.") from error
 
 
 def parse_tables(text: str, path: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -97,7 +98,12 @@ class PartialDownload:
 
     def resume(self, digests: Digests) -> bool:
         """Open the bytes so far, for more to follow, and hash them; False where there are none."""
+        # A file with another name, or behind a link, is somebody else's as well, such as a copy of
+        # the whole cache by hard links: what follows goes into a file of its own.
         try:
+            status = self.path.lstat()
+            if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
+                return False
             self._file = self.path.open("r+b")
         except FileNotFoundError:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from datasets_cli import PreprocessStep, StepFile
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
+from datasets_cli.project.data import DataFile
 
 Capture = pytest.CaptureFixture[str]
 STEP = PreprocessStep("demo/iris", "functions:first", "x")
@@ -52,6 +54,27 @@ def test_a_file_that_is_wrong_is_named_with_the_remedy(
     assert HOSTILE[text] in captured.err and captured.out == ""
     assert captured.err.startswith("rlds: ") and captured.err.count("\n") == 1
     assert "rlds.toml" in captured.err or "circle" in captured.err
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
+def test_a_file_that_never_ends_is_refused(here: Path, kind: str) -> None:
+    path = here / "rlds.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as file:
+            file.truncate(2 << 30)
+    for read in (StepFile(here).read, lambda: DataFile(path), lambda: StepFile(here).add(STEP)):
+        with pytest.raises(UsageError, match=r"no regular file|more than 1,048,576 bytes"):
+            read()
+
+
+def test_a_file_behind_a_link_is_read(here: Path) -> None:
+    (here / "elsewhere.toml").write_text("# nothing\n")
+    (here / "rlds.toml").symlink_to("elsewhere.toml")
+    assert StepFile(here).read() == []
 
 
 def test_a_file_that_is_no_text_is_refused(here: Path) -> None:

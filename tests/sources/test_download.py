@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -211,6 +212,19 @@ def test_next_run_resumes_what_the_last_one_kept(client: Client, origin: Origin)
         client.fetch(retries=0)
     assert client.fetch().path.read_bytes() == DATA
     assert origin.ranges("file.bin") == [None, REST, REST]
+
+
+@pytest.mark.parametrize("lay", [os.link, os.symlink])
+def test_a_part_that_is_another_file_too_is_left_to_it(
+    lay: Callable[[Path, Path], None], client: Client, origin: Origin
+) -> None:
+    client.leave_part(DATA[:CUT])
+    kept = client.folder.parent / "backup.part"
+    client.part.rename(kept)
+    lay(kept, client.part)
+    assert client.fetch(**PINNED).path.read_bytes() == DATA
+    assert origin.ranges("file.bin") == [None]
+    assert kept.read_bytes() == DATA[:CUT]
 
 
 def test_server_without_ranges_sends_the_whole_file_again(client: Client, origin: Origin) -> None:
