@@ -62,6 +62,7 @@ def python(request: pytest.FixtureRequest) -> Python:
 
 DEMO = DEMO_DATA
 DOOR = "d4rl/door-human-v0"
+HOPPER = "d4rl/hopper-medium-v2"
 
 
 @pytest.fixture(scope="session")
@@ -86,3 +87,22 @@ def door(config: Config, root_with_door: Path) -> str:
     """The id of that dataset, installed."""
     shutil.copytree(root_with_door, config.root, dirs_exist_ok=True)
     return DOOR
+
+
+@pytest.fixture(scope="session")
+def root_with_hopper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache root with the first two episodes of a published file, under its id."""
+    from datasets_cli.install.install import install_dataset
+    from datasets_cli.install.options import InstallOptions
+
+    root = tmp_path_factory.mktemp("hopper")
+    source = str(TEST_DATA / "d4rl" / "cuts")
+    install_dataset(HOPPER, Config(root), InstallOptions(source=source, accept_any=True))
+    return root
+
+
+@pytest.fixture
+def hopper(config: Config, root_with_hopper: Path) -> str:
+    """The id of that dataset, installed."""
+    shutil.copytree(root_with_hopper, config.root, dirs_exist_ok=True)
+    return HOPPER

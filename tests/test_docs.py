@@ -28,7 +28,7 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.manager.verify import verify_installed as verify
 from tests.support import maze_files, public_names
-from tests.support.paths import DEMO_DATA, PROJECT
+from tests.support.paths import DEMO_DATA, PROJECT, TEST_DATA
 
 Capture = pytest.CaptureFixture[str]
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
@@ -92,14 +92,36 @@ def test_the_readme_is_read_in_three_minutes_and_shows_what_a_terminal_does(tmp_
 
 
 def test_the_python_of_the_page_on_preprocessing_runs(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     [block] = blocks("docs/preprocess.md", "python")
     names: dict[str, Any] = {"__name__": "__main__"}
-    code = block.replace("d4rl/hopper-medium-v2", door).replace("num_workers=4", "num_workers=0")
-    exec(code, names)
+    exec(block.replace("num_workers=4", "num_workers=0"), names)
     assert ("next", "cost") in names["storage"].dataset.keys
+
+
+def test_the_pages_on_declarations_and_commands_run(
+    hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mycode.py").write_text("def scale(batch):\n    return batch\n")
+    (tmp_path / "rlds.toml").write_text(blocks("docs/declarations.md", "toml")[0])
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for page in ("docs/declarations.md", "docs/commands.md"):
+        for block in blocks(page, "python"):
+            exec(block, names)
+    assert names["buffer"].sample().shape == (256,) and len(names["digest"]) == 64
+    assert len(datasets_cli.open_dataset("derived/normal")) == 911
+
+
+def test_every_page_with_python_is_run() -> None:
+    tests = (PROJECT / "tests").rglob("test_*docs.py")
+    run = "".join(path.read_text(encoding="utf-8") for path in tests)
+    for page in sorted((PROJECT / "docs").glob("*.md")):
+        if page.name != "scaling.md" and blocks(f"docs/{page.name}", "python"):  # it needs clusters
+            assert page.name in run, page.name
 
 
 def test_the_episodes_of_the_page_on_buffers_are_in_the_demo_data_too(
@@ -112,47 +134,44 @@ def test_the_episodes_of_the_page_on_buffers_are_in_the_demo_data_too(
     assert names["last"].shape == (100,) and len(names["two"]) == 2
 
 
-def test_the_python_of_the_page_on_buffers_runs(door: str) -> None:
+def test_the_python_of_the_page_on_buffers_runs(hopper: str) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("docs/replay.md", "python"):
-        code = block.replace("d4rl/hopper-medium-v2", door).replace(
-            "num_workers=4", "num_workers=0"
-        )
-        exec(code, names)
-    assert len(names["buffer"]) == 1495 and names["batch"].shape[0] <= 256
+        exec(block.replace("num_workers=4", "num_workers=0"), names)
+    assert len(names["buffer"]) == 911 and names["batch"].shape[0] <= 256
 
 
-def test_the_python_of_the_page_on_numpy_and_jax_runs(door: str) -> None:
+def test_the_python_of_the_page_on_numpy_and_jax_runs(hopper: str) -> None:
     found = []
     for block in blocks("docs/numpy-and-jax.md", "python"):
         found.append({"__name__": "__main__"})
-        exec(block.replace("d4rl/hopper-medium-v2", door), found[-1])
+        exec(block, found[-1])
     numpy, loop, corl, scan, flashbax = found
     assert all(type(numpy["batch"][name]) is np.ndarray for name in ("observation", "index"))
     assert isinstance(numpy["tensordict"], TensorDict)
     assert 0 < float(loop["value"]) < 1
-    assert corl["states"].shape == (256, 39) and corl["dones"].dtype == np.float32
+    assert corl["states"].shape == (256, 11) and corl["dones"].dtype == np.float32
     assert scan["losses"].shape == (8,)
     assert set(np.asarray(flashbax["batch"]["index"]).tolist()) <= {*range(100)}
 
 
-def test_the_python_of_the_page_on_mixtures_runs(door: str) -> None:
+def test_the_python_of_the_page_on_mixtures_runs(hopper: str) -> None:
     names: dict[str, Any] = {}
     for block in blocks("docs/mixtures.md", "python"):
-        exec(re.sub(r"d4rl/hopper-\w+-v2", door, block), names)
+        exec(block.replace("hopper-expert-v2", "hopper-medium-v2"), names)
     assert names["batch"]["member"].unique().tolist() == [0, 1]
     assert names["slices"].sample()["index"].reshape(-1, 32).diff().eq(1).all()
     assert names["everything"].sampler.draw.num_replicas == 3
 
 
 def test_the_python_of_the_page_on_views_runs(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("docs/views.md", "python"):
-        code = block.replace("d4rl/hopper-medium-v2", door).replace("> 300", "> -1000")
-        exec(code.replace("take(0.1", "take(0.2"), names)  # of five trajectories
+        code = block.replace("take(0.1", "take(0.5").replace("split(0.9", "split(0.5")
+        exec(code, names)  # of two trajectories
     parts = len(names["training"]) + len(names["test"])
     assert parts == len(names["good"]) > len(names["again"]) == len(names["training"])
     assert (
@@ -161,10 +180,10 @@ def test_the_python_of_the_page_on_views_runs(
     )
 
 
-def test_the_python_of_the_page_on_specs_runs(door: str) -> None:
+def test_the_python_of_the_page_on_specs_runs(hopper: str) -> None:
     first, forms = blocks("docs/specs.md", "python")
     names: dict[str, Any] = {}
-    exec(first.replace("d4rl/hopper-medium-v2", door), names)
+    exec(first, names)
     assert names["batch"].batch_size == (32,) and names["four"].shape == (4,)
     for line in re.findall(r"^spec.*# tensor.*", first, re.MULTILINE):
         code, _, said = line.partition("  # ")
@@ -172,15 +191,12 @@ def test_the_python_of_the_page_on_specs_runs(door: str) -> None:
     exec(forms, names)
 
 
-def test_the_python_of_the_page_on_sequences_runs(door: str) -> None:
-    first, loop = (
-        block.replace("d4rl/hopper-medium-v2", door)
-        for block in blocks("docs/sequences.md", "python")
-    )
+def test_the_python_of_the_page_on_sequences_runs(hopper: str) -> None:
+    first, loop = blocks("docs/sequences.md", "python")
     names: dict[str, Any] = {}
     exec(first, names)
     assert names["batch"].shape == (64, 20) and names["batch"]["returns_to_go"].shape == (64, 20, 1)
-    assert sum(len(batch) for batch in names["epoch"]) == 1495
+    assert sum(len(batch) for batch in names["epoch"]) == 911
     padded = [names["arrays"].sample() for _ in range(3)][-1]
     assert (padded["action"][~padded["attention_mask"]] == -10).all()
     exec(loop, names)
@@ -204,16 +220,15 @@ def test_the_page_on_goals_names_every_strategy() -> None:
 
 
 def test_the_page_for_those_who_come_from_elsewhere_runs(
-    door_source: str, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Our blocks run in their order on an empty root; those of other packages are Python."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RLDS_OFFLINE", "1")
     text = (PROJECT / "docs" / "coming-from.md").read_text(encoding="utf-8")
     folders = {
-        "~/.d4rl/datasets": f"{door_source} --no-verify",  # it is no whole published file
+        "~/.d4rl/datasets": f"{TEST_DATA}/d4rl/cuts --no-verify",  # it is no whole published file
         "~/.minari/datasets": str(DEMO_DATA / "minari"),
-        "hopper-medium-v2": "door-human-v0",
     }
     for old, new in folders.items():
         assert old in text
@@ -236,23 +251,23 @@ def test_the_page_for_those_who_come_from_elsewhere_runs(
     assert names["dataset"].keys() == {
         *("observations", "actions", "next_observations", "rewards", "terminals")
     }
-    assert names["batch"]["observation"].shape == (256, 39)
+    assert names["batch"]["observation"].shape == (256, 11)
     assert names["slices"].batch_size == (8, 32)
     assert 0 < names["score"] < 1
-    assert len(names["small"]) == len(names["data"]) == 1495
+    assert len(names["small"]) == len(names["data"]) == 911
     for example in ("import d4rl", "load_d4rl_dataset", "import minari", "from torchrl"):
         assert example in "".join(theirs)
 
 
 def test_the_python_of_the_page_on_the_package_runs(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+    hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setenv("RLDS_OFFLINE", "1")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     everything = blocks("docs/python.md", "python")
     for block in everything:
-        exec(block.replace("d4rl/hopper-medium-v2", door), names)
+        exec(block, names)
     output = capsys.readouterr().out
     assert "derived/halved 500" in output and "d4rl/hopper-expert-v2 is not installed" in output
     assert "['derived/halved-again']" in output
@@ -356,12 +371,11 @@ def test_every_test_that_the_page_on_reliability_names_is_there() -> None:
 
 
 def test_the_python_of_the_page_on_offline_to_online_runs(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hopper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks("docs/offline-to-online.md", "python"):
-        code = block.replace("d4rl/hopper-medium-v2", door).replace("1_000_000", "10_000")
-        exec(code, names)
+        exec(block.replace("1_000_000", "10_000"), names)
     assert int(names["is_offline"].sum()) == 128 and len(names["online"]) == 100
     assert len(names["earlier"]) == 100 and names["batch"].shape == (256,)

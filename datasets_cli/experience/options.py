@@ -14,6 +14,8 @@ from datasets_cli.replay.draws.epochs import Epochs
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.rows import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.draws.slices import SliceOptions, cut_of
+from datasets_cli.replay.rows.batch_format import BatchFormat
+from datasets_cli.replay.rows.format_choice import choose_format
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
 
@@ -40,7 +42,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     FIRST: ClassVar = (
         *("root", "download", "layout", "sampler", "num_slices", "slice_len", "strict_length"),
         *("replacement", "transform", "prefetch", "pin_memory", "device", "seed", "generator"),
-        *("format", "text", "contiguous"),
+        *("format", "cast", "columns", "text", "contiguous"),
     )
     """What users give most."""
 
@@ -103,6 +105,7 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
         generator: draws them; one of that buffer's own by default.
         seed: seeds that.
         format: what batches are made of; as those of this buffer by default.
+        cast: of ``format``, as in ``ReplayBuffer.with_format``.
     """
 
     length: int
@@ -110,6 +113,11 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
     _: KW_ONLY
     replacement: bool = True
     format: str | None = None
+    cast: bool = False
+
+    def chosen_format(self, default: BatchFormat | None) -> BatchFormat | None:
+        """Return the format that is given, or another one."""
+        return choose_format(self.format, cast=self.cast) if self.format else default
 
 
 def row_sampler(replacement: bool) -> Sampler:

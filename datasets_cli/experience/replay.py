@@ -127,7 +127,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         A Composite with the keys of batches, before their transform. Frame stacks have the spec of
         each of their frames; what is before a trajectory's first is zeros, whatever the spec says.
         """
-        specs = dataset_specs(self.manifest, text=self._rows.dataset.texts is not None)
+        specs = dataset_specs(self.manifest, self._rows.dataset.keys)
         if isinstance(self._stored, FrameStack):
             for key in (("observation",), ("next", "observation")):
                 stacked = specs[key].unsqueeze(0)
@@ -233,21 +233,20 @@ class ExperienceReplay(TensorDictReplayBuffer):
         Raises:
             UsageError: as ``Sequences``.
         """
-        made = vars(part_of(options, SequenceOptions))
+        cut, root = vars(part_of(options, SequenceOptions)), CacheRoot(self.config.root)
         draws = part_of(options, DrawOptions)
         draws = replace(draws, sampler=draws.sampler or row_sampler(options.replacement))
         is_own = options.transform is None
         draws = replace(draws, transform=(self.transform or None) if is_own else draws.transform)
-        return TensorDictReplayBuffer(
-            storage=Sequences(
-                self.storage, options.length, root=CacheRoot(self.config.root), **made
-            ),
+        made = TensorDictReplayBuffer(
+            storage=Sequences(self.storage, options.length, root=root, **cut),
             batch_size=options.batch_size,
             collate_fn=self.reader.collate_fn if is_own else None,
             priority_key=self.priority_key,
-            format=options.format or self.format,
             **vars(draws),
         )
+        made._use_format(options.chosen_format(self._format))
+        return made
 
     def delete(self) -> None:
         """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid.

@@ -88,8 +88,8 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
         return open_rows(call.id, config, options)
     if options != StorageOptions():
         raise UsageError(
-            "device, pin_memory, contiguous and text are of a dataset; a project declares its data "
-            f"in [{DATA}.{call.id}]."
+            "device, pin_memory, contiguous, text and columns are of a dataset; a project declares "
+            f"its data in [{DATA}.{call.id}]."
         )
     # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
     from datasets_cli.project.data import DataFile, open_declared

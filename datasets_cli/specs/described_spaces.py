@@ -6,7 +6,7 @@ gymnasium, whose spaces they are, need not be installed; Minari's ``metadata.jso
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -108,17 +108,21 @@ MADE: dict[str, Callable[[DescribedSpace, bool], TensorSpec]] = {
 FLAGS = ("done", "terminated", "truncated")
 
 
-def dataset_specs(manifest: Manifest, *, text: bool = False) -> Composite:
+def dataset_specs(manifest: Manifest, keys: Collection[Key] | None = None) -> Composite:
     """Return what the entries of a row may be, as a Composite with the keys of batches."""
+    # keys: of the columns that are read; by default those of all numbers, and of no text.
     # Observations and actions have the spaces of the publisher, where its metadata have them and
     # they fit the column; flags are 0 or 1; everything else is Unbounded. Data that was derived by
     # a function has no spaces: the function may have changed the values.
     spaces = {} if manifest.parent is not None else _spaces(manifest.metadata)
     specs = Composite()
     for column in manifest.columns:
+        if keys is not None and column.key not in keys:
+            continue
         specs[column.key] = _spec(column, _space_at(spaces, column.key))
-    for each in manifest.texts if text else ():
-        specs[each.key] = _text_spec(each.shape, _space_at(spaces, each.key))
+    for each in manifest.texts:
+        if each.key in (keys or ()):
+            specs[each.key] = _text_spec(each.shape, _space_at(spaces, each.key))
     return specs
 
 

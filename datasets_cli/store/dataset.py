@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -49,6 +49,7 @@ class Dataset:
         record: Record,
         device_options: DeviceOptions = ON_DISK,
         text: bool = False,
+        chosen: Sequence[Key] | None = None,
     ) -> None:
         self.folder = folder
         self.manifest = manifest
@@ -62,13 +63,32 @@ class Dataset:
         self._whole: Dataset | None = None  # not itself: a circle would keep its files mapped
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
-        if text and manifest.texts:
-            self.texts = TextRows(folder, manifest.texts, manifest.files, manifest.num_transitions)
-        numbers: tuple[Key, ...] = tuple(column.key for column in manifest.columns)
+        self.chosen = chosen
+        self.columns_read = tuple(each for each in manifest.columns if self._is_read(each.key))
+        texts = tuple(each for each in manifest.texts if text and self._is_read(each.key))
+        if texts:
+            self.texts = TextRows(folder, texts, manifest.files, manifest.num_transitions)
+        numbers: tuple[Key, ...] = tuple(column.key for column in self.columns_read)
         self.keys = numbers + (self.texts.keys if self.texts else ())
+        self._check_chosen()
         self._rows = self.rows_of(frozenset(numbers))
         self.gather = self._rows.gather  # one call fewer in every batch
         self.read = self._rows.read
+
+    def _is_read(self, key: Key) -> bool:
+        """Return whether a column is at or below a key that is chosen."""
+        return self.chosen is None or any(key[: len(each)] == each for each in self.chosen)
+
+    def _check_chosen(self) -> None:
+        """Check that something is read under each key that is chosen, and numbers are."""
+        for each in self.chosen or ():
+            if not any(key[: len(each)] == each for key in self.keys):
+                raise UsageError(f"columns: {self._missing(each)}")
+        if not self.columns_read:
+            raise UsageError(
+                f"columns names no column of numbers of {self.manifest.id}. Expected one or more "
+                f"of {self._known()}."
+            )
 
     def select(self, selection: Selection) -> Dataset:
         """Return the rows of a selection, read as if they were a dataset."""
@@ -107,8 +127,8 @@ class Dataset:
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of the numbers of a row."""
-        return sum(column.row_bytes for column in self.manifest.columns)
+        """Bytes of the numbers of a row that are read."""
+        return sum(column.row_bytes for column in self.columns_read)
 
     @property
     def num_trajectories(self) -> int:
@@ -118,7 +138,7 @@ class Dataset:
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
-        wanted = [c for c in self.manifest.columns if c.key[: len(key)] == key]
+        wanted = [c for c in self.columns_read if c.key[: len(key)] == key]
         if not wanted:
             raise KeyError(self._missing(key))
         check_memory(sum(column.row_bytes for column in wanted) * len(self), self.manifest.id)
@@ -147,8 +167,15 @@ class Dataset:
         id = self.manifest.id
         if any(text.key[: len(key)] == key for text in self.manifest.texts):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
-        known = ", ".join(show_key(name) for name in self.keys)
-        return f"{id} has no {show_key(key)}. It has: {known}"
+        if any(column.key[: len(key)] == key for column in self.manifest.columns):
+            return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
+        return f"{id} has no {show_key(key)}. It has: {self._known()}"
+
+    def _known(self) -> str:
+        """Return the keys of all columns, and of the text that is read."""
+        texts = self.texts.keys if self.texts else ()
+        numbers = (column.key for column in self.manifest.columns)
+        return ", ".join(show_key(key) for key in (*numbers, *texts))
 
     def rows_of(self, keys: frozenset[Key]) -> LayoutRows:
         """Return the rows with only these leaves; no other is read."""
@@ -156,9 +183,8 @@ class Dataset:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)
         manifest = self.manifest
         if manifest.layout == "compact":
-            has_all = len(keys) == len(manifest.columns)
-            record = self.record if has_all else self.record.only(keys)
-            return CompactRows(self._files, record, manifest.num_transitions, self.device_options)
+            num_rows, options = manifest.num_transitions, self.device_options
+            return CompactRows(self._files, self.record, num_rows, options, keys)
         columns = tuple(column for column in manifest.columns if column.key in keys)
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
 
@@ -180,6 +206,7 @@ def open_dataset(
     device_options: DeviceOptions = ON_DISK,
     *,
     text: bool = False,
+    columns: Sequence[Key] | None = None,
     accept: Accept | None = None,
 ) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``."""
@@ -194,7 +221,7 @@ def open_dataset(
         device = device_options.storage_device
         if device is not None and device.type == "cpu":
             check_memory(manifest.size_bytes, manifest.id)
-        return Dataset(folder, manifest, record, device_options, text)
+        return Dataset(folder, manifest, record, device_options, text, columns)
 
     return read_one_copy(folder, read)
 

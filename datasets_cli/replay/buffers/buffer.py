@@ -83,8 +83,7 @@ class ReplayBuffer(ReadableBuffer):
         writer = None if options.writer is None else as_writer(options.writer)
         self.row_writer = RowWriter(self.reader, writer)
         self._carry_index(options.writer)
-        if options.format != "torch":
-            self._use_format(choose_format(options.format))
+        self._use_format(choose_format(options.format, cast=options.cast))
         if options.shared:
             self.share()
 

@@ -46,11 +46,13 @@ class BatchOptions(DrawOptions):
         pin_memory: put batches into page-locked memory.
         format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
             for nested dicts of arrays; see ``ReplayBuffer.with_format``.
+        cast: with ``"jax"``, give columns of 64 bits as ones of 32; see there.
     """
 
     collate_fn: CollateFunction | None = None
     pin_memory: bool = False
     format: str = "torch"
+    cast: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

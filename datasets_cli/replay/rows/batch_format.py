@@ -45,7 +45,7 @@ class BatchFormat(Protocol):
 def columns_of(storage: Storage) -> tuple[Column, ...]:
     """Return the columns of a storage whose rows are a dataset; none where they are not."""
     dataset: Any = getattr(storage, "dataset", None)
-    found: tuple[Column, ...] = () if dataset is None else dataset.manifest.columns
+    found: tuple[Column, ...] = () if dataset is None else dataset.columns_read
     return found
 
 

@@ -132,8 +132,8 @@ def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
 def _wide(columns: list[tuple[Key, str]]) -> UsageError:
     return UsageError(
         f"jax is set to 32 bits and would cut {show_columns(columns)} to them in silence. Set it "
-        'to 64 with jax.config.update("jax_enable_x64", True), or ask for 32: '
-        'with_format("jax", cast=True).'
+        'to 64 with jax.config.update("jax_enable_x64", True), leave them out of a dataset with '
+        "columns=, or ask for 32 with cast=True."
     )
 
 

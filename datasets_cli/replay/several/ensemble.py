@@ -68,6 +68,7 @@ class ReplayBufferEnsemble(MixedBuffers):
             members, and each draws its rows as it did before.
         seed: seeds a generator of the ensemble's own.
         format: what batches are made of; see ``with_format``. Those of members do not matter.
+        cast: of ``format``; see there.
 
     Raises:
         UsageError: arguments that exclude one another or do not fit the members.
@@ -91,6 +92,7 @@ class ReplayBufferEnsemble(MixedBuffers):
         generator: torch.Generator | None = None,
         seed: int | None = None,
         format: str = "torch",
+        cast: bool = False,
     ) -> None:
         made = any(part is not None for part in (storages, samplers, writers, collate_fns))
         if wrong := [type(part).__name__ for part in buffers if not isinstance(part, ReplayBuffer)]:
@@ -111,7 +113,7 @@ class ReplayBufferEnsemble(MixedBuffers):
             raise UsageError("Give p, sample_from_all, num_buffer_sampled to SamplerEnsemble.")
         else:
             buffers = members_of(storages, samplers, writers, collate_fns)
-        super().__init__(buffers, batch_size, transform, format)
+        super().__init__(buffers, batch_size, transform, format, cast)
         self.sampler = samplers
         self.generator = choose_generator(generator, seed)
         if self.generator is not torch.default_generator:

@@ -42,12 +42,13 @@ class MixedBuffers(ABC):
         batch_size: int | None,
         transform: TransformLike | None,
         format: str,
+        cast: bool,
     ) -> None:
         self.buffers = tuple(buffers)
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
         self.transform = Compose() if transform is None else Compose(transform)
         self.ran_out = False  # whether the batch just drawn ended an epoch
-        self._format = choose_format(format)
+        self._format = choose_format(format, cast=cast)
 
     @property
     def format(self) -> str:

@@ -65,6 +65,7 @@ class OfflineToOnline(MixedBuffers):
             those of ``online`` alone.
         seed: seeds the draws of both; by default each draws as it did before.
         format: what batches are made of; see ``with_format``. Those of the two do not matter.
+        cast: of ``format``; see there.
 
     Raises:
         UsageError: an argument is out of its range, or ``online`` cannot be written or never has
@@ -91,13 +92,14 @@ class OfflineToOnline(MixedBuffers):
         transform: TransformLike | None = None,
         seed: int | None = None,
         format: str = "torch",
+        cast: bool = False,
     ) -> None:
         self._share = OfflineShare(fraction, anneal, min_online)
         _check_pair(offline, online, self._share.min_online)
         self.keys = None if keys is None else keys_of(keys)
         if self.keys == []:
             raise UsageError("keys names no entry; leave it out for batches with all entries.")
-        super().__init__((offline, online), batch_size, transform, format)
+        super().__init__((offline, online), batch_size, transform, format, cast)
         if seed is not None:
             self.set_rng(seeded(seed))
 

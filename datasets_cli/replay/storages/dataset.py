@@ -12,7 +12,7 @@ from tensordict import NonTensorStack, TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted
-from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.arguments import StateDict, keys_of
 from datasets_cli.replay.storages.batches import put_texts, stack_texts
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
@@ -55,6 +55,7 @@ class DatasetStorage(Storage):
             pin_memory=self.device_options.pin_memory,
             contiguous=self.device_options.contiguous,
             text=self._texts is not None,
+            columns=self.dataset.chosen,
         )
         return reopen_storage, (self.dataset.folder, options, None, self.dataset.selection)
 
@@ -66,7 +67,7 @@ class DatasetStorage(Storage):
         manifest = self.dataset.manifest
         leaves = (
             f"\n    {show_key(column.key)}: {column.dtype} {[len(self), *column.shape]}"
-            for column in manifest.columns
+            for column in self.dataset.columns_read
         )
         read = "" if self._texts else ", not read: pass text=True"
         texts = (
@@ -120,7 +121,7 @@ class DatasetStorage(Storage):
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return a leaf of the rows int64 ``[B]``, read without others; None for none."""
         if key not in self._leaves:
-            if not any(column.key == key for column in self.dataset.manifest.columns):
+            if not any(column.key == key for column in self.dataset.columns_read):
                 return super().entry(key, rows)
             self._leaves[key] = self.dataset.rows_of(frozenset({key}))
         leaf: torch.Tensor = entry(self._leaves[key].gather(rows), key)
@@ -170,7 +171,7 @@ class DatasetStorage(Storage):
 
     def _has_numbers(self, key: Key) -> bool:
         """Return whether there is a leaf of numbers at or below a key."""
-        return any(column.key[: len(key)] == key for column in self.dataset.manifest.columns)
+        return any(column.key[: len(key)] == key for column in self.dataset.columns_read)
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,14 @@ def open_storage(options: FolderOptions) -> DatasetStorage:
     return storage
 
 
+def _chosen(options: StorageOptions) -> list[Key] | None:
+    """Return the keys at or below which columns are read; None for all."""
+    names = options.columns
+    if names is None:
+        return None
+    return keys_of(names if isinstance(names, str | tuple) else [*names])
+
+
 def reopen_storage(
     folder: str | Path,
     options: StorageOptions,
@@ -212,5 +221,7 @@ def reopen_storage(
     # What else it takes is `accept`, which refuses a manifest, and `selection`.
     device_options = choose_device_options(options.device, options.pin_memory, options.contiguous)
     path = Path(os.path.realpath(folder))
-    dataset = open_dataset(path, device_options, text=options.text, accept=accept)
+    dataset = open_dataset(
+        path, device_options, text=options.text, columns=_chosen(options), accept=accept
+    )
     return DatasetStorage(dataset if selection is None else dataset.select(selection))

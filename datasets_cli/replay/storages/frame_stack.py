@@ -61,9 +61,10 @@ class FrameStack(Storage):
         dataset = storage.dataset
         key = key_of(key)
         pair = {key, ("next", *key)}
-        if not pair <= {column.key for column in dataset.manifest.columns}:
+        if not pair <= {column.key for column in dataset.columns_read}:
             raise UsageError(
-                f"{dataset.manifest.id} has no {show_key(key)} with a successor to stack."
+                f"{dataset.manifest.id} has no {show_key(key)} with a successor to stack, or "
+                "columns= leaves one of them out."
             )
         self.dataset = dataset
         self.device_options = dataset.device_options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -24,12 +25,15 @@ class StorageOptions:
             one tensor, on which ``view(-1)`` raises.
         text: read the columns of text too, as non-tensor entries of batches: in one,
             ``batch["observation", "mission"]`` is a list of str.
+        columns: the keys of what is read, groups such as ``"next"`` whole; by default everything.
+            Trajectories, and the conditions of views, know the other columns too.
     """
 
     device: str | torch.device | None = None
     pin_memory: bool = False
     contiguous: bool = False
     text: bool = False
+    columns: Iterable[str | tuple[str, ...]] | None = None
 
 
 PaddedSide = Literal["left", "right"]

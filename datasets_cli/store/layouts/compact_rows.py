@@ -18,7 +18,13 @@ from datasets_cli.store.layouts.gathered import (
     GatheredRecords,
     PairFields,
 )
-from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.layouts.records import (
+    RECORDS,
+    ROW_MAP,
+    Record,
+    columns_of,
+    row_map_dtype,
+)
 
 
 class RowMap:
@@ -65,6 +71,21 @@ Constant = tuple[torch.Tensor, torch.dtype, Slot]
 """A column of one value: the row, as what torch can move, the column's type, and its slot."""
 
 
+FrameSlots = list[tuple[int, Slot]]
+"""Where frames go, 0, and those of the following record, their successors, 1."""
+
+
+def _steps(records: torch.Tensor, slots: FrameSlots) -> torch.Tensor:
+    """Return the records int64 ``[slots * B]`` of which frames are read for records ``[B]``."""
+    steps = [records + step for step, _ in slots]
+    return torch.cat(steps) if len(steps) > 1 else steps[0]
+
+
+def _parts(records: torch.Tensor, slots: FrameSlots) -> list[tuple[int, Slot]]:
+    """Return where the frames of each slot begin among those of ``_steps``."""
+    return [(place * len(records), slot) for place, (_, slot) in enumerate(slots)]
+
+
 class CompactRows:
     """The records and frames of a dataset, and how a batch is made of them."""
 
@@ -74,8 +95,9 @@ class CompactRows:
         record: Record,
         num_rows: int,
         device_options: DeviceOptions,
+        keys: frozenset[Key],
     ) -> None:
-        self.record = record
+        self.record = record = record.only(keys)
         self._device, self._pinned = files.device, device_options.pin_memory
         self._to_output, self._contiguous = device_options.to_output, device_options.contiguous
         shape = (record.num_records, record.size)
@@ -90,7 +112,7 @@ class CompactRows:
         self._pairs = records.view(word).as_strided(
             (max(0, record.num_records - 1), 2 * words), (words, 1)
         )
-        self._plan = TreePlan(sorted(column.key for column in record.columns))
+        self._plan = TreePlan(sorted(keys.intersection(column.key for column in record.columns)))
         self._views = DtypeViews(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
         made = {column.key for column in record.made}
@@ -103,8 +125,11 @@ class CompactRows:
                     field.column.shape,
                     has_dictionary=field.dictionary in files.listed,
                 ),
-                self._plan.slots[field.column.key],
-                self._plan.slots[field.successor] if field.successor else None,
+                [
+                    (step, self._plan.slots[column.key])
+                    for step, column in enumerate(columns_of(field))
+                    if column.key in keys
+                ],
             )
             for field in record.frames
         ]
@@ -156,12 +181,9 @@ class CompactRows:
             leaves.extend(to_array(torch.zeros((len(slots), len(index), *shape), dtype=dtype)))
         for value, dtype, _ in self._constants:
             leaves.append(to_array(value.expand(len(index), *value.shape).clone().view(dtype)))
-        for reader, _, successor in self._frames:
-            if successor is None:
-                leaves.append(reader.read(row).numpy())
-                continue
-            both = reader.read(torch.cat((row, row + 1))).numpy()
-            leaves.extend((both[: len(row)], both[len(row) :]))
+        for reader, places in self._frames:
+            frames = reader.read(_steps(row, places)).numpy()
+            leaves += [frames[start : start + len(row)] for start, _ in _parts(row, places)]
         others = GatheredLeaves(self._plan, self._slots_beside, leaves, len(index))
         return GatheredRecords(self._fields, self._views, packed.numpy(), others, self._contiguous)
 
@@ -176,21 +198,16 @@ class CompactRows:
         slots_beside = [] if self._episode is None else [self._episode]
         slots_beside += [slot for _, _, slots in self._zeros for slot in slots]
         slots_beside += [slot for _, _, slot in self._constants]
-        for _, slot, successor in self._frames:
-            slots_beside += [slot] if successor is None else [slot, successor]
+        slots_beside += [slot for _, slots in self._frames for _, slot in slots]
         return slots_beside
 
     def _put_frames(self, nodes: list[Tree], records: torch.Tensor) -> None:
         """Put the frames of records int64 ``[B]``, and their successors', into the tree."""
-        for reader, (node, name), successor in self._frames:
-            if successor is None:
-                nodes[node][name] = self._to_output(reader.read(records))
-                continue
-            # The successor is the following record's frame. One decoding for both; the halves are
-            # contiguous.
-            both = self._to_output(reader.read(torch.cat((records, records + 1))))
-            nodes[node][name] = both[: len(records)]
-            nodes[successor[0]][successor[1]] = both[len(records) :]
+        for reader, slots in self._frames:
+            # One decoding for frames and successors; the parts are contiguous.
+            frames = self._to_output(reader.read(_steps(records, slots)))
+            for start, (node, name) in _parts(records, slots):
+                nodes[node][name] = frames[start : start + len(records)]
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
@@ -200,8 +217,8 @@ class CompactRows:
         # Back from length - 1 steps before the row to 1 after it, which is -1 step back; never
         # before the trajectory's first record, which is age steps back.
         steps = row - torch.minimum(torch.arange(length - 1, -2, -1), age.unsqueeze(1))
-        for field, (reader, _, successor) in zip(self.record.frames, self._frames, strict=True):
-            if field.column.key == key and successor is not None:
+        for field, (reader, slots) in zip(self.record.frames, self._frames, strict=True):
+            if field.column.key == key and len(slots) == 2:
                 try:
                     frames = self._to_output(reader.read(steps.view(-1)))
                 except IndexError:

@@ -55,6 +55,11 @@ class GatheredLeaves:
         return nodes
 
 
+def planned_fields(record: Record, plan: TreePlan) -> list[tuple[int, Column]]:
+    """Return where each column of a plan begins in the bytes of a pair of records."""
+    return [field for field in record.pair_fields if field[1].key in plan.slots]
+
+
 class DtypeView(NamedTuple):
     """The fields of one element type within a pair of records.
 
@@ -76,7 +81,7 @@ class DtypeViews:
     def __init__(self, record: Record, plan: TreePlan) -> None:
         self._plan = plan
         by_dtype: dict[str, list[tuple[int, Column]]] = {}
-        for offset, column in sorted(record.pair_fields, key=itemgetter(0)):
+        for offset, column in sorted(planned_fields(record, plan), key=itemgetter(0)):
             by_dtype.setdefault(column.dtype, []).append((offset, column))
         self._views = [self._view(dtype, fields) for dtype, fields in by_dtype.items()]
 
@@ -120,8 +125,9 @@ class PairFields:
     """
 
     def __init__(self, record: Record, plan: TreePlan) -> None:
-        offsets = [offset for offset, _ in record.pair_fields]
-        columns = [column for _, column in record.pair_fields]
+        fields = planned_fields(record, plan)
+        offsets = [offset for offset, _ in fields]
+        columns = [column for _, column in fields]
         self.slots = [(str(n), *plan.slots[column.key]) for n, column in enumerate(columns)]
         self.dtype = np.dtype(
             {
