@@ -20,6 +20,7 @@ from datasets_cli.environments.stepper import Stepper
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
+from datasets_cli.schema.mapping import usable_device
 from datasets_cli.specs.bounded import Unbounded
 from datasets_cli.specs.categorical import Categorical
 from datasets_cli.specs.composite import Composite
@@ -41,7 +42,7 @@ class Environment(ABC):
         categorical_action_encoding: bool,
     ) -> None:
         self.batch_size = torch.Size(batch_size)
-        self.device = None if device is None else torch.device(device)
+        self.device = None if device is None else usable_device(device)
         self.is_closed = False
         self._spec_device = self.device or torch.device("cpu")
         self._one_hot = not categorical_action_encoding

@@ -291,9 +291,12 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """Return a score that is 0 for the reference policy's low end and 1 for its high end.
 
         Raises:
-            UsageError: the publisher gives no reference scores for this dataset.
+            UsageError: there are no reference scores of this dataset, or ``returns`` is no number.
         """
         low, high = self.metadata.get("ref_min_score"), self.metadata.get("ref_max_score")
         if low is None or high is None:
             raise UsageError(f"{self.dataset_id} has no reference scores to normalise with.")
-        return float((returns - low) / (high - low))
+        try:
+            return float((returns - low) / (high - low))
+        except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
+            raise UsageError(f"returns must be a number, not {returns!r}.") from error

@@ -184,7 +184,7 @@ def write_mark(mark: Path, kept: np.ndarray | None) -> None:
         return
     with replacing(mark) as new:
         # Eight rows a byte, the first in the highest bit; zeros fill the last byte up.
-        np.packbits(kept).tofile(new)
+        new.write_bytes(np.packbits(kept).data)
         flush(new)
 
 

@@ -31,6 +31,11 @@ def check_env_specs(
     Raises:
         UsageError: an entry is missing, has no spec or is not in it; its key is named.
     """
+    if not callable(getattr(env, "rollout", None)):
+        raise UsageError(
+            "check_env_specs takes an environment, which has rollout() and specs, such as "
+            f"GymEnv('CartPole-v1'), not {env!r}."
+        )
     if return_contiguous is False:
         raise UsageError("return_contiguous=False is not supported: steps are stacked here.")
     if seed is not None:

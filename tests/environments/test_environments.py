@@ -22,6 +22,7 @@ from datasets_cli import (
 )
 from tests.environments.record.toys import Corridor
 from tests.support.hand_written import falls, policy_of
+from tests.support.refusals import check_refused
 from tests.support.spaced_env import SpacedEnv
 
 
@@ -281,3 +282,19 @@ def test_random_actions_are_those_of_the_spec() -> None:
     found = RandomPolicy(spec, action_key="move")(TensorDict())["move"]
     torch.manual_seed(0)
     assert torch.equal(found, spec.rand())
+
+
+def test_what_makes_no_environment_is_named() -> None:
+    check_refused(
+        UsageError,
+        [
+            ("^gymnasium cannot make 3: ", lambda: GymEnv(3)),  # type: ignore[arg-type]
+            (
+                "^gymnasium cannot make .* 'nope'",
+                lambda: GymEnv("CartPole-v1", nope=3),
+            ),
+            ("^device must be one that .*'nope'", lambda: GymEnv("CartPole-v1", device="nope")),
+            ("^device must .*'nope'", lambda: SerialEnv(1, make_env, device="nope")),
+            ("takes an environment, .*, not None", lambda: check_env_specs(None)),
+        ],
+    )

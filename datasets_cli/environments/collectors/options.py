@@ -15,6 +15,7 @@ from datasets_cli.environments.environment import Environment
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.torchrl_words import Word
+from datasets_cli.schema.mapping import usable_device
 
 GivenDevice = str | torch.device | None
 
@@ -203,7 +204,7 @@ class JoinedProcesses(SeveralProcesses):
 
 def _first_device(*devices: GivenDevice) -> torch.device | None:
     given = next((device for device in devices if device is not None), None)
-    return None if given is None else torch.device(given)
+    return None if given is None else usable_device(given)
 
 
 def _interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:

@@ -16,6 +16,7 @@ from datasets_cli.replay.draws.priority_files import are_priorities
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.draws.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.schema.mapping import usable_device
 
 
 class PriorityDraw(Draw):
@@ -53,7 +54,7 @@ class PriorityDraw(Draw):
         self.dtype = dtype
         self.reduction = reduction
         self.max_priority_within_buffer = max_priority_within_buffer
-        self.device = torch.device("cpu" if device is None else device)
+        self.device = usable_device("cpu" if device is None else device)
         self.rounds_up = False  # whether the storage may have more rows than were asked for
         self.beta = not_negative("beta", beta)
         self._highest = -1.0  # of all priorities that ever were; below 0 before there was any

@@ -39,7 +39,7 @@ def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
     """Write the state of ``Priorities`` into a folder, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUM_TREE).unlink(missing_ok=True)  # of an older dump
-    np.asarray(state["priorities"].cpu().numpy(), "<f8").tofile(folder / PRIORITIES)
+    (folder / PRIORITIES).write_bytes(np.asarray(state["priorities"].cpu().numpy(), "<f8").data)
     metadata = {f"_{name}": state[name] for name in ("alpha", "beta", "eps", "max_priority")}
     metadata |= {"_max_capacity": max_capacity, "_schema_version": SCHEMA_VERSION}
     metadata["_num_rows"] = len(state["priorities"])

@@ -28,7 +28,7 @@ from datasets_cli.replay.storages.state_files import (
     read_state,
     write_state,
 )
-from datasets_cli.sources.disk import flush
+from datasets_cli.sources.disk import disk_errors, flush
 
 PARTIAL = ".partial"
 NEXT = ".next"
@@ -97,6 +97,12 @@ def new_dump(folder: Path, is_part: Callable[[str], object]) -> Iterator[Path]:
 
     ``is_part`` says which names in ``folder`` are parts of an older dump.
     """
+    with disk_errors(folder), _new_dump(folder, is_part) as partial:
+        yield partial
+
+
+@contextmanager
+def _new_dump(folder: Path, is_part: Callable[[str], object]) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:

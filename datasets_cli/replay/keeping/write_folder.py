@@ -108,7 +108,8 @@ def write_files(folder: Path, files: list[Planned]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, torch.Tensor):
             if content.numel():  # one without elements has no file
-                bytes_of(content.detach().as_subclass(torch.Tensor).cpu()).tofile(path)
+                plain = content.detach().as_subclass(torch.Tensor).cpu()
+                path.write_bytes(bytes_of(plain).data)  # `tofile` tells no full disk
             continue
         text = json.dumps(content, separators=(",", ":"))
         if len(text) > MOST_BYTES:

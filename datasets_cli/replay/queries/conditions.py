@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Literal, NoReturn, Protocol
 
@@ -51,6 +51,10 @@ OPERATORS: dict[Operator, Callable[..., TermValues]] = {
     "|": np.logical_or,
     "~": np.logical_not,
 }
+
+
+MOST_NESTED = 100
+"""Operations in one another: each is a call of Python's, which have a limit."""
 
 
 class Term(Protocol):
@@ -155,6 +159,17 @@ class Operation:
 
     operator: Operator
     operands: tuple[Term | ConstantValue, ...]
+    depth: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        below = [each.depth for each in self.operands if isinstance(each, Operation)]
+        object.__setattr__(self, "depth", 1 + max(below, default=0))
+        if self.depth > MOST_NESTED:
+            raise UsageError(
+                f"A condition has at most {MOST_NESTED} others in one another, such as ~(a & ~b), "
+                "and this one has more. Give query() a function of a trajectory, or filter() one "
+                "of the table."
+            )
 
     def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the result for each trajectory, ``[K]``."""
@@ -259,7 +274,11 @@ class TrajectoryPredicate:
                 "function by TrajectoryPredicate(fn)."
             )
         description = f"({self._description} {operator} {other._description})"
-        return predicate_of(Operation(operator, (self._tree, other._tree)), description)
+        first = self._tree
+        # A chain, a & b & c, is one operation, however long it is.
+        if isinstance(first, Operation) and first.operator == operator:
+            return predicate_of(Operation(operator, (*first.operands, other._tree)), description)
+        return predicate_of(Operation(operator, (first, other._tree)), description)
 
     def __bool__(self) -> NoReturn:
         # Python asks for this in "a and b", "not a" and "1 < a < 2", and would drop one of them.

@@ -27,7 +27,7 @@ def weight_numbers(name: str, given: Sequence[float], members: Sequence[str]) ->
     """Return a weight for each member, checked; they need not have the sum 1."""
     try:
         numbers = tuple(float(number) for number in given)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise UsageError(f"{name} has a number for each member, and is not {given!r}.") from error
     if len(numbers) != len(members):
         raise UsageError(
@@ -37,7 +37,8 @@ def weight_numbers(name: str, given: Sequence[float], members: Sequence[str]) ->
         )
     if not all(number >= 0 for number in numbers) or not 0 < sum(numbers) < math.inf:
         raise UsageError(
-            f"{name} must be non-negative and finite, with at least one above 0, not {numbers}."
+            f"{name} must be non-negative, with at least one above 0 and a finite sum, not "
+            f"{numbers}."
         )
     return numbers
 

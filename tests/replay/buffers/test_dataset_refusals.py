@@ -56,6 +56,14 @@ def test_a_device_that_is_not_there_is_refused(door: str) -> None:
         ExperienceReplay(door, device="cuda")
 
 
+def test_a_score_of_what_is_no_number_is_refused(door: str) -> None:
+    replay = ExperienceReplay(door)
+    values: list[Any] = ["a", None, torch.zeros(2)]
+    for value in values:
+        with pytest.raises(UsageError, match=r"^returns must be a number, not "):
+            replay.get_normalized_score(value)
+
+
 IDS: list[tuple[Callable[..., Any], str]] = [
     (ExperienceReplay, "^dataset_id must be text or a path, not 3"),
     (partial(datasets_cli.preprocess, fn=torch.nn.Identity(), out="x"), "^id must be text, not 3"),

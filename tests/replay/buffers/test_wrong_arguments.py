@@ -24,6 +24,7 @@ from datasets_cli import (
     MultiStep,
     MultiStepTransform,
     ObservationNorm,
+    PrioritizedReplayBuffer,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     RandomCropTensorDict,
@@ -158,6 +159,24 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("not torch.bool", lambda: prioritized().update_priority(torch.tensor([True]), 3.0)),
     ("There is no row -2", lambda: prioritized().update_priority(torch.tensor([-1, -2]), 3.0)),
 ]
+
+
+DEVICES: list[Callable[[Any], Any]] = [
+    lambda device: LazyTensorStorage(9, device=device),
+    lambda device: LazyMemmapStorage(9, device=device),
+    lambda device: TensorStorage(rows(9), device=device),
+    lambda device: PrioritizedSampler(9, 0.5, 0.5, device=device),
+    lambda device: PrioritizedSliceSampler(9, 0.5, 0.5, slice_len=2, device=device),
+    lambda device: PrioritizedReplayBuffer(
+        alpha=0.5, beta=0.5, storage=LazyTensorStorage(9), sampler_device=device
+    ),
+]
+
+
+@pytest.mark.parametrize("device", ["nope", 3.5, "cuda:99"])
+def test_a_device_that_is_not_there_is_named(device: Any) -> None:
+    words = f"^device must be one that this process can use, .* not {device!r}"
+    check_refused(UsageError, [(words, partial(make, device)) for make in DEVICES])
 
 
 def test_what_makes_no_sense_is_refused_in_few_words() -> None:

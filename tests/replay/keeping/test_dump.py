@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from datasets_cli import (
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
+    PrioritizedReplayBuffer,
     PrioritizedSampler,
     ReplayBuffer,
     SamplerWithoutReplacement,
@@ -22,7 +24,7 @@ from datasets_cli import (
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
+from datasets_cli.errors import DamagedDataset, DiskFull, ImmutableError, UsageError
 from tests.replay.storages.test_storages import steps
 
 with warnings.catch_warnings():
@@ -62,6 +64,23 @@ def test_ranks_come_back(tmp_path: Path) -> None:
     first.dumps(tmp_path)
     other.loads(tmp_path)
     assert torch.equal(other.extend(steps(3, 3)), first.extend(steps(3, 3)))
+
+
+def test_a_full_disk_is_named_and_the_older_dump_stays(tmp_path: Path) -> None:
+    buffer = PrioritizedReplayBuffer(alpha=0.5, beta=0.5, storage=LazyTensorStorage(100_000))
+    buffer.extend(torch.zeros(10))
+    buffer.dumps(tmp_path)
+    for number in (10_000, 100_000):  # at first it is full for priorities, and then for rows
+        buffer.extend(torch.zeros(number))
+        _, most = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, most))
+        try:
+            with pytest.raises(DiskFull, match=f"^The disk is full: {tmp_path} cannot be written"):
+                buffer.dumps(tmp_path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    buffer.loads(tmp_path)
+    assert len(buffer) == 10 and not [*tmp_path.glob(".*")]
 
 
 def test_hooks_take_rows_and_return_others(tmp_path: Path) -> None:

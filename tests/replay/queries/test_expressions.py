@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import operator
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -112,3 +114,19 @@ def test_an_entry_that_rows_do_not_have_is_no_attribute() -> None:
 def test_a_trajectory_is_made_of_a_tensordict_alone() -> None:
     with pytest.raises(UsageError, match="not of dict"):
         Trajectory({"a": 1})  # type: ignore[arg-type]
+
+
+def test_a_chain_of_any_length_is_one_condition() -> None:
+    data = rows([1, 2, 3, 4, 5, 6])
+    several = [traj.length > 0, *[traj.reward.sum() > 3.0] * 3000]
+    assert found(functools.reduce(operator.and_, several), data) == [1, 2]
+    assert found(~functools.reduce(operator.or_, several[1:]), data) == [0]
+
+
+def test_conditions_in_one_another_have_a_limit() -> None:
+    condition = traj.length > 1
+    for _ in range(99):
+        condition = ~condition
+    assert found(condition, rows([1, 2, 3, 4, 5, 6])) == []
+    with pytest.raises(UsageError, match="at most 100 others in one another"):
+        _ = ~condition

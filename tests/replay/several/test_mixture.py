@@ -295,6 +295,8 @@ def test_slices_of_environments_side_by_side_stay_in_theirs(members: Members) ->
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no weights": ({"weights": [0, 0, 0, 0]}, "at least one above 0"),
     "negative": ({"weights": [1, -1, 1, 1]}, "non-negative"),
+    "infinite": ({"weights": [1e308] * 4}, "above 0 and a finite sum"),
+    "too large": ({"weights": [10**400, 1, 1, 1]}, "a number for each member"),
     "too few": ({"weights": [1, 2]}, "2 weights for 4 members"),
     "a word": ({"weights": "size"}, "'rows', 'trajectories' or a number"),
     "weights of all": ({"weights": [1, 1, 1, 1], "epoch": "all"}, "cannot be kept"),
