@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from datasets_cli.config import Config, load_config
+from tests.support.disks import Disks
 from tests.support.interpreters import PreloadedPopen, Python, preloaded, started
 from tests.support.paths import DEMO_DATA, TEST_DATA
 
@@ -45,6 +47,14 @@ def loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def config(clean_environment: None) -> Config:
     return load_config()
+
+
+@pytest.fixture
+def disks() -> Iterator[Disks]:
+    """Real disks, which are gone after the test."""
+    disks = Disks()
+    yield disks
+    disks.close()
 
 
 @pytest.fixture(autouse=True)

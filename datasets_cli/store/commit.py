@@ -118,9 +118,10 @@ def check_one_disk(root: CacheRoot, id: str) -> None:
 
 def _two_disks(here: Path, there: Path) -> UsageError:
     return UsageError(
-        f"{here} and {there} are on different disks, and a dataset gets and loses its place by one "
-        "rename. Have the whole cache root on one disk: link or mount that, and no folder below "
-        "it but downloads; --root or RLDS_HOME names it."
+        f"{here} and {there} are on different disks, or one is in a layer of a container's image, "
+        "and a dataset gets and loses its place by one rename. Have the whole cache root on one "
+        "disk: link or mount that, and no folder below it but downloads; --root or RLDS_HOME names "
+        "it."
     )
 
 

@@ -1,13 +1,14 @@
-"""Disks that cannot do all that a local one can, and several of them."""
+"""Disks that cannot do all that a local one can, that are full, and several of them."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,8 +23,11 @@ from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.sources.disk import allocate, flush, replace_file
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
+from tests.support.disks import Disks
+from tests.support.forked import Forked
 from tests.support.listing import listing
 from tests.support.origin import Origin
 
@@ -152,51 +156,57 @@ def test_a_folder_that_cannot_be_brought_to_the_disk_is_no_error_and_a_file_is(
         flush(tmp_path / "file")
 
 
+# --- 36: a disk that fills ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "download demo/pong",
+        "download demo/iris --force",
+        "convert demo/iris --layout compact",
+        "preprocess demo/iris --n-step 2 --gamma 0.9 --out derived",
+    ],
+)
+def test_a_disk_that_fills_while_rows_are_written_ends_with_7_and_its_older_data(
+    call: str, config: Config, disks: Disks, tmp_path: Path
+) -> None:
+    def run(free: int) -> tuple[int, str]:
+        def without_looking() -> int:  # others take the room after it was looked for
+            usage = shutil.disk_usage(config.root)._replace(free=1 << 40)
+            shutil.disk_usage = lambda _: usage
+            return main([*shlex.split(call), "-q"])
+
+        ballast = config.root / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(config.root).free - free))
+        found = Forked(without_looking, tmp_path).finish()
+        ballast.unlink()
+        return found
+
+    disks.put(config.root)
+    (config.root / "locks").mkdir()
+    install_dataset(IRIS, config)
+    folder = CacheRoot(config.root).dataset(IRIS)
+    inode = folder.stat().st_ino
+    for free in (4096, 40_960):
+        code, error = run(free)
+        assert code == 7 and "Make room and run again" in error and "Traceback" not in error
+        assert list(CacheRoot(config.root).installed()) == [IRIS]
+        assert folder.stat().st_ino == inode
+        assert verify(IRIS, config).num_transitions == 150
+        assert len(ExperienceReplay(IRIS, download=False, batch_size=9).sample()) == 9
+    assert run(1 << 22)[0] == 0
+    assert main(["verify"]) == 0 and list((config.root / "tmp").iterdir()) == []
+
+
 # --- 47: several disks --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def other_disk(config: Config, monkeypatch: Patch) -> Callable[..., None]:
-    """Return a function that has a folder of the root on a disk of its own."""
-    rename, replace, look = os.rename, os.replace, os.stat
-
-    def put(name: str, is_told: bool = True) -> None:
-        top = config.root / name
-
-        def is_there(path: Any) -> bool:
-            return Path(path) == top or top in Path(path).parents
-
-        def mover(move: Callable[..., None]) -> Callable[..., None]:
-            def on_one_disk(source: Any, target: Any, **options: Any) -> None:
-                if is_there(source) != is_there(target):
-                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(source))
-                move(source, target, **options)
-
-            return on_one_disk
-
-        def stat_of(path: Any, **options: Any) -> Any:
-            found = look(path, **options)
-            if isinstance(path, int) or not is_there(path):
-                return found
-            return SimpleNamespace(
-                **{key: getattr(found, key) for key in dir(found) if key.startswith("st_")}
-                | {"st_dev": found.st_dev + 1}
-            )
-
-        top.mkdir(parents=True, exist_ok=True)
-        monkeypatch.setattr(os, "rename", mover(rename))
-        monkeypatch.setattr(os, "replace", mover(replace))
-        if is_told:
-            monkeypatch.setattr(os, "stat", stat_of)
-
-    return put
 
 
 @pytest.mark.parametrize("name", ["datasets", "tmp"])
 def test_datasets_on_another_disk_than_their_staging_are_refused_before_work(
-    name: str, config: Config, other_disk: Callable[..., None], capsys: Capture
+    name: str, config: Config, disks: Disks, capsys: Capture
 ) -> None:
-    other_disk(name)
+    disks.put(config.root / name)
     before = listing(config.root)
     assert main(["download", IRIS]) == 2
     error = capsys.readouterr().err
@@ -206,9 +216,9 @@ def test_datasets_on_another_disk_than_their_staging_are_refused_before_work(
 
 
 def test_a_disk_that_is_found_out_at_the_rename_is_named_and_nothing_is_half_made(
-    config: Config, other_disk: Callable[..., None], capsys: Capture
+    config: Config, disks: Disks, capsys: Capture
 ) -> None:
-    other_disk("datasets", is_told=False)  # as the same disk mounted twice
+    disks.bind(config.root / "datasets")  # the same disk, mounted twice
     assert main(["download", IRIS]) == 2
     assert "are on different disks" in capsys.readouterr().err
     assert main(["list", "--installed"]) == 0
@@ -220,10 +230,10 @@ def test_a_disk_that_is_found_out_at_the_rename_is_named_and_nothing_is_half_mad
     "change", [remove, lambda id, config: datasets_cli.convert(id, "compact", config=config).path]
 )
 def test_what_was_moved_to_another_disk_stays_whole_where_it_cannot_be_changed(
-    change: Callable[[str, Config], Any], config: Config, other_disk: Callable[..., None]
+    change: Callable[[str, Config], Any], config: Config, disks: Disks
 ) -> None:
     install_dataset(IRIS, config)
-    other_disk("datasets")
+    disks.put(config.root / "datasets")
     with pytest.raises(UsageError, match="are on different disks"):
         change(IRIS, config)
     assert verify(IRIS, config).layout == "ted"
@@ -231,14 +241,27 @@ def test_what_was_moved_to_another_disk_stays_whole_where_it_cannot_be_changed(
     assert list((config.root / "tmp").iterdir()) == []
 
 
-def test_raw_files_may_be_on_another_disk(
-    config: Config, other_disk: Callable[..., None], tmp_path: Path
-) -> None:
+def test_raw_files_may_be_on_another_disk(config: Config, disks: Disks, tmp_path: Path) -> None:
     path = tmp_path / FILENAME
     save(path, steps(path, (4, 2), num_steps=300))
-    other_disk("downloads")
+    disks.put(config.root / "downloads")
     with Origin() as origin:
         origin.put(FILENAME, path.read_bytes())
         install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
     assert verify(MAZE, config).num_transitions > 200
     assert (config.root / "downloads" / MAZE / FILENAME).read_bytes() == path.read_bytes()
+
+
+def test_a_dataset_in_a_layer_of_an_image_is_read_and_stays_whole_where_it_cannot_be_changed(
+    config: Config, disks: Disks, tmp_path: Path, capsys: Capture
+) -> None:
+    install_dataset(IRIS, config)
+    root = tmp_path / "container"
+    disks.layer(config.root, root, tmp_path / "changes")
+    before = listing(root / "datasets")
+    for call in ("delete demo/iris --yes", "convert demo/iris --layout compact"):
+        assert main([*shlex.split(call), "--root", str(root)]) == 2
+        assert "a layer of a container's image" in " ".join(capsys.readouterr().err.split())
+    assert listing(root / "datasets") == before and not list((root / "tmp").iterdir())
+    for call in (f"verify {IRIS}", "download demo/pong -q", "delete demo/pong --yes"):
+        assert main([*shlex.split(call), "--root", str(root)]) == 0

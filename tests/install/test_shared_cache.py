@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
+import shlex
+import shutil
 import stat
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support.d4rl_files import save, steps
+from tests.support.disks import Disks
+from tests.support.forked import Forked
 from tests.support.listing import listing
 from tests.support.origin import Origin
 
@@ -84,58 +87,18 @@ def test_what_is_made_has_the_permissions_that_the_umask_leaves(
     assert wrong == {}
 
 
-@pytest.fixture
-def read_only(config: Config, monkeypatch: Patch) -> Callable[[], None]:
-    """Return a function that makes the disk of the root read-only, for root and everyone."""
-
-    def refuse(path: Any) -> None:
-        if Path(os.fsdecode(path)).is_relative_to(config.root):
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
-
-    def refusing(original: Callable[..., Any]) -> Callable[..., Any]:
-        def changed(path: Any, *arguments: Any, **options: Any) -> Any:
-            refuse(path)
-            return original(path, *arguments, **options)
-
-        return changed
-
-    opened, io_opened, accessible = os.open, io.open, os.access
-
-    def open_to_read(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) and not Path(path).is_dir():
-            refuse(path)
-        return opened(path, flags, *arguments, **options)
-
-    def io_open_to_read(path: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
-        if not isinstance(path, int) and set(mode) & set("wax+"):
-            refuse(path)
-        return io_opened(path, mode, *arguments, **options)
-
-    def may(path: Any, mode: int, **options: Any) -> bool:
-        is_below = Path(path).is_relative_to(config.root)
-        return not (is_below and mode & os.W_OK) and accessible(path, mode, **options)
-
-    def make() -> None:
-        for name in ("mkdir", "rename", "replace", "unlink", "rmdir"):
-            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-        monkeypatch.setattr(os, "open", open_to_read)
-        monkeypatch.setattr(os, "access", may)
-        monkeypatch.setattr(io, "open", io_open_to_read)
-
-    return make
-
-
 def test_a_read_only_root_is_read_and_what_would_write_names_it(
     door: str,
     config: Config,
-    read_only: Callable[[], None],
+    disks: Disks,
     tmp_path: Path,
     monkeypatch: Patch,
     capsys: Capture,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     before = listing(config.root)
-    read_only()
+    disks.put(config.root)
+    disks.remount(config.root, "ro")
     for command in ("list --installed", f"info {door}", f"path {door}", f"verify --deep {door}"):
         assert main(command.split()) == 0, command
     assert len(ExperienceReplay(door, download=False, batch_size=9).sample()) == 9
@@ -145,3 +108,47 @@ def test_a_read_only_root_is_read_and_what_would_write_names_it(
         error = capsys.readouterr().err
         assert str(config.root) in error and "Read-only file system" in error, error
     assert listing(config.root) == before
+
+
+@pytest.fixture
+def passable() -> Iterator[Path]:
+    """A folder for files of several users, all of whom may pass to it."""
+    if os.geteuid():
+        pytest.skip("several users work here, which takes root")
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_users_of_a_group_share_a_root_and_others_only_read_it(passable: Path) -> None:
+    root = passable / "root"
+
+    def as_user(number: int, group: int, call: str) -> tuple[int, str]:
+        def command() -> int:
+            os.umask(0o002)
+            os.setgroups([])
+            os.setgid(group)
+            os.setuid(number)
+            return main(shlex.split(call))
+
+        home = passable / f"user{number}"
+        home.mkdir(exist_ok=True)
+        os.chown(home, number, group)
+        places = dict.fromkeys(("XDG_CACHE_HOME", "XDG_CONFIG_HOME"), str(home))
+        return Forked(command, home, RLDS_HOME=str(root), **places).finish()
+
+    root.mkdir()
+    os.chown(root, 4001, 4000)
+    root.chmod(0o2775)
+    assert as_user(4001, 4000, "download demo/iris -q")[0] == 0
+    for call in ("verify demo/iris", "convert demo/iris --layout compact -q"):
+        assert as_user(4002, 4000, call)[0] == 0, call
+    before = listing(root)
+    for call in ("list --installed", "verify --deep demo/iris", "info demo/iris"):
+        assert as_user(4003, 4003, call)[0] == 0, call
+    for call in ("delete demo/iris --yes", "download demo/pong", "convert demo/iris --layout ted"):
+        code, error = as_user(4003, 4003, call)
+        assert code == 2 and str(root) in error and "Permission denied" in error, error
+    assert listing(root) == before
+    assert as_user(4002, 4000, "delete demo/iris --yes")[0] == 0
