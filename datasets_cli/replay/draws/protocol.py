@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol, TypeGuard
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict
-from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 from datasets_cli.replay.storages.state_files import STATE, read_state, write_state
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
@@ -150,6 +150,42 @@ class PrioritySampler(Sampler, Protocol):
             FileNotFoundError: nothing was written there.
         """
         self.load_state_dict(read_state(path / STATE))
+
+
+_WHOLE = torch.int64, torch.int32
+_OURS = "replay.draws.", "replay.goals.", "replay.several.", "torchrl.slice_samplers"
+_OUR_MODULES = tuple(f"{__name__.partition('.')[0]}.{room}" for room in _OURS)
+"""Where samplers are whose rows tests prove to be there."""
+
+
+def draw_rows(
+    sampler: Sampler, storage: Storage, batch_size: int, generator: torch.Generator
+) -> tuple[torch.Tensor, Info]:
+    """Return what a sampler draws: row numbers int64 ``[B]``, checked, and what is said of them."""
+    index, info = sampler.sample(storage, batch_size, generator)
+    check_rows(sampler, storage, index)
+    return index, info
+
+
+def check_rows(sampler: Sampler, storage: Storage, index: torch.Tensor) -> None:
+    """Check that rows which a sampler not of this package drew are there."""
+    # A row beyond the last that was written has what its memory or its file had before.
+    if type(sampler).__module__.startswith(_OUR_MODULES):
+        return
+    shown = f"int64 [B], each from 0 to {len(storage) - 1}"
+    if not len(storage):
+        raise EmptyBuffer(NO_ROWS)
+    if not isinstance(index, torch.Tensor) or index.ndim != 1 or index.dtype not in _WHOLE:
+        form = getattr(index, "dtype", type(index).__name__)
+        found = f"{form} {list(getattr(index, 'shape', ()))}"
+    elif not len(index) or 0 <= int(index.min()) <= int(index.max()) < len(storage):
+        return
+    else:
+        found = f"{int(index.min())} to {int(index.max())}"
+    raise UsageError(
+        f"{sampler!r} drew rows that are not there: expected {shown}, found {found}. Let its "
+        "sample() return numbers of rows that were written."
+    )
 
 
 def check_kind(kind: str, state: StateDict) -> None:

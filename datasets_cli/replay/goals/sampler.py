@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.buffers.parts import as_sampler
-from datasets_cli.replay.draws.protocol import Info, Sampler, check_kind
+from datasets_cli.replay.draws.protocol import Info, Sampler, check_kind, draw_rows
 from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.draws.slices import MASK
 from datasets_cli.replay.draws.windows import slice_begins
@@ -136,7 +136,7 @@ class HERSampler(Sampler):
             UsageError: as the other sampler; or rows do not have goals, or no rule is known.
         """
         _, _, _, goal_rows = self._prepare(storage)  # first: what it refuses loses no batch
-        index, info = self.sampler.sample(storage, batch_size, generator)
+        index, info = draw_rows(self.sampler, storage, batch_size, generator)
         if self.ratio == 0:  # nothing is drawn, so that batches are those of the other sampler
             is_new, goal_row = torch.zeros(len(index), dtype=torch.bool), torch.full_like(index, -1)
         elif self.has_slices:

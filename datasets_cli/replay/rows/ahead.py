@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.draws.protocol import AheadSampler, Info, Sampler, tells_ahead
+from datasets_cli.replay.draws.protocol import AheadSampler, Info, Sampler, check_rows, tells_ahead
 from datasets_cli.replay.rows.drawing import DrawGenerator
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
@@ -194,6 +194,8 @@ class ReadAhead:
         place = sampler.place
         try:
             drawn = sampler.ahead(self._storage, size, count, generator)
+            if drawn is not None:
+                check_rows(sampler, self._storage, drawn[0])
             rows = self._storage.read(drawn[0]) if drawn is not None else None
         except BaseException:  # no batch is lost by it
             if generator is not None and state_before is not None:

@@ -15,7 +15,7 @@ from datasets_cli.replay.arguments import (
     seeded,
     unpickled_generator,
 )
-from datasets_cli.replay.draws.protocol import Info, Sampler, has_priorities
+from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows, has_priorities
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 
@@ -93,7 +93,7 @@ class SharedDraw:
         """Return row numbers, what is said of them, and the rows."""
         if self._drawn is None or len(self._storage) < self._num_rows:
             self._num_rows = len(self._storage)
-            self._drawn = self._sampler.sample(self._storage, self._size, self._generator)
+            self._drawn = draw_rows(self._sampler, self._storage, self._size, self._generator)
         index, info = self._drawn
         return index, info, self._storage.gather(index)
 

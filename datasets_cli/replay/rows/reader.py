@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
-from datasets_cli.replay.draws.protocol import Info, Sampler
+from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows
 from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead
 from datasets_cli.replay.rows.batch_format import BatchFormat
 from datasets_cli.replay.rows.drawing import DrawGenerator, OtherWriters, SharedDraw
@@ -231,7 +231,7 @@ class BatchReader:
             if taken is None:
                 if self.storage.sharing is not None:
                     return self._take_shared(self.storage.sharing, size)
-                index, info = self.sampler.sample(self.storage, size, self.generator)
+                index, info = draw_rows(self.sampler, self.storage, size, self.generator)
                 if self.storage.is_writable:
                     return index, info, self.storage.gather(index)
         if taken is None:  # rows that never change are gathered without the lock
@@ -272,7 +272,7 @@ class BatchReader:
         if self.storage.sharing is not None:  # another process may write before the thread is there
             index, info, rows = self._take(size, self._ahead_format)
         else:
-            index, info = self.sampler.sample(self.storage, size, self.generator)
+            index, info = draw_rows(self.sampler, self.storage, size, self.generator)
             rows = None
         return DrawnBatch(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
 

@@ -167,12 +167,32 @@ class TensorRows(WritableStorage):
             )
 
     def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
-        """Put columns ``[n, ...]`` into rows."""
+        """Put columns ``[n, ...]`` into rows.
+
+        Raises:
+            UsageError: rows before them were never written.
+        """
+        self._check_no_gap(rows)
         if self.sharing is not None:
             self.sharing.write(rows, columns, self._count)
             return
         self._known().write(rows, columns)
         self._count(rows)
+
+    def _check_no_gap(self, rows: slice | torch.Tensor) -> None:
+        """Refuse rows beyond the next one: those between would be read, and have no values."""
+        num_rows = len(self)
+        if isinstance(rows, slice):
+            first, new = rows.start, 0
+        else:
+            beyond = rows[rows >= num_rows].unique()
+            first, new = int(beyond[-1]) if len(beyond) else 0, len(beyond) - 1
+        if first > num_rows + new:
+            raise UsageError(
+                f"Row {first} cannot be written: rows are written one after the other, and the "
+                f"storage has {num_rows}. Load a writer's state with its rows, by load_state_dict "
+                "of the buffer."
+            )
 
     def _count(self, rows: slice | torch.Tensor) -> None:
         self._owner.count(rows, self.grid)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
     ExperienceReplay,
+    HERSampler,
     LazyTensorStorage,
+    Mixture,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     RandomSampler,
@@ -27,6 +32,7 @@ from datasets_cli import (
     Storage,
     TensorDictReplayBuffer,
 )
+from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.buffers.parts import members_of
 from datasets_cli.replay.draws.protocol import PrioritySampler, has_priorities
 from datasets_cli.schema.columns import Key
@@ -134,6 +140,16 @@ def rows(count: int) -> TensorDict:
     return TensorDict({"x": torch.arange(count), "episode": torch.arange(count) // 4}, [count])
 
 
+def goals(count: int) -> TensorDict:
+    made = rows(count)
+    number = torch.arange(float(count)).unsqueeze(1)
+    goal = {"achieved_goal": number, "desired_goal": number}
+    done = (torch.arange(count) % 4 == 3).unsqueeze(1)
+    flags = {"done": done, "terminated": done, "truncated": ~done}
+    after = {"observation": goal, "reward": number, **flags}
+    return made.update({"observation": goal, "next": after})
+
+
 def filled(kind: Any, sampler: Any, **arguments: Any) -> Any:
     made = kind(storage=LazyTensorStorage(10), sampler=sampler, seed=0, **arguments)
     made.extend(rows(10))
@@ -199,6 +215,89 @@ def test_samplers_of_ones_own_draw_for_an_ensemble() -> None:
     # The epoch of the first member ends within its part, and its next one fills the part up.
     assert made.sample()["x"][0].tolist() == [8, 9, 0, 1]
     assert made.ran_out
+
+
+class Given(Derived):
+    """Draws what it is given."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    def sample(self, storage: Storage, batch_size: int, generator: torch.Generator) -> Any:
+        return self.index, {}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"prefetch": 2}, {"shared": True}], ids=str)
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        (torch.tensor([3, 9]), "found 3 to 9"),
+        (torch.tensor([-1, 3]), "found -1 to 3"),
+        (torch.tensor([[0, 1]]), r"found torch.int64 \[1, 2\]"),
+        (torch.tensor([0.0]), r"found torch.float32 \[1\]"),
+        ([0, 1], "found list"),
+    ],
+)
+def test_rows_that_are_not_there_are_no_rows_of_a_batch(
+    index: Any, found: str, arguments: Any
+) -> None:
+    for sampler in (Given(index), HERSampler(lambda *goals: goals[0], sampler=Given(index))):
+        made = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(10), sampler=sampler, batch_size=2, **arguments
+        )
+        made.extend(goals(9))
+        with pytest.raises(UsageError, match=f"expected int64 .* from 0 to 8, {found}"):
+            made.sample()
+    with pytest.raises(EmptyBuffer):
+        TensorDictReplayBuffer(storage=LazyTensorStorage(2), sampler=Given(index)).sample(2)
+
+
+def test_rows_that_one_of_ones_own_tells_ahead_are_there_too(door: str) -> None:
+    class Wrong(RandomSampler):
+        """Draws the row after the last one from the third batch on."""
+
+        def sample(self, storage: Storage, batch_size: int, generator: torch.Generator) -> Any:
+            return torch.zeros(batch_size, dtype=torch.int64), {}
+
+        def ahead(self, storage: Storage, batch_size: int, count: int, generator: Any) -> Any:
+            return torch.full((batch_size * count,), len(storage)), {}
+
+    replay = ExperienceReplay(door, batch_size=4, sampler=Wrong())
+    replay.sample()
+    with pytest.raises(UsageError, match="rows that are not there"):
+        replay.sample()
+
+
+@pytest.mark.parametrize("make", [*OURS, lambda: HERSampler(lambda *goals: goals[0])])
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.integers(1, 4)), max_size=9))
+def test_samplers_of_ours_draw_rows_that_are_there(make: Callable[[], Sampler], steps: Any) -> None:
+    made = TensorDictReplayBuffer(storage=LazyTensorStorage(20), sampler=make(), seed=0)
+    second = TensorDictReplayBuffer(storage=LazyTensorStorage(6))
+    second.extend(goals(6))
+    for is_cleared, count, batches in steps:
+        if is_cleared:
+            state = made.sampler.state_dict()
+            made.empty()
+            made.sampler.load_state_dict(state)  # of more rows than there will be
+        made.extend(goals(count))
+        mixture = Mixture({ReplayBuffer(storage=made.storage): 0.5, second: 0.5})
+        for buffer in (made, mixture) * batches:
+            with suppress(UsageError):  # such as where no trajectory is as long as a slice
+                index = buffer.sample(4, return_info=True)[1]["index"]
+                assert 0 <= int(index.min()) <= int(index.max()) < len(buffer)
+
+
+def test_a_row_is_not_written_beyond_rows_that_never_were() -> None:
+    made = ReplayBuffer(storage=LazyTensorStorage(10))
+    made.extend(rows(2))
+    made.writer.load_state_dict({"cursor": 7, "write_count": 7})
+    with pytest.raises(UsageError, match=r"Row 7 cannot be written.*the storage has 2"):
+        made.extend(rows(2))
+    columns = made.storage.flatten(rows(2))
+    with pytest.raises(UsageError, match="Row 5 cannot be written"):
+        made.storage.write(torch.tensor([5, 2]), columns)
+    made.storage.write(torch.tensor([3, 2]), columns)
+    assert made[:]["x"].tolist() == [0, 1, 1, 0]
 
 
 def test_priorities_of_a_sampler_of_ones_own_go_back_and_forth(tmp_path: Path) -> None:
