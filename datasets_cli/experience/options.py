@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
@@ -73,8 +74,11 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
 
     def chosen_sampler(self) -> Sampler:
         """Return the sampler that is given, or that the other options describe."""
-        if self.sampler is not None or not self.has_slices:
-            return self.sampler or row_sampler(self.replacement)
+        if self.sampler is not None:
+            warn_of_override(self.replacement, num_slices=self.num_slices, slice_len=self.slice_len)
+            return self.sampler
+        if not self.has_slices:
+            return row_sampler(self.replacement)
         return cut_of(Uniform() if self.replacement else Epochs(), self)
 
 
@@ -118,6 +122,18 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
     def chosen_format(self, default: BatchFormat | None) -> BatchFormat | None:
         """Return the format that is given, or another one."""
         return choose_format(self.format, cast=self.cast) if self.format else default
+
+
+def warn_of_override(replacement: bool, **sizes: int | None) -> None:
+    """Warn of what is given beside a sampler, which draws by itself."""
+    named = ["replacement=False"] * (not replacement)
+    named += [f"{name}={size}" for name, size in sizes.items() if size is not None]
+    if named:
+        warnings.warn(
+            f"{' and '.join(named)} without an effect: the sampler that is given draws by itself. "
+            "Leave out one or the other.",
+            stacklevel=6,
+        )
 
 
 def row_sampler(replacement: bool) -> Sampler:

@@ -18,6 +18,7 @@ from datasets_cli.experience.options import (
     SequenceBufferOptions,
     TrajectoryDatasetOptions,
     row_sampler,
+    warn_of_override,
 )
 from datasets_cli.experience.preprocess import ReplayPreprocessOptions, preprocess_rows
 from datasets_cli.experience.qlearning import qlearning_dataset
@@ -235,7 +236,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """
         cut, root = vars(part_of(options, SequenceOptions)), CacheRoot(self.config.root)
         draws = part_of(options, DrawOptions)
-        draws = replace(draws, sampler=draws.sampler or row_sampler(options.replacement))
+        if draws.sampler is None:
+            draws = replace(draws, sampler=row_sampler(options.replacement))
+        else:
+            warn_of_override(options.replacement)
         is_own = options.transform is None
         draws = replace(draws, transform=(self.transform or None) if is_own else draws.transform)
         made = TensorDictReplayBuffer(

@@ -39,7 +39,7 @@ def check_source(
     folder = options.source_folder
     if folder is not None and not folder.exists():
         logger.warning(
-            "--source %s does not exist. %s is installed, and is taken as it is.",
+            "The source %s does not exist. %s is installed, and is taken as it is.",
             options.source,
             manifest.id,
         )
@@ -48,7 +48,7 @@ def check_source(
         difference = next(_differences(manifest, resolved, options, http), "")
     except NetworkError as error:
         logger.warning(
-            "%s is installed, and is taken without a comparison with --source %s: %s",
+            "%s is installed, and is taken without a comparison with the source %s: %s",
             manifest.id,
             public_url(str(options.source)),
             error,

@@ -137,7 +137,7 @@ def seeded(seed: int | None) -> torch.Generator:
     """Return a new generator, or torch's global one where the seed is None."""
     if seed is None:
         return torch.default_generator
-    number = whole_number("seed", seed)
-    if not -(2**63) <= number < 2**64:
+    number = whole_number("seed", seed, 0)
+    if number >= 2**64:
         raise UsageError(f"seed must have at most 64 bits, not {number}.")
     return torch.Generator().manual_seed(number)

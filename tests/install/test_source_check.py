@@ -98,7 +98,7 @@ def test_a_folder_that_does_not_exist_matters_where_nothing_is_installed(
     gone = ["--source", str(tmp_path / "gone")]
     for more in ([], ["--dry-run"]):
         assert main(["download", ID, *gone, *more]) == 0
-        assert f"--source {tmp_path / 'gone'} does not exist" in caplog.text
+        assert f"The source {tmp_path / 'gone'} does not exist" in caplog.text
         caplog.clear()
         assert main(["download", "minari/other-v0", *gone, *more]) == 2
         assert f"{tmp_path / 'gone'}, which does not exist" in capsys.readouterr().err

@@ -91,7 +91,8 @@ def test_a_family_takes_every_argument_of_experience_replay(family: type[Experie
 # What is checked before a dataset is looked for; of all others anything will do here.
 CHECKED: dict[str, Any] = {
     **{"root": "r", "source": "s", "layout": "compact", "format": "numpy", "download": "force"},
-    **{"text": True, "contiguous": True, "pin_memory": True},
+    **{"text": True, "contiguous": True, "pin_memory": True, "cast": True},
+    **{"columns": ["action"]},
     **{"strict_length": False, "replacement": False, "progress": Silent(), "options": {"a": "b"}},
 }
 

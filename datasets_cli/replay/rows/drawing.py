@@ -67,6 +67,17 @@ class DrawGenerator:
             self._generator = unpickled_generator(state["_generator"])
 
 
+def check_generator(generator: torch.Generator | None, sampler: Sampler) -> None:
+    """Check that a sampler can draw from a generator."""
+    # Rows are drawn on the CPU; chances of priorities are drawn where the generator is.
+    if generator is None or sampler.has_priorities or generator.device.type == "cpu":
+        return
+    raise UsageError(
+        f"generator is on {generator.device}, and {sampler!r} draws on the CPU. Give a "
+        "torch.Generator() of the CPU, or a seed; device= says where batches go."
+    )
+
+
 class SharedDraw:
     """One draw of rows that other processes may write meanwhile."""
 

@@ -15,7 +15,12 @@ from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_numb
 from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows
 from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead
 from datasets_cli.replay.rows.batch_format import BatchFormat
-from datasets_cli.replay.rows.drawing import DrawGenerator, OtherWriters, SharedDraw
+from datasets_cli.replay.rows.drawing import (
+    DrawGenerator,
+    OtherWriters,
+    SharedDraw,
+    check_generator,
+)
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.sharing.process import tell_after_fork
@@ -56,6 +61,7 @@ class BatchReader:
         self.transform = transform
         self.collate_fn = collate_fn
         self._draws_from = DrawGenerator(generator, seed)
+        check_generator(generator, sampler)
         self.sample_info = sample_info
         self.priority_key: NestedKey | None = None  # where written rows have their priorities
         self._pin_memory = can_page_lock(pin_memory)
@@ -103,7 +109,9 @@ class BatchReader:
     def use_generator(self, generator: torch.Generator | None, seed: int | None = None) -> None:
         """Draw from another generator from now on, or from one of the reader's own with a seed."""
         self.rewind()
-        self._draws_from = DrawGenerator(generator, seed)
+        draws_from = DrawGenerator(generator, seed)
+        check_generator(generator, self.sampler)
+        self._draws_from = draws_from
 
     def hand_out_generator(self) -> torch.Generator:
         """Return what rows are drawn from; nothing is drawn from it ahead from now on."""

@@ -11,7 +11,7 @@ from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.torchrl_words import DATASET, takes
-from datasets_cli.torchrl.families.family import AvailableDatasets, slices_of
+from datasets_cli.torchrl.families.family import AvailableDatasets, with_slices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +60,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
         variant = {name: value for name, value in asked.items() if value is not None}
         if options.strict_len is not None:
             options = replace(options, strict_length=options.strict_len)
-        options = replace(options, sampler=slices_of(options))
-        self._open(options, variant, options.num_procs)
+        self._open(with_slices(options), variant, options.num_procs)
 
     @property
     def episodes(self) -> torch.Tensor:  # type: ignore[override]

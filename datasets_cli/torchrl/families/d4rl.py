@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
@@ -12,7 +12,7 @@ from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
     hold_trajectories,
     refuse,
-    slices_of,
+    with_slices,
 )
 
 
@@ -60,6 +60,6 @@ class D4RLExperienceReplay(ExperienceReplay):
 
     @takes_fields(D4RLOptions)
     def __init__(self, options: D4RLOptions) -> None:
-        self._open(replace(options, sampler=slices_of(options)))
+        self._open(with_slices(options))
         if options.split_trajs:
             hold_trajectories(self)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.registry import load_recipe
@@ -11,7 +12,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import part_of
-from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.slices import SliceOptions
 from datasets_cli.replay.rows.row_numbers import rows_at
 from datasets_cli.replay.rows.writers import ImmutableDatasetWriter
@@ -19,6 +19,8 @@ from datasets_cli.replay.storages.tensors import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithoutReplacement
+
+Options = TypeVar("Options", bound=TrajectoryDatasetOptions)
 
 ALTERNATIVES = {
     "from_env=True": "Rows are read from the published file.",
@@ -37,12 +39,13 @@ class AvailableDatasets:
         return sorted(entries)
 
 
-def slices_of(options: TrajectoryDatasetOptions) -> Sampler | None:
-    """Return TorchRL's sampler of slices where batches are made of some, or the one given."""
+def with_slices(options: Options) -> Options:
+    """Return options with TorchRL's sampler of slices, where batches are made of some."""
     if options.sampler is not None or not options.has_slices:
-        return options.sampler
+        return options
     kind = SliceSampler if options.replacement else SliceSamplerWithoutReplacement
-    return kind(**vars(part_of(options, SliceOptions)))
+    sampler = kind(**vars(part_of(options, SliceOptions)))
+    return replace(options, sampler=sampler, replacement=True, num_slices=None, slice_len=None)
 
 
 def hold_trajectories(replay: ExperienceReplay) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
@@ -12,7 +12,7 @@ from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
     hold_trajectories,
     refuse,
-    slices_of,
+    with_slices,
 )
 
 
@@ -51,6 +51,6 @@ class MinariExperienceReplay(ExperienceReplay):
 
     @takes_fields(MinariOptions)
     def __init__(self, options: MinariOptions) -> None:
-        self._open(replace(options, sampler=slices_of(options)))
+        self._open(with_slices(options))
         if options.split_trajs:
             hold_trajectories(self)

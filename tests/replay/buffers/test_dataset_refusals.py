@@ -15,6 +15,7 @@ from datasets_cli import (
     D4RLExperienceReplay,
     ExperienceReplay,
     Mixture,
+    RandomSampler,
     ReplayBuffer,
     SliceSampler,
 )
@@ -54,6 +55,34 @@ def test_a_wrong_value_is_named_with_what_it_may_be(door: str) -> None:
 def test_a_device_that_is_not_there_is_refused(door: str) -> None:
     with pytest.raises(UsageError, match=r"device must be one that .*, not 'cuda'"):
         ExperienceReplay(door, device="cuda")
+
+
+def test_what_a_sampler_overrides_is_said(door: str) -> None:
+    given: list[tuple[dict[str, Any], str]] = [
+        ({"replacement": False}, "^replacement=False without an effect"),
+        ({"num_slices": 2}, "^num_slices=2 without an effect: the sampler that is given"),
+    ]
+    for arguments, words in given:
+        for kind in (ExperienceReplay, D4RLExperienceReplay):
+            with pytest.warns(UserWarning, match=words):
+                kind(door.removeprefix("d4rl/"), sampler=RandomSampler(), **arguments)
+    with pytest.warns(UserWarning, match=given[0][1]):
+        ExperienceReplay(door).sequences(4, sampler=RandomSampler(), replacement=False)
+
+
+def test_slices_of_a_family_override_nothing(door: str, recwarn: pytest.WarningsRecorder) -> None:
+    D4RLExperienceReplay(door.removeprefix("d4rl/"), slice_len=2, replacement=False)
+    ExperienceReplay(door, slice_len=2, replacement=False)
+    assert not [each for each in recwarn if "without an effect" in str(each.message)]
+
+
+def test_a_source_that_is_not_there_is_said_of_an_installed_dataset(
+    door: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ExperienceReplay(door, source="nowhere")
+    assert caplog.messages == [
+        f"The source nowhere does not exist. {door} is installed, and is taken as it is."
+    ]
 
 
 def test_a_score_of_what_is_no_number_is_refused(door: str) -> None:

@@ -66,6 +66,12 @@ def norm(scale: Any, **arguments: Any) -> ObservationNorm:
     return ObservationNorm(0.0, scale, ["a"], **arguments)
 
 
+class Elsewhere(torch.Generator):
+    """A generator that says it is on another device, which need not be there."""
+
+    device = torch.device("cuda")
+
+
 SIZES: list[Callable[[Any], Any]] = [
     LazyTensorStorage,
     lambda size: LazyTensorStorage(10, ndim=size),
@@ -105,6 +111,9 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     (f"dim {WHOLE}", lambda: CatFrames(2, "a")),  # type: ignore[arg-type]
     ("gamma is a number above 0", lambda: MultiStep("a", 2)),  # type: ignore[arg-type]
     ("alpha is a number", lambda: PrioritizedSampler(9, "a", 0.5)),  # type: ignore[arg-type]
+    ("seed must be a whole number from 0 on, not -1", lambda: buffer(seed=-1)),
+    (r"is on cuda, and RandomSampler\(\) draws on", lambda: buffer(generator=Elsewhere())),
+    (r"is on cuda, and RandomSampler", lambda: buffer(rows(4)).set_rng(Elsewhere())),
     ("takes a replay buffer, not 3", lambda: BatchStream(3)),  # type: ignore[arg-type]
     ("num_batches must", lambda: BatchStream(buffer(), 1.5)),  # type: ignore[arg-type]
     ("seed must be a whole number from 0 on, not -1", lambda: BatchStream(buffer(), seed=-1)),
