@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -108,18 +109,18 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     @property
     def manifest(self) -> Manifest:
-        """Everything known about the dataset."""
-        return self._rows.dataset.manifest
+        """A copy of everything known about the dataset."""
+        return copy.deepcopy(self._rows.dataset.manifest)
 
     @property
     def dataset_id(self) -> str:
         """The full id, ``family/name``."""
-        return self.manifest.id
+        return self._rows.dataset.manifest.id
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the publisher says: spaces, reference scores, known traps, and so on."""
-        return self.manifest.metadata
+        """A copy of what the publisher says: spaces, reference scores, known traps, and so on."""
+        return copy.deepcopy(self._rows.dataset.manifest.metadata)
 
     @cached_property
     def specs(self) -> Composite:

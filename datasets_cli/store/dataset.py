@@ -104,8 +104,8 @@ class Dataset:
         whole = self.whole
         selected = copy.copy(whole)
         selected.selection, selected._whole = selection, whole
-        selected._row_map = SelectedRowMap(selection, whole.offsets.numpy())
-        selected.offsets = torch.from_numpy(selected._row_map.offsets)
+        selected._row_map = SelectedRowMap(selection, whole._offsets)
+        selected._offsets = selected._row_map.offsets
         if isinstance(whole.texts, TextRows):
             selected.texts = SelectedTexts(whole.texts, selected._row_map)
         rows = SelectedRows(whole._rows, selected._row_map)
@@ -118,12 +118,16 @@ class Dataset:
         return self if self._whole is None else self._whole
 
     def __len__(self) -> int:
-        return self.manifest.num_transitions if self._row_map is None else int(self.offsets[-1])
+        return self.manifest.num_transitions if self._row_map is None else len(self._row_map)
+
+    @property
+    def offsets(self) -> torch.Tensor:
+        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+        return torch.from_numpy(self._offsets.copy())
 
     @cached_property
-    def offsets(self) -> torch.Tensor:
-        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
-        return torch.from_numpy(self._trajectories.read())
+    def _offsets(self) -> np.ndarray:
+        return self._trajectories.read()
 
     @cached_property
     def row_bytes(self) -> int:

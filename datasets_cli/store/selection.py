@@ -132,6 +132,9 @@ class SelectedRowMap:
         self._one_run = bool((self._shifts == self._shifts[:1]).all())
         self._is_mapped = not self._one_run and self._num_rows <= MAPPED_ROWS
 
+    def __len__(self) -> int:
+        return self._num_rows
+
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``."""
         index = index.cpu()

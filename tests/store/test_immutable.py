@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay
+from datasets_cli import ExperienceReplay, Mixture
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.store import dataset as opener
 
@@ -54,6 +54,29 @@ def test_writing_into_what_was_handed_out_changes_no_file(
     write(replay)
     assert digests(replay.data_path) == before
     assert bool((ExperienceReplay(door)[:10] == first).all())
+
+
+def test_writing_into_offsets_or_a_manifest_changes_no_draw_and_no_fact(door: str) -> None:
+    expected = ExperienceReplay(door, slice_len=8, seed=0)
+    replay = ExperienceReplay(door, slice_len=8, seed=0)
+    stacked = ExperienceReplay(door, frame_stack=2)
+    views = replay.take(3), stacked.take(3)
+    for storage in (rows.storage for rows in (replay, stacked, *views)):
+        for offsets in (storage.offsets, storage.dataset.offsets):
+            offsets[1] = 100
+        assert 100 not in storage.offsets
+    replay.metadata["ref_min_score"] = replay.manifest.files["manifest.json"] = 5
+    assert replay.manifest == expected.manifest and replay.metadata == expected.metadata
+    for _ in range(20):
+        assert torch.equal(replay.sample(800)["index"], expected.sample(800)["index"])
+
+
+def test_writing_into_the_bounds_of_a_mixture_changes_no_draw(door: str) -> None:
+    replay = ExperienceReplay(door)
+    mixture, expected = (Mixture([replay, replay], 99, seed=0) for _ in range(2))
+    mixture.storage.bounds[1] = 3
+    mixture.storage.lengths[1] = 3
+    assert torch.equal(mixture.sample()["member"], expected.sample()["member"])
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -80,11 +80,11 @@ class MixtureStorage(Storage):
 
     @property
     def bounds(self) -> torch.Tensor:
-        """Where members begin, int64 ``[M + 1]``; member m is the rows ``bounds[m:m + 2]``."""
+        """A copy of where members begin, int64 ``[M + 1]``; member m is ``bounds[m:m + 2]``."""
         revision = self.revision
         if self._known is None or self._known[0] != revision:
             self._known = revision, torch.tensor([0, *accumulate(map(len, self.storages))])
-        return self._known[1]
+        return self._known[1].clone()
 
     @property
     def lengths(self) -> torch.Tensor:

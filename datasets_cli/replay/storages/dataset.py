@@ -90,7 +90,7 @@ class DatasetStorage(Storage):
 
     @property
     def offsets(self) -> torch.Tensor:
-        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return self.dataset.offsets
 
     def reference(self) -> StateDict:
@@ -106,7 +106,8 @@ class DatasetStorage(Storage):
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         """Return the trajectories: the stored table, or what other columns say."""
         if keys == TrajectoryKeys():
-            return TrajectoryIndex(self.offsets[:-1], self.offsets.diff(), 1, len(self))
+            offsets = self.offsets
+            return TrajectoryIndex(offsets[:-1], offsets.diff(), 1, len(self))
         return super().trajectories(keys)
 
     def scalar_column(self, key: Key) -> torch.Tensor:

@@ -114,7 +114,7 @@ class FrameStack(Storage):
 
     @property
     def offsets(self) -> torch.Tensor:
-        """Trajectory offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return self.dataset.offsets
 
     def gather(self, index: torch.Tensor) -> Tree:
