@@ -1,6 +1,16 @@
-"""Quantities as people read them."""
+"""Quantities, long texts and tables as people read them."""
 
 from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas
+
+MOST_LINES = 20
+MOST_CHARACTERS = 200
+"""Of a line, such as one with the names of all members of a mixture."""
 
 
 def human_bytes(size: int | None) -> str:
@@ -35,3 +45,21 @@ def counted(count: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{count:,} {noun[:-1]}ies"
     return f"{count:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def few_lines(text: str) -> str:
+    """Return a text without the middle of what is long: of its lines, and of each line."""
+    lines = [
+        line if len(line) <= MOST_CHARACTERS else f"{line[:120]} ... {line[-60:]}"
+        for line in text.splitlines()
+    ]
+    if len(lines) > MOST_LINES:
+        left_out = len(lines) - MOST_LINES + 1
+        lines[MOST_LINES - 5 : -4] = [f"    ... {left_out:,} more lines"]
+    return "\n".join(lines)
+
+
+def html_table(title: str, table: pandas.DataFrame) -> str:
+    """Return a title and a table of at most 20 rows as HTML."""
+    rows: str = table.to_html(index=False, max_rows=MOST_LINES, max_cols=MOST_LINES)
+    return f"<p>{escape(title)}</p>\n{rows}"

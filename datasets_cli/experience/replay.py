@@ -32,7 +32,6 @@ from datasets_cli.replay.buffers.part_methods import method_of
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.queries.view_file import SUFFIX as VIEW_SUFFIX
 from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
@@ -76,7 +75,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if options.download not in (False, True, "force"):
             raise UsageError(f"download is True, False or 'force', not {options.download!r}.")
         given = os.fspath(options.dataset_id)
-        view = read_view(Path(given)) if given.endswith(VIEW_SUFFIX) else None
+        view = read_view(Path(given)) if is_view_file(given) else None
         self.config = load_config(root=options.root)
         id = self._id(given if view is None else view.id, view)
         rows = open_or_install(id, self.config, options, variant, num_workers)
@@ -163,6 +162,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
     iterate_episodes = method_of("_whole", EpisodeReader.iterate_episodes)
     sample_episodes = method_of("_whole", EpisodeReader.sample_episodes)
     qlearning_dataset = method_of("_rows", qlearning_dataset)
+    to_pandas = method_of("_rows", DatasetStorage.to_pandas)
+    _repr_html_ = method_of("_rows", DatasetStorage._repr_html_)
 
     episodes_at = view_of(ViewChoices.episodes_at)
     filter = view_of(ViewChoices.filter)

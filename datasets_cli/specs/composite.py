@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import MOST_LINES, few_lines, html_table
+from datasets_cli.schema.columns import show_key
 from datasets_cli.specs.arguments import Change, ShapeLike, shape_of
 from datasets_cli.specs.spec import TensorSpec
+
+if TYPE_CHECKING:
+    import pandas
 
 EntryKey = str | tuple[str, ...]
 
@@ -236,6 +241,32 @@ class Composite(TensorSpec):
 
     def _has_values_of(self, other: Any) -> bool:
         return bool(self._specs == other._specs)
+
+    def __repr__(self) -> str:
+        """Show all of each spec where that takes few lines, else a line each."""
+        whole = super().__repr__()
+        if whole.count("\n") < MOST_LINES:
+            return whole
+        table = self.to_pandas().itertuples(index=False)
+        lines = [f"    {key}: {kind}({shape}, {dtype})" for key, kind, shape, dtype in table]
+        end = f"    device={self.device}, shape={self.shape})"
+        return few_lines("\n".join((f"{self._name()}(", *lines, end)))
+
+    def _repr_html_(self) -> str:
+        return html_table(f"{self._name()}, shape {[*self.shape]}", self.to_pandas())
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return a table of the entries: key, kind of spec, shape and element type."""
+        import pandas  # heavy, and few ask for it
+
+        specs = [*self.items(include_nested=True, leaves_only=True)]
+        columns = {
+            "key": [show_key((key,) if isinstance(key, str) else key) for key, _ in specs],
+            "spec": [spec._name() for _, spec in specs],
+            "shape": [[*spec.shape] for _, spec in specs],
+            "dtype": [str(spec.dtype).removeprefix("torch.") for _, spec in specs],
+        }
+        return pandas.DataFrame(columns)
 
     def _lines(self) -> list[str]:
         entries = [f"{name}: {spec!r}" for name, spec in self._specs.items()]

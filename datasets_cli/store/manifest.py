@@ -14,6 +14,7 @@ from datasets_cli.checked_json import Check, WrongValue, decode, has
 from datasets_cli.damage import MANIFEST_FILENAME, damaged, not_there
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.json_form import JsonForm
+from datasets_cli.quantities import counted, human_bytes
 from datasets_cli.schema.columns import LARGEST, Column, Count, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
 from datasets_cli.sources.disk import read_bounded
@@ -136,6 +137,16 @@ class Manifest(JsonForm):
     def __post_init__(self) -> None:
         if not self.content:
             object.__setattr__(self, "content", self.computed_content())
+
+    def __repr__(self) -> str:
+        # ``to_json`` has all of it, of a long run 80,000 characters.
+        return (
+            f"{type(self).__name__}({self.id}, {self.layout}, {self.state}: "
+            f"{counted(self.num_transitions, 'transition')} in "
+            f"{counted(self.num_trajectories, 'trajectory')}, "
+            f"{counted(len(self.columns), 'column')}, {counted(len(self.files), 'file')}, "
+            f"{human_bytes(self.size_bytes)}, content {self.content[:16]})"
+        )
 
     @property
     def size_bytes(self) -> int:

@@ -9,6 +9,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
+from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import (
     Index,
     Rows,
@@ -162,7 +163,7 @@ class ReplayBuffer(ReadableBuffer):
             **({} if self._format is None else {"format": self.format}),
         }
         lines = ",".join(f"\n    {name}={part!r}" for name, part in parts.items())
-        return f"{type(self).__name__}({lines})"
+        return few_lines(f"{type(self).__name__}({lines})")
 
     def __setitem__(self, index: Index, data: Rows) -> None:
         """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""

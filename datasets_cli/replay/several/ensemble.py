@@ -11,6 +11,7 @@ import torch
 from tensordict import LazyStackedTensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import (
     Rows,
     StateDict,
@@ -122,7 +123,7 @@ class ReplayBufferEnsemble(MixedBuffers):
 
     def __repr__(self) -> str:
         members = ", ".join(map(repr, self.buffers))
-        return f"ReplayBufferEnsemble({members}, batch_size={self.batch_size})"
+        return few_lines(f"ReplayBufferEnsemble({members}, batch_size={self.batch_size})")
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[members drawn, B / members drawn]``.

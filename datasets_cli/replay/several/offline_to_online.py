@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
@@ -120,7 +121,7 @@ class OfflineToOnline(MixedBuffers):
 
     def __repr__(self) -> str:
         share = self._share
-        return (
+        return few_lines(
             f"OfflineToOnline({self.offline!r}, {self.online!r}, fraction={share.start}, "
             f"anneal={share.anneal!r}, min_online={share.min_online}, keys={self.keys}, "
             f"batch_size={self.batch_size})"

@@ -12,6 +12,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.mixed_order import bounds_reached
 from datasets_cli.replay.storages.batches import stack_texts
@@ -55,7 +56,7 @@ class MixtureStorage(Storage):
             f"{name}: {len(storage)} rows"
             for name, storage in zip(self.names, self.storages, strict=True)
         )
-        return f"MixtureStorage({members})"
+        return few_lines(f"MixtureStorage({members})")
 
     @property
     def revision(self) -> int:  # type: ignore[override]

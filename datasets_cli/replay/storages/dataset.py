@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.quantities import counted
+from datasets_cli.quantities import counted, few_lines, html_table
 from datasets_cli.replay.arguments import StateDict, keys_of
 from datasets_cli.replay.storages.batches import put_texts, stack_texts
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import choose_device_options
 from datasets_cli.schema.texts import TEXT
@@ -26,6 +29,12 @@ from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_un
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.selection import Selection
 from datasets_cli.store.text_rows import Values
+
+if TYPE_CHECKING:
+    import pandas
+
+MOST_COLUMNS = 1000
+"""Of a DataFrame."""
 
 
 class DatasetStorage(Storage):
@@ -74,13 +83,56 @@ class DatasetStorage(Storage):
             f"\n    {show_key(text.key)}: {TEXT} {[len(self), *text.shape]}{read}"
             for text in manifest.texts
         )
-        return (
+        return few_lines(
             f"DatasetStorage({manifest.id}, shape=[{len(self)}], "
-            f"device={self.device_options.device or 'cpu'}: {counted(len(self), 'transition')} in "
-            f"{counted(self.dataset.num_trajectories, 'trajectory')}, {manifest.layout}"
-            f"{self._chosen}"
+            f"device={self.device_options.device or 'cpu'}: {self._counts}"
             f"{''.join(leaves)}{''.join(texts)})"
         )
+
+    @property
+    def _counts(self) -> str:
+        """How many rows and trajectories there are, in which layout, and how they were chosen."""
+        rows = counted(len(self), "transition")
+        trajectories = counted(self.dataset.num_trajectories, "trajectory")
+        return f"{rows} in {trajectories}, {self.dataset.manifest.layout}{self._chosen}"
+
+    def _repr_html_(self) -> str:
+        import pandas
+
+        columns = [(show_key(c.key), c.dtype, [*c.shape]) for c in self.dataset.columns_read]
+        texts = self._texts.columns if self._texts else ()
+        columns += [(show_key(text.key), TEXT, [*text.shape]) for text in texts]
+        table = pandas.DataFrame(columns, columns=["column", "dtype", "shape of a row"])
+        return html_table(f"{self.dataset.manifest.id}: {self._counts}", table)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return all rows as a DataFrame, which has a column for each number of a row.
+
+        Of a leaf ``[n]`` the columns are ``observation.0`` up to n - 1.
+
+        Raises:
+            UsageError: there would be more than 1,000 columns, as of frames, or the copy would take
+                more than half of the free memory. ``columns=`` chooses what is read.
+        """
+        import pandas  # heavy, and few ask for it
+
+        dataset = self.dataset
+        width = sum(math.prod(column.shape) for column in dataset.columns_read)
+        if width > MOST_COLUMNS:
+            raise UsageError(
+                f"{dataset.manifest.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
+                "fewer for a DataFrame. Open it with columns= that leave frames out."
+            )
+        dataset.check_memory(2 * len(self))
+        parts: dict[str, Any] = {}
+        for column in dataset.columns_read:
+            name, rows = show_key(column.key), to_array(dataset.columns(column.key)[column.key])
+            numbers = rows.reshape(len(self), -1).T
+            alone = len(numbers) == 1
+            parts |= {name if alone else f"{name}.{n}": part for n, part in enumerate(numbers)}
+        texts = self._texts.keys if self._texts else ()
+        parts |= {show_key(key): self._texts.column(key) for key in texts if self._texts}
+        return pandas.DataFrame(parts)
 
     @property
     def _chosen(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.quantities import counted
+from datasets_cli.quantities import counted, html_table
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.reductions import (
     REDUCTIONS,
@@ -169,7 +169,14 @@ class Trajectories:
         table = self.to_pandas().to_string(
             index=False, max_rows=2 * SHOWN, float_format="{:.6g}".format
         )
-        return f"{type(self).__name__} of {self._id}, {counted(len(self), 'row')}:\n{table}"
+        return f"{self._title}:\n{table}"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._title, self.to_pandas())
+
+    @property
+    def _title(self) -> str:
+        return f"{type(self).__name__} of {self._id}, {counted(len(self), 'row')}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._storage, self._root)  # what was worked out is under the root
