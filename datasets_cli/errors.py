@@ -123,6 +123,11 @@ class RldsError(Exception):
             for each in self._parts
         )
 
+    def append(self, text: str) -> None:
+        """Add what is known further up to the end of the message."""
+        self._parts = (" ".join(map(str, self._parts)) + text,)
+        self.name_arguments(_as_in_python)
+
     def __str__(self) -> str:
         # LookupError and OSError subclasses would otherwise print a quoted or numbered form.
         return " ".join(str(argument) for argument in self.args)
@@ -233,9 +238,9 @@ class PartialFailure(RldsError):
         """
         what = several if ids[1:] else one
         if num_datasets == 1:
-            error = cls(f"{ids[0]} {what}")
+            error = cls(f"{ids[0]} {what}.")
         else:
-            error = cls(f"{len(ids)} of {num_datasets} datasets {what}: {', '.join(ids)}")
+            error = cls(f"{len(ids)} of {num_datasets} datasets {what}: {', '.join(ids)}.")
         error.results = results
         return error
 

@@ -14,7 +14,7 @@ import torch
 import typer
 from torch import nn
 
-from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm
+from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm, RldsError
 
 
 def open_parts(
@@ -22,6 +22,8 @@ def open_parts(
 ) -> tuple[ExperienceReplay, ExperienceReplay]:
     """Return the trajectories to train on and those held out, normalised alike."""
     replay = ExperienceReplay(dataset, batch_size, replacement=False, seed=seed)
+    if not replay[0]["action"].is_floating_point():
+        raise RldsError(f"{dataset} has discrete actions, and a mean is taken of these here.")
     training, held_out = replay.split(0.8, seed=seed)
     print(f"{dataset}: {len(training)} rows to train on, {len(held_out)} held out")
     norm = ObservationNorm.from_dataset(training, ["observation"])
@@ -48,7 +50,7 @@ def main(
     learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Train, and return the held-out errors of the policy and of the mean action."""
+    """Train, for seconds, and return the held-out errors of the policy and of the mean action."""
     torch.manual_seed(seed)
     training, held_out = open_parts(dataset, batch_size, seed)
     test = held_out[:]
@@ -75,4 +77,7 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except RldsError as error:
+        raise SystemExit(f"{error}") from None

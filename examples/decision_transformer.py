@@ -21,6 +21,7 @@ from datasets_cli import (
     ExperienceReplay,
     ObservationNorm,
     RewardScaling,
+    RldsError,
     TensorDictReplayBuffer,
 )
 
@@ -86,9 +87,11 @@ def main(
     learning_rate: float = 1e-3,
     seed: int = 0,
 ) -> list[float]:
-    """Train on sequences of ``length`` rows, and return the loss of each step."""
+    """Train on sequences of ``length`` rows for 45 minutes, and return the loss of each step."""
     torch.manual_seed(seed)
     replay = ExperienceReplay(dataset)
+    if not replay[0]["action"].is_floating_point():
+        raise RldsError(f"{dataset} has discrete actions; this model is of continuous ones.")
     sequences = open_sequences(replay, length, batch_size, seed)
     longest = int(replay.trajectories["length"].max())
     row = replay[0]
@@ -110,4 +113,7 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except RldsError as error:
+        raise SystemExit(f"{error}") from None

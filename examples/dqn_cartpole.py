@@ -102,7 +102,7 @@ def main(
     seeds: int = 1,
     plot: Path | None = None,
 ) -> list[Curve]:
-    """Record steps, unless that was done; learn from them, and return a curve for each seed."""
+    """Record steps, unless that was done; learn from them, a minute a seed; return the curves."""
     dataset = f"recorded/cartpole-lean-{recorded_steps}"
     if not list_datasets(dataset, installed=True):  # else an edit of this file would be refused
         record("CartPole-v1", dataset, policy=lean, num_steps=recorded_steps, num_envs=8)

@@ -78,7 +78,7 @@ def open_both(recorded_steps: int, frames: int, fraction: float, seed: int) -> O
 def main(
     frames: int = 10_000, recorded_steps: int = 5_000, fraction: float = 0.5, seed: int = 0
 ) -> list[float]:
-    """Learn, and return the mean return of the greedy policy every 1,000 frames and at the end."""
+    """Learn for a minute; return the greedy policy's mean return every 1,000 frames and last."""
     from datasets_cli import GymEnv, SyncDataCollector  # of the extra [collect]
 
     torch.manual_seed(seed)

@@ -2,9 +2,8 @@
 
 python examples/td3_bc.py --dataset d4rl/hopper-medium-v2 --env Hopper-v5
 
-It shows observations normalised by a transform, and scores: normalised as D4RL's where the dataset
-has reference scores, else plain returns. Datasets of Minari and recorded ones know the environment
-to evaluate in; others need ``--env``, and without an environment there is training alone.
+It shows observations normalised by a transform, and D4RL's scores where the dataset has them.
+Datasets of Minari and recorded ones know their environment; others need ``--env`` to be evaluated.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import typer
 from tensordict import TensorDict
 from torch import nn
 
-from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm, UsageError
+from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm, RldsError
 
 
 def layers(num_inputs: int, num_outputs: int, width: int) -> nn.Sequential:
@@ -35,8 +34,7 @@ def train(
 ) -> None:
     """Do the updates of the paper; ``alpha`` weighs the values against the imitation."""
     old_actor, old_critics = copy.deepcopy((actor, critics))
-    of_actor = torch.optim.Adam(actor.parameters(), 3e-4)
-    of_critics = torch.optim.Adam(critics.parameters(), 3e-4)
+    of_actor, of_critics = (torch.optim.Adam(each.parameters(), 3e-4) for each in (actor, critics))
     for step in range(1, steps + 1):
         batch = replay.sample()
         state, action, after = batch["observation"], batch["action"], batch["next"]
@@ -69,7 +67,7 @@ def score(replay: ExperienceReplay, value: float) -> str:
     """Return what a return is worth, in words."""
     try:
         return f"{100 * replay.get_normalized_score(value):.1f} of 100 (return {value:.1f})"
-    except UsageError:
+    except RldsError:
         return f"return {value:.1f}"
 
 
@@ -81,9 +79,11 @@ def main(
     alpha: float = 2.5,
     seed: int = 0,
 ) -> float | None:
-    """Train, and return the mean return of the policy; None where there is no environment."""
+    """Train for two hours; return the policy's mean return, None without an environment."""
     torch.manual_seed(seed)
     replay = ExperienceReplay(dataset, batch_size=256, seed=seed)
+    if not replay[0]["action"].is_floating_point():
+        raise RldsError(f"{dataset} has discrete actions, and TD3+BC needs continuous ones.")
     print(f"the recorded policy: {score(replay, replay.trajectories['return'].mean())}")
     norm = ObservationNorm.from_dataset(replay, ["observation", ("next", "observation")])
     bound = replay["action"].abs().max().item()
@@ -102,7 +102,7 @@ def main(
         from datasets_cli import GymEnv  # of the extra [collect]
 
         environment = GymEnv(env or replay.recover_environment())
-    except UsageError as error:
+    except RldsError as error:
         print(f"not evaluated: {error} Or name another environment by --env.")
         return None
     environment.set_seed(10_000)
@@ -113,4 +113,7 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    try:
+        typer.run(main)
+    except RldsError as error:
+        raise SystemExit(f"{error}") from None

@@ -194,8 +194,9 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
     for reason in manifest.unverified:
         resources = (each for each in manifest.resources if each.get("checked") == reason)
         name, *others = [resource["filename"] for resource in resources] or [manifest.id]
-        more = f" and {len(others)} more" if others else ""
-        yield "NOT VERIFIED", f"{name}{more}: {reason}"
+        more = f"; and {len(others)} more" if others else ""
+        why = reason.partition(": ")[2]
+        yield "NOT VERIFIED", f"{why if name in why else f'{name}: {why}'}{more}"
     if manifest.parent is None:
         yield "successors", manifest.successors.get("rule", "not stated")
         return

@@ -144,7 +144,7 @@ def _one(state: State, task: PlannedDataset, workers: GivenOptions) -> None:
         progress=state.row_progress(),
         config=state.config,
     )
-    state.note(_made(made))
+    state.note(_made(state, made))
     state.emit(made.to_json(), [str(made.path)], [str(made.path)])
 
 
@@ -176,7 +176,7 @@ def _prepare(
         datasets_cli.run_plan,
         plan,
         **workers,
-        on_result=lambda result: state.note(_made(result)),
+        on_result=lambda result: state.note(_made(state, result)),
         progress=state.row_progress(),
         config=state.config,
     )
@@ -201,12 +201,14 @@ def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
     return lines
 
 
-def _made(result: DerivedDataset | InstalledDataset | DatasetTables | FailedDataset) -> str:
+def _made(
+    state: State, result: DerivedDataset | InstalledDataset | DatasetTables | FailedDataset
+) -> str:
     """Return what became of a dataset, for people."""
     from datasets_cli import DatasetTables, DerivedDataset, FailedDataset
 
     if isinstance(result, FailedDataset):
-        return f"rlds: {result.id}: {result.error}"
+        return f"rlds: {result.id}: {state.failure(result.error)}"
     rows = counted(result.num_transitions, "transition")
     if isinstance(result, DatasetTables):
         return f"{result.id}: tables of {rows}, {human_bytes(result.size_bytes)}"

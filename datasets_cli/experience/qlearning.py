@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import counted
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import type_name
 from datasets_cli.schema.columns import show_key
@@ -136,15 +137,15 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
             f"{manifest.id} is not such a file as it was published. qlearning_dataset() without "
             "like takes every dataset."
         )
-    counted = "trajectory_ends" in manifest.metadata  # the file has no timeouts
+    is_counted = "trajectory_ends" in manifest.metadata  # the file has no timeouts
     skipped = int(manifest.successors.get("skipped_trajectories", 0))
     # With a limit of more than one step only the last step can be a trajectory without a row.
-    has_one_more = skipped > 0 and counted
+    has_one_more = skipped > 0 and is_counted
     steps = _file_steps(manifest, terminals, timeouts, has_one_more)
-    if skipped and not counted:
+    if skipped and not is_counted:
         _check_skipped(manifest.id, skipped, terminals & ~timeouts)
     limits = steps.timeouts
-    if counted:
+    if is_counted:
         limits = counted_limits(steps.terminals, manifest.metadata.get("max_episode_steps"))
     kept = np.flatnonzero(~limits[:-1])
     rows, following = steps.rows[kept], steps.rows[kept + 1]
@@ -188,15 +189,17 @@ def _check_skipped(id: str, skipped: int, only_terminal: np.ndarray) -> None:
     if only_terminal[-1]:
         raise UsageError(
             f"{id}: like='d4rl' cannot tell whether the last row, a terminal, is the last step of "
-            f"the file, which d4rl.qlearning_dataset leaves out: {skipped} trajectories of one "
-            "step are no rows, and one may follow it. Use qlearning_dataset() without like."
+            "the file, which d4rl.qlearning_dataset leaves out: the dataset is "
+            f"without {counted(skipped, 'trajectory')} of one step, and one may follow it. Use "
+            "qlearning_dataset() without like."
         )
     if only_terminal.any():
         warnings.warn(
             f"{id}: next_observations of at most {min(skipped, int(only_terminal.sum()))} "
             "terminals differ from d4rl.qlearning_dataset's, which has the first observation of "
-            f"the next trajectory there: {skipped} trajectories of one step are no rows of the "
-            "dataset. No method uses the successor of a terminal; all other values are D4RL's.",
+            "the next trajectory there: the dataset is without "
+            f"{counted(skipped, 'trajectory')} of one step. No method uses the successor of a "
+            "terminal; all other values are D4RL's.",
             stacklevel=6,  # the caller of ExperienceReplay.qlearning_dataset
         )
 

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.replay.transforms.entries import DONES, REWARDS, DTypeCastTransform
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.tree import entry
@@ -40,14 +40,14 @@ class KnownColumns:
             names = [*map(show_key, self.keys)]
             near = get_close_matches(text, names, n=3, cutoff=0.6)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(names)}."
-            raise UsageError(f"{owner}: {self.id} has no column {text}. {hint}")
+            raise UsageError(f"{argument(owner)}: {self.id} has no column {text}. {hint}")
         return keys
 
     def of_numbers(self, text: str, owner: str) -> list[Column]:
         """Return those of the same that are numbers; a group may have text beside them."""
         columns = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
         if not columns:
-            raise UsageError(f"{owner}: {text} of {self.id} is text, not numbers.")
+            raise UsageError(f"{argument(owner)}: {text} of {self.id} is text, not numbers.")
         return columns
 
     def add(self, keys: Iterable[Key], owner: str) -> None:
@@ -55,8 +55,8 @@ class KnownColumns:
         for key in keys:
             if key in self.keys:
                 raise UsageError(
-                    f"{owner} adds the column {show_key(key)}, which {self.id} has already. Rename "
-                    "or exclude that one first, by a call of its own."
+                    f"{argument(owner)} adds the column {show_key(key)}, which {self.id} has "
+                    "already. Rename or exclude that one first, by a call of its own."
                 )
             self.added.append(key)
 
@@ -73,8 +73,8 @@ class KnownColumns:
                 if len(column.shape) > 1 or column.key[-1] == "observation"
             )
             raise UsageError(
-                f"{owner}: {self.id} has no frames, columns of uint8 with two or three dimensions "
-                f"a row. It has {shown or 'no observation'}."
+                f"{argument(owner)}: {self.id} has no frames, columns of uint8 with two or three "
+                f"dimensions a row. It has {shown or 'no observation'}."
             )
         return by_channels
 
@@ -85,8 +85,8 @@ def _has_channels_last(column: Column, owner: str) -> bool:
         return False
     if column.shape[0] <= MOST_CHANNELS:
         raise UsageError(
-            f"{owner}: {show_key(column.key)} is {list(column.shape)}, whose channels may be first "
-            "or last. Give a function in its place."
+            f"{argument(owner)}: {show_key(column.key)} is {list(column.shape)}, whose channels "
+            "may be first or last. Give a function in its place."
         )
     return True
 
@@ -118,6 +118,7 @@ def _check(key: Key, before: torch.Tensor, after: torch.Tensor) -> None:
     if bool(is_lost.any()):
         value = old[is_lost][0].item()
         raise UsageError(
-            f"cast: {show_key(key)} has the number {value:.17g}, which {after.dtype} does not "
-            f"have. Cast the other columns alone, by KEY=TYPE, or scale {show_key(key)} first."
+            f"{argument('cast')}: {show_key(key)} has the number {value:.17g}, which {after.dtype} "
+            f"does not have. Cast the other columns alone, by KEY=TYPE, or scale {show_key(key)} "
+            "first."
         )

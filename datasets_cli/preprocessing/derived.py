@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.installed import check_owner, condition_of, installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
@@ -22,6 +22,7 @@ from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.preprocessing.work import request_of
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
+from datasets_cli.quantities import counted
 from datasets_cli.replay.draws.orders import permutation
 from datasets_cli.replay.queries.choices import places_where
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -101,8 +102,9 @@ def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) 
         places = places_where(where, Trajectories(DatasetStorage(dataset), root))
         if not len(places):
             raise UsageError(
-                f"where: {where!r} holds for none of the {len(offsets) - 1:,} trajectories of "
-                f"{dataset.manifest.id}. The table of them is ExperienceReplay(...).trajectories."
+                f"{argument('where')}: {where!r} holds for none of the "
+                f"{counted(len(offsets) - 1, 'trajectory')} of {dataset.manifest.id}. In Python, "
+                "ExperienceReplay(...).trajectories is the table of them."
             )
         chosen = chosen.at(places, f"filter({where!r})")
     if count is not None and count < len(chosen):

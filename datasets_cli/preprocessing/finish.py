@@ -31,6 +31,7 @@ from datasets_cli.preprocessing.returned import ResultColumns, read_mark
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.progress import Progress, reporting_to
+from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
 from datasets_cli.schema.summary import CHUNK_ROWS, summarise
 from datasets_cli.schema.texts import TextColumn, text_files
@@ -105,8 +106,9 @@ def remaining_rows(
 def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int) -> str:
     num_read, num_trajectories = int(offsets[-1]), len(offsets) - 1
     return (
-        f"{num_read - num_rows:,} of {num_read:,} rows: {num_trajectories - num_found:,} of "
-        f"{num_trajectories:,} trajectories whole, {num_found - num_whole:,} in part"
+        f"{num_read - num_rows:,} of {counted(num_read, 'row')}: "
+        f"{num_trajectories - num_found:,} of {counted(num_trajectories, 'trajectory')} whole, "
+        f"{num_found - num_whole:,} in part"
     )
 
 
@@ -234,7 +236,7 @@ def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:
     if not left.num_rows:
         shutil.rmtree(work.folder, ignore_errors=True)  # of no use to another call
         raise UsageError(
-            f"The function must return a row or more: it dropped all {num_rows:,} rows of "
+            f"The function must return a row or more: it dropped all {counted(num_rows, 'row')} of "
             f"{dataset.manifest.id}. Look at the mask by which it chooses rows."
         )
     return left

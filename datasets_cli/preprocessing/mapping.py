@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.preprocessing.columns import NEEDED, Casts, KnownColumns
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -65,9 +65,10 @@ def _refuse_cut(dataset: Dataset, num_rows: int) -> None:
         is_cut |= bool(selection.ends_early(dataset.whole.offsets.numpy()).any())
     if is_cut:
         raise UsageError(
-            f"returns_to_go and n_step need whole trajectories, and rows of {dataset.manifest.id} "
-            "are read up to the middle of one. Give no num_frames (max_trajectories reads "
-            "fewer trajectories), and no view that cuts them."
+            f"{argument('returns_to_go')} and {argument('n_step')} need whole trajectories, and "
+            f"rows of {dataset.manifest.id} are read up to the middle of one. Give no "
+            f"{argument('num_frames')} ({argument('max_trajectories')} reads fewer trajectories), "
+            "and no view that cuts them."
         )
 
 
@@ -90,16 +91,19 @@ def _norms(
             key, successor = column.key, ("next", *column.key)
             if column.dtype == "bool" or column.dtype.startswith("complex"):
                 raise UsageError(
-                    f"normalise: {show_key(key)} is {column.dtype}; expected real numbers."
+                    f"{argument('normalise')}: {show_key(key)} is {column.dtype}; expected real "
+                    "numbers."
                 )
             if key in resized:
                 raise UsageError(
-                    f"normalise: {show_key(key)} are frames that get another size, and the "
-                    "statistics are of those that are read. Make it in two calls."
+                    f"{argument('normalise')}: {show_key(key)} are frames that get another size, "
+                    "and the statistics are of those that are read. Make it in two calls."
                 )
             keys = [key, successor] if successor in columns.numbers else [key]
             if twice := seen.intersection(keys):
-                raise UsageError(f"normalise has {show_key(min(twice))} twice; name it once.")
+                raise UsageError(
+                    f"{argument('normalise')} has {show_key(min(twice))} twice; name it once."
+                )
             seen.update(keys)
             yield ObservationNorm.from_dataset(_read(dataset, num_rows), keys)
 
@@ -120,7 +124,7 @@ def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLik
     name = "n_step" if pipeline.n_step is not None else "returns_to_go"
     if missing := [show_key(key) for key in (REWARD, DONE) if key not in columns.numbers]:
         raise UsageError(
-            f"{name} needs transitions: {columns.id} has no {' and no '.join(missing)}."
+            f"{argument(name)} needs transitions: {columns.id} has no {' and no '.join(missing)}."
         )
     gamma = 1.0 if pipeline.gamma is None else pipeline.gamma
     if pipeline.returns_to_go:
@@ -129,8 +133,8 @@ def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLik
     if pipeline.n_step is not None:
         if not any(key[0] == "next" and key not in NEEDED for key in columns.numbers):
             raise UsageError(
-                f"n_step needs transitions: {columns.id} has no observation below next, which "
-                "would be that of the last step spanned."
+                f"{argument('n_step')} needs transitions: {columns.id} has no observation below "
+                "next, which would be that of the last step spanned."
             )
         columns.add(SPANS, "n_step")
         yield MultiStep(gamma, pipeline.n_step, mark_terminated=True)
@@ -143,7 +147,9 @@ def _casts(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
         dtype = getattr(torch, cast.dtype)
         if cast.key is None:
             if floats is not None:
-                raise UsageError("cast has two types for all floating-point numbers; give one.")
+                raise UsageError(
+                    f"{argument('cast')} has two types for all floating-point numbers; give one."
+                )
             floats = dtype
             continue
         for key in columns.of(cast.key, "cast"):
@@ -151,11 +157,11 @@ def _casts(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
             is_known = column is None or not column.dtype.startswith("complex")
             if key in columns.texts or not is_known or (key in NEEDED and key != REWARD):
                 raise UsageError(
-                    f"cast: {show_key(key)} of {columns.id} stays what it is: a flag, text or "
-                    "complex."
+                    f"{argument('cast')}: {show_key(key)} of {columns.id} stays what it is: a "
+                    "flag, text or complex."
                 )
             if key in named:
-                raise UsageError(f"cast has {show_key(key)} twice; name it once.")
+                raise UsageError(f"{argument('cast')} has {show_key(key)} twice; name it once.")
             named[key] = dtype
     if pipeline.cast:
         yield Casts(floats, named)
@@ -187,27 +193,30 @@ def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
 def _refuse_needed(keys: list[Key], owner: str) -> None:
     if needed := [show_key(key) for key in keys if key in NEEDED]:
         raise UsageError(
-            f"{owner}: {', '.join(needed)} must stay: without the reward and the flags, rows have "
-            "no trajectories and no returns. Give a function to write rows without them."
+            f"{argument(owner)}: {', '.join(needed)} must stay: without the reward and the flags, "
+            "rows have no trajectories and no returns. Give a function to write rows without them."
         )
 
 
 def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
     _refuse_needed([*names], "rename")
     if gone := [show_key(key) for key in names if key not in kept]:
-        raise UsageError(f"rename: {', '.join(gone)} is not kept by select or exclude.")
+        raise UsageError(
+            f"{argument('rename')}: {', '.join(gone)} is not kept by {argument('select')} or "
+            f"{argument('exclude')}."
+        )
     others = [key for key in kept if key not in names] + [*names.values()]
     for new in names.values():
         try:
             check_key(new)
         except SourceError as error:
-            raise UsageError(f"rename: {error}") from error
+            raise UsageError(f"{argument('rename')}: {error}") from error
         # The key of a column cannot be the beginning of another one, which would be its group.
         length = len(new)
         clash = [key for key in others if key[:length] == new[: len(key)]]
         if len(clash) > 1:
             other = next(key for key in clash if key != new) if {*clash} != {new} else new
             raise UsageError(
-                f"rename: {show_key(new)} cannot be the name of a column, because there is "
-                f"{show_key(other)}. Choose another one, or exclude that."
+                f"{argument('rename')}: {show_key(new)} cannot be the name of a column, because "
+                f"there is {show_key(other)}. Choose another one, or exclude that."
             )

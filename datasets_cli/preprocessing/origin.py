@@ -91,7 +91,8 @@ def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manife
     if differences:
         raise UsageError(
             f"{dest} is not empty: it has {manifest.id}, made otherwise: "
-            f"{'; '.join(differences)}. Delete it first, or choose another destination."
+            f"{'; '.join(differences)}. Choose another destination, or delete it first: "
+            f"{_deleting(dest, manifest.id)}"
         )
     try:
         check_sizes(dest, manifest)
@@ -100,6 +101,12 @@ def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manife
             return None
         raise
     return manifest
+
+
+def _deleting(dest: Path, id: str) -> str:
+    """Return the command that deletes a dataset, or the folder of one outside a cache root."""
+    is_in_root = dest.as_posix().endswith(f"/datasets/{id}")
+    return f"rlds delete {id}" if is_in_root else f"rm -r {shlex.quote(str(dest))}"
 
 
 def check_destination(dest: Path) -> None:
@@ -119,7 +126,9 @@ def check_destination(dest: Path) -> None:
 
 def refuse_used(dest: Path) -> NoReturn:
     """Refuse a destination that holds something."""
-    raise UsageError(f"{dest} is not empty. Delete it first, or choose another destination.")
+    raise UsageError(
+        f"{dest} is not empty. Choose another destination, or move away what is there."
+    )
 
 
 def preprocess_command(

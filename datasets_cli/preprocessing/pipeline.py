@@ -56,7 +56,9 @@ class Pipeline:
 
     crop: str | None = field(default=None, metadata={"metavar": "HxW"})
     resize: str | None = field(default=None, metadata={"metavar": "HxW"})
-    normalise: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
+    normalise: SeveralTexts = field(
+        default=(), metadata={"flag": ("--normalize", "--normalise"), "metavar": "KEYS"}
+    )
     returns_to_go: bool = False
     n_step: int | None = field(default=None, metadata={"least": 1})
     gamma: float | None = field(default=None, metadata={"metavar": "G"})
@@ -72,19 +74,19 @@ class Pipeline:
             size_of(name, getattr(self, name))
         if not isinstance(self.returns_to_go, bool):
             name = argument("returns_to_go")
-            raise UsageError(f"{name} is {self.returns_to_go!r}; expected true or false")
+            raise UsageError(f"{name} is {self.returns_to_go!r}; expected true or false.")
         check_numbers(self)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", checked_gamma(self.gamma))
         if self.gamma is not None and not self.needs_trajectories:
             raise UsageError(
                 f"{argument('gamma')} is the discount of {argument('n_step')} or "
-                f"{argument('returns_to_go')}; give one of them"
+                f"{argument('returns_to_go')}; give one of them."
             )
         if self.n_step is not None and self.gamma is None:
             raise UsageError(
                 f"{argument('n_step')} needs {argument('gamma')}, the discount a step, such as "
-                "0.99; 1 for none"
+                "0.99; 1 for none."
             )
         _ = self.casts, self.renames  # which refuse what they cannot read
 
@@ -149,7 +151,7 @@ class Pipeline:
         """
         if unknown := [name for name in table if name not in NAMES]:
             raise UsageError(
-                f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}"
+                f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}."
             )
         return cls(**table)
 
@@ -172,12 +174,12 @@ class Cast:
         if dtype not in TYPES or (equals and not key):
             raise UsageError(
                 f"{argument('cast')} is {text!r}; expected TYPE or KEY=TYPE, such as float32 or "
-                f"action=int64, of the types {', '.join(TYPES)}"
+                f"action=int64, of the types {', '.join(TYPES)}."
             )
         if not key and dtype not in FLOATS:
             raise UsageError(
                 f"{argument('cast')} is {text!r}, which would be for columns of floating-point "
-                f"numbers, and cut them. Name the column: action={dtype}"
+                f"numbers, and cut them. Name the column, such as action={dtype}."
             )
         return cls(key or None, dtype)
 
@@ -190,7 +192,7 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
     texts = tuple(text.strip() for text in several if isinstance(text, str))
     is_known = isinstance(value, str | list | tuple) and len(texts) == len(several)
     if not is_known or not all(texts) or len({*texts}) < len(texts):
-        raise UsageError(f"{argument(name)} is {value!r}; expected texts, each once")
+        raise UsageError(f"{argument(name)} is {value!r}; expected texts, each once.")
     return texts
 
 
@@ -201,7 +203,7 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise UsageError(
-            f"{argument(name)} is {value!r}; expected height and width in pixels, such as 64x64"
+            f"{argument(name)} is {value!r}; expected height and width in pixels, such as 64x64."
         )
     return int(match[1]), int(match[2])
 
@@ -209,7 +211,9 @@ def size_of(name: str, value: object) -> tuple[int, int] | None:
 def checked_gamma(value: object) -> float:
     """Return a discount as a float."""
     if type(value) not in (int, float) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
-        raise UsageError(f"{argument('gamma')} is {value!r}; expected a number above 0 and up to 1")
+        raise UsageError(
+            f"{argument('gamma')} is {value!r}; expected a number above 0 and up to 1."
+        )
     return float(value)  # type: ignore[arg-type]
 
 
@@ -220,13 +224,13 @@ def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
         old, equals, new = text.partition("=")
         if not (old and equals and new):
             raise UsageError(
-                f"{argument('rename')} is {text!r}; expected OLD=NEW, such as observation=state"
+                f"{argument('rename')} is {text!r}; expected OLD=NEW, such as observation=state."
             )
         pairs.append((old, new))
     names = [name for pair in pairs for name in pair]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
             f"{argument('rename')} has {', '.join(twice)} twice. Give each column one new "
-            "name; to exchange two names takes two calls"
+            "name; to exchange two names takes two calls."
         )
     return pairs

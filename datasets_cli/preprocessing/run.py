@@ -23,7 +23,7 @@ from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.store.dataset import Dataset
 
-PER_ROW = '"transition"'
+PER_TRAJECTORY, PER_ROW = '"trajectory"', '"transition"'
 
 
 class PreprocessRun:
@@ -56,8 +56,9 @@ class PreprocessRun:
             return self._mapped
         if self._mapped.needs_trajectories and self.options.per != "trajectory":
             raise UsageError(
-                'returns_to_go and n_step need per="trajectory", since a row depends on others of '
-                f"its trajectory; found per={self.options.per!r}."
+                f"{argument('returns_to_go')} and {argument('n_step')} need "
+                f"{argument('per', PER_TRAJECTORY)}, since a row depends on others of its "
+                f"trajectory; found {argument('per', repr(self.options.per))}."
             )
         return PipelineFunction(self._mapped, self.dataset, self.num_rows)
 

@@ -201,8 +201,9 @@ def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str
             result = function(batch)
         except (Exception, SystemExit) as error:  # sys.exit() of a function ends no worker
             if isinstance(error, UsageError) and isinstance(function, PipelineFunction):
-                raise UsageError(f"{error} It was found in {named}.") from error
-            raise RldsError(f"The function failed on {named}: {failure_of(error)}") from error
+                error.append(f" It was found in {named}.")
+                raise
+            raise RldsError(f"The function failed on {named}: {failure_of(error)}.") from error
     is_rows = isinstance(result, TensorDict) and result.batch_dims > 0
     if not is_rows or len(result) > num_rows:
         given = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""

@@ -62,17 +62,17 @@ class PreprocessStep(PreprocessOptions):
         inputs = self.inputs if isinstance(self.inputs, tuple) else ()
         if not inputs or not all(isinstance(each, str) and each for each in inputs):
             raise UsageError(
-                f"{argument('input')} is {self.input!r}; expected ids or globs, at least one"
+                f"{argument('input')} is {self.input!r}; expected ids or globs, at least one."
             )
         for name, value, kinds in (("fn", self.fn, str | Pipeline), ("out", self.out, str)):
             if not isinstance(value, kinds):
-                raise UsageError(f"{argument(name)} is {value!r}; expected text")
+                raise UsageError(f"{argument(name)} is {value!r}; expected text.")
         if isinstance(self.fn, str):
             split_function(self.fn)
         elif self.seed and self.max_trajectories is None:
             raise UsageError(
                 f"{argument('seed')} draws {argument('max_trajectories')}, and is for functions "
-                "that draw; neither is given, and transforms draw nothing. Leave it out"
+                "that draw; neither is given, and transforms draw nothing. Leave it out."
             )
         self.out_of("family/name")
 
@@ -129,7 +129,7 @@ class PreprocessStep(PreprocessOptions):
         """
         names = ["input", "fn", "out", *DEFAULTS, *NAMES]
         if unknown := [name for name in table if name not in names]:
-            raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}")
+            raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}.")
         does = {name: value for name, value in table.items() if name in NAMES}
         needs_none = does or "where" in table or "max_trajectories" in table
         needed = ("input", "out") if needs_none else ("input", "fn", "out")
@@ -137,13 +137,13 @@ class PreprocessStep(PreprocessOptions):
             raise UsageError(
                 f"{' and '.join(missing)} is missing; expected at least input, fn and out, such as "
                 'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled", or in place of fn '
-                'what needs no function, such as cast = "float32"'
+                'what needs no function, such as cast = "float32".'
             )
         if does and "fn" in table:
             raise UsageError(
                 f"{argument('fn')} cannot stand beside {', '.join(map(argument, does))}, because "
                 "nothing says which is done first. Make two calls or steps of it, the second of "
-                "which reads what the first makes"
+                "which reads what the first makes."
             )
         rest = {name: value for name, value in table.items() if name not in does}
         return cls(**{"fn": Pipeline.from_json(does), **rest})

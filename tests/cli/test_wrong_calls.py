@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import resource
 import shlex
 import shutil
@@ -51,6 +52,7 @@ class Wrong:
         return f"{self.call} {spoiled}".strip()
 
 
+TO_COPY = re.compile(r"((Example|Not found): |(: |, then )(rlds|pip) )(?!.*\. )")
 AN_ID = "An id is family/name"
 A_GLOB = "Write one of the ids that this shows: rlds list"
 SOURCE = "Give the folder that holds the publisher's files under their own names"
@@ -124,6 +126,17 @@ WORDS = [
     ),
     Wrong("preprocess demo/iris --out x --max-trajectories 0", 2, "--max-trajectories is 0;"),
     Wrong("preprocess demo/iris --out x --cast float32 --fn a:b", 2, "--fn cannot stand beside"),
+    *(
+        Wrong(f"preprocess demo/pong --out x --n-step 3 --gamma 1 {option}", 2, words)
+        for option, words in (
+            ("--num-frames 7", "--returns-to-go and --n-step need whole trajectories"),
+            ("--num-frames 7", "Give no --num-frames (--max-trajectories reads fewer"),
+            ("--per transition", "need --per trajectory, since"),
+            ("--normalize nope", "--normalise: demo/pong has no column nope"),
+            ("--cast action=bool", "--cast: action has the number"),
+            ("--cast action=bool", "It was found in rows 0 to 961"),
+        )
+    ),
     Wrong("preprocess --n-step 3", 2, "--n-step needs ID, --fn and --out, too"),
     Wrong("record CartPole-v1 --out x --steps 5 --check-actions foo", 2, "'--check-actions'"),
     Wrong("record CartPole-v1 --out x --episodes 0", 2, "--episodes is 0; expected 1 or more"),
@@ -173,7 +186,11 @@ FUNCTIONS = [
 FUNCTIONS += [
     Wrong(f"preprocess demo/iris --out '' {FUNCTION}", 2, AN_ID),
     Wrong(f"preprocess demo/iris --out ../x {FUNCTION}", 2, AN_ID),
-    Wrong(f"preprocess demo/pong --out same {FUNCTION}", 2, "choose another destination"),
+    Wrong(
+        f"preprocess demo/pong --out same {FUNCTION}",
+        2,
+        "or delete it first: rlds delete derived/same",
+    ),
     Wrong(f"preprocess demo/iris --out x {FUNCTION} --per row", 2, "'trajectory', 'transition'"),
     Wrong("preprocess demo/iris --fn json:dumps --out x --workers -1", 2, "expected 0 or more"),
     Wrong(f"preprocess demo/iris --out x {FUNCTION} --num-frames 0", 2, "expected 1 or more"),
@@ -396,6 +413,9 @@ def check(wrong: Wrong, place: Path, url: str, capsys: Capture) -> None:
     assert wrong.words in message + output.out
     assert "\n\n" not in message and len(message) < 1000
     assert "Traceback" not in output.err
+    # A sentence ends with one full stop; an id or a command to copy is followed by none.
+    assert message.endswith(".") or TO_COPY.search(message)
+    assert not re.search(r"\w\.\.(\s|$)", message)
     assert listing(place) == before
 
 

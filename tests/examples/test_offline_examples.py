@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import runpy
+import sys
 
 import pytest
 
+from datasets_cli import download
 from examples import behaviour_cloning, decision_transformer, td3_bc
 from tests.support.paths import PROJECT
 
@@ -37,3 +40,15 @@ def test_td3_bc_trains_and_says_what_it_needs_to_be_evaluated(door_human, capsys
 def test_a_decision_transformer_learns(door_human):
     losses = decision_transformer.main(door_human, steps=40, length=5, width=16, batch_size=16)
     assert sum(losses[-10:]) < 0.7 * sum(losses[:10])
+
+
+@pytest.mark.parametrize("name", ["behaviour_cloning", "decision_transformer", "td3_bc"])
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [("nosuch", "nosuch is not a known dataset"), ("demo/iris", "demo/iris has discrete actions")],
+)
+def test_an_example_answers_a_wrong_dataset_in_a_sentence(name, dataset, words, monkeypatch):
+    download("demo/iris")
+    monkeypatch.setattr(sys, "argv", [name, "--dataset", dataset])
+    with pytest.raises(SystemExit, match=f"^{words}"):
+        runpy.run_path(str(PROJECT / "examples" / f"{name}.py"), run_name="__main__")

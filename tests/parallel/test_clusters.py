@@ -96,7 +96,9 @@ def test_a_function_that_raises_on_a_cluster_is_named_by_its_line_and_trajectory
     engine: Any, replay: ExperienceReplay, tmp_path: Path, dask: DaskCluster, ray: None
 ) -> None:
     address = dask.address if engine == "dask" else None
-    named = r"^The function failed on .*\(trajectory 3\): ValueError: the fourth \(.* in raises\)$"
+    named = (
+        r"^The function failed on .*\(trajectory 3\): ValueError: the fourth \(.* in raises\)\.$"
+    )
     with pytest.raises(RldsError, match=named):
         replay.preprocess(
             raises, dest=tmp_path / "out", engine=engine, address=address, chunksize=1

@@ -109,7 +109,7 @@ def test_a_function_that_fails_names_the_rows_and_leaves_no_dataset(
 
     line = fails_late.__code__.co_firstlineno + 2
     named = r"rows 897 to 1195 of d4rl/door-human-v0 \(trajectory 3\): ValueError: the fourth"
-    where = rf" trajectory \({__file__}, line {line}, in fails_late\)$"
+    where = rf" trajectory \({__file__}, line {line}, in fails_late\)\.$"
     with pytest.raises(RldsError, match=named + where):
         replay.preprocess(fails_late, dest=tmp_path / "out", num_workers=0)
     with pytest.raises(RldsError, match=named + where):

@@ -58,7 +58,7 @@ def test_what_differs_from_what_is_there_is_named(
     replay: ExperienceReplay, tmp_path: Path, changed: dict[str, Any], named: str
 ) -> None:
     replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
-    with pytest.raises(UsageError, match=f"{named}.* Delete it first"):
+    with pytest.raises(UsageError, match=f"{named}.* or delete it first: rm -r /.*/out$"):
         replay.preprocess(**{"fn": same, "num_workers": 0, **changed}, dest=tmp_path / "out")
 
 

@@ -55,7 +55,7 @@ class Command(TyperCommand):
         try:
             return super().invoke(ctx)
         except RldsError as error:
-            error.name_arguments(partial(_as_typed, ctx))
+            name_as_typed(ctx, error)
             raise
         except SystemExit as error:  # its code would be taken for one of ours
             raise RldsError(
@@ -86,6 +86,11 @@ class Command(TyperCommand):
             f"{ctx.command_path} takes {next(iter(takes), 'no argument')}, and was given {extra} "
             f"as well. See: {ctx.command_path} --help"
         )
+
+
+def name_as_typed(ctx: Any, error: RldsError) -> None:
+    """Name the arguments in an error as the command line has them."""
+    error.name_arguments(partial(_as_typed, ctx))
 
 
 def _as_typed(ctx: Any, name: str, value: str) -> str:

@@ -162,4 +162,5 @@ def test_an_equal_call_does_nothing_and_another_is_refused(door: str, capsys: Ca
     assert "derived/x is up to date" in capsys.readouterr().err
     assert call(door, "--cast", "bfloat16") == 2
     shown = capsys.readouterr().err
-    assert "the function cast=float16, now cast=bfloat16. Delete it first" in shown
+    assert "the function cast=float16, now cast=bfloat16. Choose another destination, or" in shown
+    assert shown.endswith("delete it first: rlds delete derived/x\n")

@@ -65,7 +65,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"returns_to_go": True, "gamma": float("nan")}, "expected a number above 0 and up to 1"),
     ({"cast": "float33"}, "cast is 'float33'; expected TYPE or KEY=TYPE"),
     ({"cast": "=float32"}, "expected TYPE or KEY=TYPE"),
-    ({"cast": "int64"}, "Name the column: action=int64"),
+    ({"cast": "int64"}, "Name the column, such as action=int64"),
     ({"rename": "a"}, "rename is 'a'; expected OLD=NEW, such as observation=state"),
     ({"rename": "a=b,b=c"}, "rename has b twice"),
     ({"nothing": 1}, "there is no transform nothing; expected crop, resize, normalise"),
