@@ -19,6 +19,7 @@ from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress_bars import Bars
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
+from datasets_cli.replay.torchrl_words import check_start_method
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.store.dataset import Dataset, open_dataset
 
@@ -41,8 +42,9 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
         max_tasks_per_child: None; a pool may replace its processes.
         worker_threads: 1, in each worker.
         index_with_generator: given for compatibility; chunks are made when they are read.
-        mp_start_method: given for compatibility; a new process is always started, because one that
-            is forked after torch began threads may hang.
+        mp_start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``, for compatibility; a new
+            process is always started, because one that is forked after torch began threads may
+            hang.
         generator: draws the seed.
         seed: seeds torch again for every chunk; 0 by default.
     """
@@ -72,6 +74,8 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
                 f"stays; worker_threads={self.worker_threads!r} and max_tasks_per_child="
                 f"{self.max_tasks_per_child!r} ask for others. Give it a pool of yours."
             )
+        if self.mp_start_method is not None:
+            check_start_method(self.mp_start_method)
         if self.pool is not None and self.executor is not None:
             raise UsageError("Give an executor or a pool, not both.")
 

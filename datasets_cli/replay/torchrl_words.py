@@ -22,24 +22,32 @@ Class = TypeVar("Class", bound=type)
 
 @dataclass(frozen=True)
 class Word:
-    """A keyword that changes nothing."""
+    """A keyword that changes nothing, or that ``means`` one of another name."""
 
     default: Any
     taken: tuple[Any, ...] = ()
     instead: str = ""
     maker_of: str | None = None
+    means: str | None = None
 
     @property
     def annotation(self) -> str:
         """Its type, for ``help()``."""
         if self.maker_of is not None:
             return "Callable[[], Any] | None"
+        if self.means is not None:
+            return "str | None"
         return f"Literal[{', '.join(map(repr, (self.default, *self.taken)))}]"
 
     def translate(self, owner: str, name: str, value: Any, arguments: dict[str, Any]) -> None:
         """Take a value; what it makes becomes one of the arguments."""
         known = (self.default, *self.taken)
         if any(value is one or (type(value) is type(one) and value == one) for one in known):
+            return
+        if self.means is not None:
+            if self.means in arguments:
+                raise UsageError(f"{owner} takes {self.means} or {name}, not both.")
+            arguments[self.means] = value
             return
         if self.maker_of is None or not callable(value):
             expected = " or ".join(map(repr, known)) if self.maker_of is None else "a function"
@@ -85,6 +93,17 @@ def takes(**words: Word) -> Callable[[Class], Class]:
         return kind
 
     return decorate
+
+
+START_METHODS = ("fork", "spawn", "forkserver")
+
+
+def check_start_method(method: str) -> None:
+    """Check that TorchRL knows a way to start processes; here they are always new ones."""
+    if method not in START_METHODS:
+        raise UsageError(
+            f"mp_start_method is {', '.join(map(repr, START_METHODS))} or None, not {method!r}."
+        )
 
 
 COMPILABLE = Word(False, (True, None))  # nothing is compiled, so that nothing forbids it

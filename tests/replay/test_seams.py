@@ -41,6 +41,7 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from tests.support.covering import covering
+from tests.support.refusals import check_refused
 
 LENGTH = 5  # rows of each trajectory
 ROWS = 20
@@ -365,3 +366,30 @@ def test_what_a_part_lacks_is_named() -> None:
         ReplayBuffer(storage=made("Half", WritableStorage, f"{has} flatten write clear"))
     with pytest.raises(UsageError, match="Both does not have clear, cursor, flatten,"):
         ReplayBuffer(storage=made("Both", Storage, f"{has} write"))
+
+
+class FromTorchRL:
+    """A sampler, a storage or a writer with the methods that TorchRL's bases have."""
+
+    def sample(self, storage: Any, batch_size: int) -> Any: ...
+    def get(self, index: Any) -> Any: ...
+    def set(self, cursor: Any, data: Any) -> None: ...
+    def __len__(self) -> int: ...
+    def add(self, data: Any) -> int: ...
+    def extend(self, data: Any) -> Any: ...
+    def register_storage(self, storage: Any) -> None: ...
+
+
+def test_a_part_that_is_written_for_torchrl_is_refused_with_the_method_to_write() -> None:
+    part: Any = FromTorchRL()
+    class_of_ours: Any = type("Ours", (Sampler,), {"sample": FromTorchRL.sample})
+    written = r"Write sample\(self, storage, batch_size, generator\)"
+    check_refused(
+        UsageError,
+        [
+            (f"^FromTorchRL.sample does not take .*{written}", lambda: ReplayBuffer(sampler=part)),
+            (f"^Ours.sample .*{written}", lambda: ReplayBuffer(sampler=class_of_ours())),
+            ("derives from WritableStorage, .* gather, has,", lambda: ReplayBuffer(storage=part)),
+            (r"derives from Writer, and writes write\.$", lambda: ReplayBuffer(writer=part)),
+        ],
+    )

@@ -28,7 +28,8 @@ def as_storage(part: Any) -> Storage:
     part = _made(part, "gather")
     if not _has_method(part, "gather") or not hasattr(part, "has"):
         raise UsageError(
-            f"A storage is expected, such as LazyTensorStorage(1000), not {type(part).__name__}."
+            f"A storage is expected, such as LazyTensorStorage(1000), not {type(part).__name__}. "
+            f"{_to_write(WritableStorage)}"
         )
     is_writable = hasattr(part, "write")
     protocol = WritableStorage if is_writable else Storage
@@ -44,12 +45,36 @@ def as_sampler(part: Any) -> Sampler:
     """Return a sampler that has every member."""
     part = _made(part, "sample")
     if not callable(getattr(part, "sample", None)):
-        raise UsageError(f"A sampler is expected, such as RandomSampler(), not {part!r}.")
+        raise UsageError(
+            f"A sampler is expected, such as RandomSampler(), not {part!r}. {_to_write(Sampler)}"
+        )
+    _check_call(part, "sample", "storage", "batch_size", "generator")
     has_priorities = hasattr(part, "update_priority")
     has_slices = getattr(part, "has_slices", hasattr(part, "truncated_key"))
     protocol = PrioritySampler if has_priorities else Sampler
     known = {"has_priorities": has_priorities, "has_slices": has_slices}
     return cast(Sampler, _complete(part, protocol, known))
+
+
+def _to_write(protocol: Any) -> str:
+    """Return what a user's own part, perhaps one written for TorchRL, must have."""
+    return (
+        f"One of your own derives from {protocol.__name__}, and writes "
+        f"{', '.join(sorted(protocol.__abstractmethods__))}."
+    )
+
+
+def _check_call(part: Any, method: str, *arguments: str) -> None:
+    """Check that a method of a user's part takes what it will be given."""
+    try:
+        inspect.signature(getattr(part, method)).bind(*arguments)
+    except TypeError as error:
+        raise UsageError(
+            f"{type(part).__name__}.{method} does not take what it is given: {error}. Write "
+            f"{method}(self, {', '.join(arguments)})."
+        ) from error
+    except ValueError:  # a function of C tells nothing
+        return
 
 
 def check_room(sampler: Sampler, storage: Storage) -> None:
@@ -78,7 +103,10 @@ def as_writer(part: Any) -> Writer:
     """Return a writer that has every member."""
     part = _made(part, "write")
     if not _has_method(part, "write"):
-        raise UsageError(f"A writer is expected, such as RoundRobinWriter(), not {part!r}.")
+        raise UsageError(
+            f"A writer is expected, such as RoundRobinWriter(), not {part!r}. {_to_write(Writer)}"
+        )
+    _check_call(part, "write", "storage", "data")
     return cast(Writer, _complete(part, Writer, {}))
 
 

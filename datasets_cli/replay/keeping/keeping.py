@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.keeping.dump import Hook, plan_dump
 from datasets_cli.replay.keeping.dump_folder import BUFFER_PARTS, new_dump
@@ -101,9 +102,28 @@ class Persistence:
         return plan_restore(self._reader, self._row_writer.writer, state, tensorclass)
 
     def register_save_hook(self, hook: Hook) -> None:
-        """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others."""
+        """Let ``hook`` change the rows that ``dumps`` writes; it takes them and returns others.
+
+        Raises:
+            UsageError: the rows are a dataset, of which no row is ever dumped.
+        """
+        self._check_dumps_rows()
         self.save_hooks.append(hook)
 
     def register_load_hook(self, hook: Hook) -> None:
-        """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others."""
+        """Let ``hook`` change the rows that ``loads`` read; it takes them and returns others.
+
+        Raises:
+            UsageError: as ``register_save_hook``.
+        """
+        self._check_dumps_rows()
         self.load_hooks.append(hook)
+
+    def _check_dumps_rows(self) -> None:
+        """Check that a dump has the rows, and not the name of their dataset."""
+        if dataset := self._reader.storage.reference():
+            raise UsageError(
+                "A hook changes the rows of a dump, and would never be called here: of "
+                f"{dataset['id']} the id and the content are dumped. preprocess() and transforms "
+                "change its rows."
+            )

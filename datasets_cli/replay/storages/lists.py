@@ -50,8 +50,14 @@ class ListStorage(WritableStorage):
         """Return the rows of data: the items of a list, or what a first dimension holds.
 
         Raises:
-            UsageError: data have no rows.
+            UsageError: data have no rows, or are a tuple, which is one structure of columns.
         """
+        if isinstance(data, tuple):
+            raise UsageError(
+                "A tuple is one structure, whose parts are columns, and a list storage takes a "
+                f"list of rows; found a tuple of {len(data)}. Give [*data] where its items are "
+                "rows, and [*zip(*data)] where they are columns."
+            )
         if is_tensor_collection(data) or isinstance(data, torch.Tensor):
             return [list(data.unbind(0))]
         if not isinstance(data, Sequence) or isinstance(data, str):

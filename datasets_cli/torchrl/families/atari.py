@@ -10,7 +10,7 @@ import torch
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.torchrl_words import DATASET, takes
+from datasets_cli.replay.torchrl_words import DATASET, check_start_method, takes
 from datasets_cli.torchrl.families.family import AvailableDatasets, with_slices
 
 
@@ -25,7 +25,8 @@ class AtariOptions(TrajectoryDatasetOptions):
         num_procs: processes that convert the checkpoints; all cores where None, this process
             where 0.
         strict_len: TorchRL's name of ``strict_length``.
-        mp_start_method: taken for TorchRL's sake; processes are always started by ``"spawn"``.
+        mp_start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``, for TorchRL's sake; processes
+            are always new ones, ``"spawn"``.
     """
 
     checkpoints: str | None = None
@@ -33,6 +34,9 @@ class AtariOptions(TrajectoryDatasetOptions):
     num_procs: int | None = 0
     strict_len: bool | None = None
     mp_start_method: str = "spawn"
+
+    def __post_init__(self) -> None:
+        check_start_method(self.mp_start_method)
 
 
 @takes(**DATASET)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.torchrl_words import DATASET, takes
+from datasets_cli.replay.torchrl_words import DATASET, Word, takes
 from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
     hold_trajectories,
@@ -42,7 +42,7 @@ class D4RLOptions(TrajectoryDatasetOptions):
         refuse("terminate_on_end=True", bool(self.terminate_on_end))
 
 
-@takes(**DATASET)
+@takes(**DATASET, name=Word(None, means="dataset_id"))
 class D4RLExperienceReplay(ExperienceReplay):
     """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
 

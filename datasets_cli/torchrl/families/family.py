@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -30,13 +31,26 @@ ALTERNATIVES = {
 }
 
 
+class DatasetNames(list[str]):
+    """The names of a family's datasets; their full ids, and those of variants, are in it, too."""
+
+    def __init__(self, family: str, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._family = family
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            name = name.removeprefix(f"{self._family}/").partition("~")[0]
+        return super().__contains__(name)
+
+
 class AvailableDatasets:
     """A list of the family's names, read when it is asked for."""
 
-    def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> list[str]:
+    def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> DatasetNames:
         assert owner.family is not None, "a class of a family has its name"
         entries = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
-        return sorted(entries)
+        return DatasetNames(owner.family, sorted(entries))
 
 
 def with_slices(options: Options) -> Options:

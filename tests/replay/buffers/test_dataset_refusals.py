@@ -12,6 +12,7 @@ import torch
 
 import datasets_cli
 from datasets_cli import (
+    AtariDQNExperienceReplay,
     D4RLExperienceReplay,
     ExperienceReplay,
     Mixture,
@@ -55,6 +56,31 @@ def test_a_wrong_value_is_named_with_what_it_may_be(door: str) -> None:
 def test_a_device_that_is_not_there_is_refused(door: str) -> None:
     with pytest.raises(UsageError, match=r"device must be one that .*, not 'cuda'"):
         ExperienceReplay(door, device="cuda")
+
+
+def test_a_word_of_torchrls_that_would_do_nothing_is_refused(door: str) -> None:
+    replay = ExperienceReplay(door)
+    hooks = [replay.register_save_hook, replay.register_load_hook]
+    words = f"would never be called here: of {door} the id"
+    check_refused(UsageError, [(words, partial(register, lambda rows: rows)) for register in hooks])
+    started: dict[str, Any] = {"mp_start_method": "bogus"}
+    method = "^mp_start_method is 'fork', 'spawn', 'forkserver' or None, not 'bogus'"
+    check_refused(
+        UsageError,
+        [
+            (method, lambda: replay.preprocess(torch.nn.Identity(), dest="out", **started)),
+            (method, lambda: AtariDQNExperienceReplay("Pong/5", **started)),
+        ],
+    )
+
+
+def test_the_page_s_first_argument_of_d4rl_is_its_name(door: str) -> None:
+    replay = D4RLExperienceReplay(name=door.removeprefix("d4rl/"))
+    assert replay.dataset_id == door and replay.dataset_id in replay.available_datasets
+    assert door.removeprefix("d4rl/") in replay.available_datasets
+    assert "minari/door-human-v0" not in replay.available_datasets
+    with pytest.raises(UsageError, match="takes dataset_id or name, not both"):
+        D4RLExperienceReplay(dataset_id="a", name="b")
 
 
 def test_what_a_sampler_overrides_is_said(door: str) -> None:

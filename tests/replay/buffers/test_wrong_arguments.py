@@ -114,6 +114,10 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("seed must be a whole number from 0 on, not -1", lambda: buffer(seed=-1)),
     (r"is on cuda, and RandomSampler\(\) draws on", lambda: buffer(generator=Elsewhere())),
     (r"is on cuda, and RandomSampler", lambda: buffer(rows(4)).set_rng(Elsewhere())),
+    (
+        "a list of rows; found a tuple of 2",
+        lambda: buffer((rows(3), rows(3)), storage=ListStorage(9)),
+    ),
     ("takes a replay buffer, not 3", lambda: BatchStream(3)),  # type: ignore[arg-type]
     ("num_batches must", lambda: BatchStream(buffer(), 1.5)),  # type: ignore[arg-type]
     ("seed must be a whole number from 0 on, not -1", lambda: BatchStream(buffer(), seed=-1)),
