@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import math
-import mmap
 import os
-import sys
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.schema.mapped_bytes import map_descriptor
 from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
-from datasets_cli.sources.disk import open_descriptor
+from datasets_cli.sources.disk import open_sized
 
 
 @dataclass(frozen=True)
@@ -88,12 +86,6 @@ def can_page_lock(is_asked: bool) -> bool:
     return is_asked
 
 
-READ_ONLY: dict[str, Any] = {"access": mmap.ACCESS_READ}
-"""How an open file is mapped; the descriptor may then be closed."""
-if sys.version_info >= (3, 13):
-    # A mapping otherwise keeps a descriptor open; a dataset has many files, and macOS allows 256.
-    READ_ONLY["trackfd"] = False
-
 with warnings.catch_warnings():
     # torch warns, once in a process, that it cannot forbid writes into a read-only mapping. To
     # change the filters at each file would cost as much as mapping it.
@@ -143,13 +135,13 @@ def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> to
     return torch.frombuffer(mapping, dtype=dtype).view(shape)
 
 
-def map_bytes(path: Path | str) -> mmap.mmap:
+def map_bytes(path: Path | str) -> memoryview:
     """Map a whole file read-only."""
-    descriptor = open_descriptor(path)  # a file object would cost more than the mapping
+    descriptor, size = open_sized(path)  # a file object would cost more than the mapping
     try:
-        return mmap.mmap(descriptor, 0, **READ_ONLY)
-    except ValueError as error:
-        raise damaged(path, f"{path} is empty") from error
+        if not size:
+            raise damaged(path, f"{path} is empty")
+        return map_descriptor(descriptor, size)
     finally:
         os.close(descriptor)
 
@@ -157,7 +149,7 @@ def map_bytes(path: Path | str) -> mmap.mmap:
 class TrajectoryTable:
     """The table of a dataset, mapped now and read later, also where it was deleted meanwhile."""
 
-    def __init__(self, path: Path, num_rows: int, num_trajectories: int) -> None:
+    def __init__(self, path: Path | str, num_rows: int, num_trajectories: int) -> None:
         self._path, self._num_rows = path, num_rows
         try:
             self._mapping = map_bytes(path)

@@ -12,12 +12,8 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from datasets_cli.damage import damaged
-
-if TYPE_CHECKING:
-    from mmap import mmap
 
 FILENAME = "trajectories.npy"
 
@@ -33,9 +29,9 @@ def table_bytes(num_trajectories: int) -> int:
     return HEADER_BYTES + 8 * (num_trajectories + 1)
 
 
-def check_table(path: Path, table: mmap, num_trajectories: int) -> None:
+def check_table(path: Path | str, table: memoryview, num_trajectories: int) -> None:
     """Check the size and the header of the table of K trajectories."""
-    header = table[:HEADER_BYTES]
+    header = bytes(table[:HEADER_BYTES])
     stated = _HEADER.fullmatch(header)
     if len(table) != (expected := table_bytes(num_trajectories)):
         problem = f"{expected} bytes, found {len(table)}"

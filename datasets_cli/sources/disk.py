@@ -180,6 +180,11 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 def open_descriptor(path: Path | str) -> int:
     """Open a regular file as ``open_regular`` does, and return a descriptor to be closed."""
+    return open_sized(path)[0]
+
+
+def open_sized(path: Path | str) -> tuple[int, int]:
+    """Open a regular file as ``open_descriptor`` does, and return its size in bytes, too."""
     if not stat.S_ISREG(mode := os.lstat(path).st_mode):
         raise _not_regular(path, kind_of(mode))
     try:
@@ -190,12 +195,13 @@ def open_descriptor(path: Path | str) -> int:
         raise _not_regular(path, "no longer a regular file") from error
     try:
         # Another file may have taken the path since lstat; this is the one that is open.
-        if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):
-            raise _not_regular(path, kind_of(mode))
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_regular(path, kind_of(status.st_mode))
     except BaseException:
         os.close(descriptor)
         raise
-    return descriptor
+    return descriptor, status.st_size
 
 
 def _not_regular(path: Path | str, kind: str) -> DamagedDataset:

@@ -56,7 +56,7 @@ class Dataset:
         self.record = record
         self.device_options = device_options
         self._trajectories = TrajectoryTable(
-            folder / TRAJECTORIES, manifest.num_transitions, manifest.num_trajectories
+            f"{folder}/{TRAJECTORIES}", manifest.num_transitions, manifest.num_trajectories
         )
         self._files = MappedFiles(folder, manifest.files, device_options.storage_device)
         self.selection: Selection | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import mmap
+import os
 import shutil
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -84,19 +84,21 @@ def map_array(
     """Return an array, or None where there is none of this type and shape that was not changed."""
     import numpy as np
 
+    from datasets_cli.schema.mapped_bytes import map_descriptor
+
     # It is little-endian, and read from its file when used.
     # Processes that use the same one share the memory that it takes; it cannot be written.
     size = DIGEST_BYTES + math.prod(shape) * dtype.itemsize
     for folder in root.tables_to_read(content):
         try:
             with open_regular(folder / f"{name}.array") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError, DamagedDataset):  # ValueError: the file is empty
-            continue
-        if len(mapped) != size:
+                if os.fstat(file.fileno()).st_size != size:
+                    continue
+                mapped = map_descriptor(file.fileno(), size)
+        except (OSError, ValueError, DamagedDataset):
             continue
         hashed = _kind(content, name, dtype, shape)
-        hashed.update(memoryview(mapped)[DIGEST_BYTES:])
+        hashed.update(mapped[DIGEST_BYTES:])
         if mapped[:DIGEST_BYTES] == hashed.digest():
             flat = np.frombuffer(mapped, dtype.newbyteorder("<"), offset=DIGEST_BYTES)
             return flat.reshape(shape)

@@ -8,7 +8,6 @@ JSON, a leaf is a regular file that is long enough, and what is no tensor is JSO
 from __future__ import annotations
 
 import math
-import mmap
 import os
 import warnings
 from collections.abc import Callable
@@ -52,7 +51,7 @@ from datasets_cli.replay.storages.state_files import (
     wrong,
 )
 from datasets_cli.schema.columns import META_FILENAME, MOST_DIMENSIONS, RESERVED_NAMES, Count
-from datasets_cli.schema.mapping import READ_ONLY
+from datasets_cli.schema.mapped_bytes import map_descriptor
 from datasets_cli.store.dataset import check_memory
 
 PICKLES = ("other.pickle", "pickle.pkl")
@@ -179,8 +178,7 @@ def _mapped(file: BufferedReader, size: int) -> torch.Tensor:
     with warnings.catch_warnings():
         # torch warns that it cannot forbid writes.
         warnings.filterwarnings("ignore", message="The given buffer is not writable")
-        pages = mmap.mmap(file.fileno(), size, **READ_ONLY)
-        return torch.frombuffer(pages, dtype=torch.uint8)
+        return torch.frombuffer(map_descriptor(file.fileno(), size), dtype=torch.uint8)
 
 
 def _shape(level: _Level, sizes: object, name: str) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ frames/observation.zst.dictionary   frames that the others are compressed agains
 from __future__ import annotations
 
 import math
-import mmap
 import threading
 from pathlib import Path
 from typing import Any, cast
@@ -41,7 +40,7 @@ class FrameDecoder:
     # Otherwise they are decoded one by one.
 
     def __init__(
-        self, blob: mmap.mmap, frame_bytes: int, dictionary: zstandard.ZstdCompressionDict | None
+        self, blob: memoryview, frame_bytes: int, dictionary: zstandard.ZstdCompressionDict | None
     ) -> None:
         self._blob = blob
         self._frame_bytes = frame_bytes
@@ -107,9 +106,9 @@ class FrameDecoder:
         return decompressor
 
 
-def _header_of(blob: mmap.mmap, frame_bytes: int) -> bytes:
+def _header_of(blob: memoryview, frame_bytes: int) -> bytes:
     """Return the header of the first frame; none where it does not say this size."""
-    start = blob[:MOST_HEADER_BYTES]
+    start = bytes(blob[:MOST_HEADER_BYTES])
     try:
         if zstandard.get_frame_parameters(start).content_size != frame_bytes:
             return b""
