@@ -28,8 +28,9 @@ from datasets_cli.replay.buffers.parts import (
 from datasets_cli.replay.buffers.readable import ReadableBuffer
 from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.keeping.keeping import Persistence
+from datasets_cli.replay.rows.batch_maker import CollateFunction
 from datasets_cli.replay.rows.format_choice import choose_format
-from datasets_cli.replay.rows.reader import BatchReader, CollateFunction
+from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import writable
 from datasets_cli.replay.rows.row_numbers import is_key
 from datasets_cli.replay.rows.row_writer import RowWriter

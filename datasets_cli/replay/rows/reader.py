@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import torch
-from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows
 from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead
 from datasets_cli.replay.rows.batch_format import BatchFormat
+from datasets_cli.replay.rows.batch_maker import BatchMaker, CollateFunction
 from datasets_cli.replay.rows.drawing import (
     DrawGenerator,
     OtherWriters,
@@ -25,16 +25,12 @@ from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.sharing.process import tell_after_fork
 from datasets_cli.replay.sharing.sharing import Sharing
-from datasets_cli.replay.storages.batches import map_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.schema.mapping import can_page_lock
 
-CollateFunction = Callable[[Rows], Rows]
-"""Takes what a storage gathers, a list of rows or a batch, and returns the batch."""
 
-
-class BatchReader:
+class BatchReader(BatchMaker):
     """Makes the batches of a replay buffer; no row is written while rows are drawn and gathered."""
 
     def __init__(
@@ -184,12 +180,6 @@ class BatchReader:
             details[key if len(key) > 1 else key[0]] = mark  # as users write keys
         return batch, details if batch_format is None else batch_format.from_batch(details)
 
-    def check_format(self, batch_format: BatchFormat) -> None:
-        """Check that batches can be had in a format, as far as is known before they are made."""
-        if self._is_direct:  # a transform may give other types than the storage
-            batch_format.check(self.storage)
-            self._checked = batch_format
-
     @property
     def num_ahead(self) -> int:
         """Batches that are made ahead."""
@@ -254,20 +244,6 @@ class BatchReader:
         block = self.storage.read(index) if self._takes_arrays(batch_format) else None
         return self.storage.gather(index) if block is None else block.arrays(0, len(block))
 
-    def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
-        """Tell whether batches are made of arrays where the storage has them."""
-        if batch_format is None or not self._is_direct:
-            return False
-        if self._checked is not batch_format:
-            self.check_format(batch_format)
-        return True
-
-    @property
-    def _is_direct(self) -> bool:
-        """Whether batches can be made of what is gathered without TensorDicts in between."""
-        is_changed = self.transform.steps or self.collate_fn is not None or self._pin_memory
-        return self.storage.is_tensordict and not is_changed
-
     def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; what another process wrote in between does not count."""
         self.others.check_draws(self.storage, self.sampler)
@@ -296,33 +272,6 @@ class BatchReader:
                     return STALE
                 rows = self.storage.gather(draw.index)
         return self._make_batch(draw.index, draw.info, rows, batch_format)
-
-    def _make_batch(
-        self, index: torch.Tensor, info: Info, rows: Rows, batch_format: BatchFormat | None
-    ) -> Rows:
-        if self._to_output is not None:
-            index = self._to_output(index)
-            info.update({key: self._to_output(mark) for key, mark in info.items()})
-        storage, collate_fn = self.storage, self.collate_fn
-        if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
-            self.sampler.relabel(rows, info)
-            self.sample_info.describe(rows, index, info, storage, self.sampler)
-            if batch_format is not None and self._is_direct:
-                return batch_format.from_tree(rows)
-            batch = storage.as_batch(rows, index.shape)
-            if collate_fn is not None:
-                batch = collate_fn(batch)
-        else:
-            batch = storage.collate(rows) if collate_fn is None else collate_fn(rows)
-            if isinstance(batch, TensorDictBase):
-                self.sampler.relabel(batch, info)
-                self.sample_info.describe(batch, index, info, storage, self.sampler)
-        if self._pin_memory:
-            batch = map_rows(lambda part: part.pin_memory(), batch)
-        if self.transform.steps:
-            batch = self.transform(batch)
-            self.sample_info.restore(batch, index, info, self.storage)
-        return batch if batch_format is None else batch_format.from_batch(batch)
 
     def _draws(self) -> StateDict:
         """Return what it takes to draw the same once more."""

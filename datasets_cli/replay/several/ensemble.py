@@ -23,7 +23,7 @@ from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.keeping.draws import read_generator, write_generator
 from datasets_cli.replay.keeping.dump_folder import GENERATOR, SEAL, DumpFolder, is_member
 from datasets_cli.replay.keeping.state import generator_in
-from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.batch_maker import CollateFunction
 from datasets_cli.replay.rows.writers import refuse_to_write
 from datasets_cli.replay.several.ensemble_parts import (
     MemberWeights,

@@ -11,7 +11,7 @@ from datasets_cli.errors import EmptyBuffer, ImmutableError, UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.rows.reader import CollateFunction
+from datasets_cli.replay.rows.batch_maker import CollateFunction
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.several.weights import weight_numbers
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
