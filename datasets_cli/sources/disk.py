@@ -132,15 +132,22 @@ def replacing(path: Path) -> Iterator[Path]:
 def allocate(path: Path, size: int) -> None:
     """Make a file of zeros whose every byte has its place on the disk."""
     # A mapping or a late write would else fail half-way on a full disk.
-    with path.open("xb") as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, size)
-        # AttributeError: macOS does not have the function.
-        except (AttributeError, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in UNSUPPORTED:
-                raise
-            for start in range(0, size, 1 << 20):
-                file.write(bytes(min(1 << 20, size - start)))
+    with path.open("x+b") as file:
+        reserve(file.fileno(), 0, size)
+
+
+def reserve(descriptor: int, start: int, stop: int) -> None:
+    """Give every byte of a part of a file its place on the disk; what is written there stays."""
+    try:
+        os.posix_fallocate(descriptor, start, stop - start)
+    # AttributeError: macOS does not have the function, and reserves no hole of a file.
+    except (AttributeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in UNSUPPORTED:
+            raise
+        while start < stop:
+            size = min(1 << 20, stop - start)
+            there = os.pread(descriptor, size, start)
+            start += os.pwrite(descriptor, there.ljust(size, b"\0"), start)
 
 
 def flush(path: Path) -> None:

@@ -6,25 +6,27 @@ import hmac
 import json
 import math
 import mmap
-import os
 import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from datasets_cli.checked_json import decode
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DiskFull
 from datasets_cli.json_form import JsonForm
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.sharing.process import rows_are_gone, this_process
 from datasets_cli.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.schema.columns import Column, check_key, one_file_each
+from datasets_cli.sources.disk import free_bytes, reserve
 from datasets_cli.store.layouts.ted_writer import write_meta_files
+from datasets_cli.system_errors import is_full
 
 SEQUENCE, FORM, OTHERS, KEY, FIRST_ROW, END_ROW = range(6)
 """Places of numbers in the shared control file; the counters follow, twice.
@@ -99,12 +101,12 @@ _MEMORY = Path("/dev/shm")  # Linux: files that are memory
 def make_control(folder: Path) -> bytes:
     """Make the control file of a storage, in place of that of an earlier one; return its key."""
     control = folder / SUBFOLDER
-    folder.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(control, ignore_errors=True)
-    control.mkdir(mode=0o700)
     key = secrets.token_bytes(32)
-    with (control / "control").open("xb") as file:
-        file.truncate(_BYTES)
+    with room_for(folder, _BYTES):
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(control, ignore_errors=True)
+        control.mkdir(mode=0o700)
+        (control / "control").write_bytes(bytes(_BYTES))
     _map(folder)[KEY] = _short(key)
     return key
 
@@ -150,18 +152,55 @@ def _delete(folder: Path, maker: str) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_memory(folder: Path, num_bytes: int) -> None:
-    """Check that memory has room, where a folder is in it: else a write would kill the process."""
+@contextmanager
+def room_for(folder: Path, num_bytes: int) -> Iterator[None]:
+    """Turn a full disk into an error that says how many bytes are needed, and how many are free."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise _no_room(folder, num_bytes) from error
+
+
+def _no_room(folder: Path, num_bytes: int) -> DiskFull:
+    return DiskFull(
+        f"These rows need {num_bytes:,} bytes in {folder}, whose disk has {free_bytes(folder):,} "
+        "bytes free. None of them was written. Make room, give the storage a smaller max_size or "
+        "shared memory more (docker run --shm-size), or use a LazyMemmapStorage with a "
+        "scratch_dir on another disk."
+    )
+
+
+PIECE_BYTES = 64 << 20
+"""Of a file that are reserved at once, ahead of the row that is written next."""
+
+
+def reserve_all(folder: Path, shared: SharedForm) -> None:
+    """Reserve all that rows in shared memory will ever need; files on a disk stay sparse."""
     if folder.parent != _MEMORY:
         return
-    space = os.statvfs(folder)
-    free = space.f_bavail * space.f_frsize
-    if num_bytes > free:
-        raise UsageError(
-            f"The storage needs {num_bytes / 1e9:.3g} GB of shared memory; {_MEMORY} has "
-            f"{free / 1e9:.3g} GB. Make it smaller, give it more (docker run --shm-size), or use a "
-            "LazyMemmapStorage, whose files are on a disk."
-        )
+    num_bytes = shared.capacity * shared.row_bytes
+    if num_bytes > free_bytes(folder):
+        raise _no_room(folder, num_bytes)
+    reserve_rows(folder, shared, 0, shared.capacity)
+
+
+def reserve_rows(folder: Path, shared: SharedForm, first: int, end: int) -> int:
+    """Give rows their place on the disk, and more ahead of them; return the row where it ends."""
+    # A write to a page of a mapping that finds no room on the disk kills the process.
+    reached = shared.capacity
+    for leaf in shared.leaves:
+        if not (row_bytes := leaf.row_bytes):
+            continue
+        start, needed = first * row_bytes, end * row_bytes
+        ahead = min(-(-needed // PIECE_BYTES) * PIECE_BYTES, shared.capacity * row_bytes)
+        stop = ahead if ahead - start <= free_bytes(folder) else needed
+        num_bytes = (end - first) * shared.row_bytes
+        with room_for(folder, num_bytes), (folder / leaf.filename).open("r+b") as file:
+            reserve(file.fileno(), start, stop)
+        reached = min(reached, stop // row_bytes)
+    return reached
 
 
 _DIGEST = "sha256"
@@ -187,19 +226,29 @@ class SharedForm(JsonForm):
         """Rows of one time step."""
         return math.prod(self.grid[1:])
 
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in all files."""
+        return sum(leaf.row_bytes for leaf in self.leaves)
+
 
 def make_files(folder: Path, leaves: Sequence[Column], capacity: int) -> None:
     """Make the files of leaves, all zeros, as ``TensorDict.load_memmap`` opens them."""
     for leaf in leaves:
         check_key(leaf.key)
-        # Not written over: what another storage still maps must not change below it.
-        (folder / leaf.filename).unlink(missing_ok=True)
+    delete_files(folder, leaves)  # what another storage still maps must not change below it
     write_meta_files(folder, leaves, capacity)
     for leaf in leaves:
         path = folder / leaf.filename
         if math.prod(leaf.shape):
             with one_file_each(path, leaf.key), path.open("xb") as file:
                 file.truncate(capacity * leaf.row_bytes)
+
+
+def delete_files(folder: Path, leaves: Sequence[Column]) -> None:
+    """Delete the files of leaves."""
+    for leaf in leaves:
+        (folder / leaf.filename).unlink(missing_ok=True)
 
 
 def map_column(folder: Path, leaf: Column, capacity: int) -> torch.Tensor:

@@ -20,12 +20,15 @@ from datasets_cli.replay.sharing.files import (
     SUBFOLDER,
     SharedCounters,
     SharedForm,
-    check_memory,
+    delete_files,
     make_control,
     make_files,
     map_column,
     open_control,
     read_form,
+    reserve_all,
+    reserve_rows,
+    room_for,
     write_form,
 )
 from datasets_cli.replay.sharing.process import ProcessLock, tell_after_fork
@@ -59,6 +62,7 @@ class Sharing:
         self._numbers = numbers
         self._lock = ProcessLock(folder / SUBFOLDER / "control")
         self.form: SharedForm | None = None
+        self._reserved = range(0)  # rows that are known to have their place on the disk
         self._is_known = is_known
         tell_after_fork(self)
 
@@ -135,12 +139,29 @@ class Sharing:
             if self.find_form():
                 return
             open_control(self.folder, self._key)
-            row_bytes = sum(leaf.row_bytes for leaf in form.leaves)
-            check_memory(self.folder, form.capacity * row_bytes)
-            make_files(self.folder, form.leaves, form.capacity)
-            write_form(self.folder, self._key, form)
+            try:
+                with room_for(self.folder, form.capacity * form.row_bytes):
+                    make_files(self.folder, form.leaves, form.capacity)
+                    reserve_all(self.folder, form)
+                    write_form(self.folder, self._key, form)
+            except BaseException:
+                delete_files(self.folder, form.leaves)
+                raise
             self._use(form)
             self._numbers[FORM] = 1
+
+    def reserve(self, rows: RowsSpan) -> None:
+        """Give rows that are to be written their place on the disk."""
+        first, end = _ends(rows)
+        known = self._reserved
+        if known.start <= first and end <= known.stop:
+            return
+        with self:
+            self.find_form()
+            assert self.form is not None, "rows that are to be written have a form"
+            stop = reserve_rows(self.folder, self.form, first, end)
+        is_next = known.start <= first <= known.stop
+        self._reserved = range(known.start if is_next else first, stop)
 
     def find_form(self) -> bool:
         """Return whether the form of the rows is known; then there are their columns."""

@@ -54,8 +54,8 @@ class Ownership:
         """Share rows with other processes; what is there is copied into shared memory."""
         if rows is not None and rows.form.has_values:
             raise _values_stay()
-        self._must_share = True
         if self.sharing is not None:
+            self._must_share = True
             return
         if device.type != "cpu":
             raise UsageError(
@@ -65,17 +65,20 @@ class Ownership:
         folder = temporary_folder(in_memory=True)
         try:
             self.share_in(folder, rows)
+            self._must_share = True
         finally:
             delete_with(self if self.sharing is None else self.sharing, folder)
 
     def share_in(self, folder: Path, rows: RowColumns | None) -> None:
         """Share rows in a folder from now on; those that are there are copied into it."""
         known = self._counters
-        self.sharing = make_sharing(folder)
+        sharing = make_sharing(folder)
         if rows is not None:
-            own, there = _shared_columns(self.sharing, rows.form), slice(0, known.num_rows)
+            own, there = _shared_columns(sharing, rows.form), slice(0, known.num_rows)
+            sharing.reserve(there)
             old, rows.columns = rows.columns, [*own]
             rows.write(there, [column[there] for column in old])
+        self.sharing = sharing
         with self.sharing.changing() as counters:
             for name, value in vars(known).items():
                 setattr(counters, name, value)
@@ -95,6 +98,12 @@ class Ownership:
         self._counters = self._counted()
         self._alone, self.sharing = (sharing, this_process()), None
         return columns
+
+    def reserve(self, rows: slice | torch.Tensor) -> None:
+        """Give rows that are to be written their place on the disk, where they are in files."""
+        sharing = self._alone[0] if self._alone is not None else self.sharing
+        if sharing is not None:
+            sharing.reserve(rows)
 
     def count(self, rows: slice | torch.Tensor, grid: tuple[int, ...]) -> None:
         """Count rows that were written."""

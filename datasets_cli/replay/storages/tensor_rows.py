@@ -171,8 +171,10 @@ class TensorRows(WritableStorage):
 
         Raises:
             UsageError: rows before them were never written.
+            DiskFull: the rows are in files, and their disk has no room for these.
         """
         self._check_no_gap(rows)
+        self._owner.reserve(rows)
         if self.sharing is not None:
             self.sharing.write(rows, columns, self._count)
             return

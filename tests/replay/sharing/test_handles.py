@@ -28,7 +28,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.errors import DiskFull, ImmutableError, UsageError
 from datasets_cli.replay.sharing import files
 from datasets_cli.replay.sharing.sharing import Sharing
 
@@ -182,7 +182,7 @@ def test_memory_that_is_not_there_is_refused_before_a_write_kills_the_process(
 ) -> None:
     monkeypatch.setattr(files, "_MEMORY", tmp_path)
     buffer = ReplayBuffer(storage=LazyTensorStorage(2**40), shared=True)
-    with pytest.raises(UsageError, match=r"needs 1.87e\+04 GB of shared memory.*--shm-size"):
+    with pytest.raises(DiskFull, match=r"need 18,691,697,672,192 bytes.*--shm-size"):
         buffer.extend(rows(range(3)))
     assert len(buffer) == 0
 
