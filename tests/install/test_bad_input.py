@@ -6,8 +6,11 @@ A file that is not the one is offered twice: in a folder, without network, and b
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
 import sys
+import tarfile
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +34,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin
+from tests.support.paths import PROJECT
 
 ID = "d4rl/maze2d-open-v0"
 FILENAME = "maze2d-open-sparse.hdf5"
@@ -312,6 +316,38 @@ def test_file_that_refers_to_another_file_is_refused(
     message = refusal()
     assert f"{FILENAME}:{place}" in message
     assert reason in message
+
+
+def archive(kind: str) -> bytes:
+    """Return an archive whose one file would leave the folder that it is unpacked in."""
+    buffer = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(buffer, "w") as packed:
+            packed.writestr("../../escaped", b"out")
+    else:
+        with tarfile.open(fileobj=buffer, mode="w:gz" if kind == "tar.gz" else "w") as packed_tar:
+            packed_tar.addfile(tarfile.TarInfo("../../escaped"))
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+def test_an_archive_is_refused_and_never_unpacked(
+    kind: str, path: Path, refusal: Callable[..., str], tmp_path: Path
+) -> None:
+    path.write_bytes(archive(kind))
+    refusal()
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_nothing_here_unpacks_archives() -> None:
+    code = [
+        path.read_text()
+        for top in ("datasets_cli", "recipes")
+        for path in PROJECT.joinpath(top).rglob("*.py")
+    ]
+    assert len(code) > 300
+    for word in ("tarfile", "zipfile", "unpack_archive"):
+        assert not [text for text in code if word in text], word
 
 
 # --- the disk -----------------------------------------------------------------------------------

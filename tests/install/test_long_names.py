@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, UsageError
@@ -31,10 +30,11 @@ def same(batch: Any) -> Any:
 
 @pytest.mark.parametrize("name", ["with spaces", "größe 日本", "two\nlines", "-dash", "x" * 255])
 def test_a_root_of_any_name_works(name: str, tmp_path: Path) -> None:
-    config = Config(tmp_path / name)
-    datasets_cli.download(IRIS, config=config, progress=Silent())
-    assert [found.id for found in datasets_cli.verify(config=config)] == [IRIS]
-    assert list((config.root / "tmp").iterdir()) == []
+    root = tmp_path / name
+    for command in ("download -q", "info", "verify", "convert --layout compact -q"):
+        assert main([*command.split(), IRIS, f"--root={root}"]) == 0, command
+    assert main(["delete", IRIS, "--yes", f"--root={root}"]) == 0
+    assert not list((root / "tmp").iterdir()) and not list((root / "datasets").iterdir())
 
 
 def test_a_root_of_a_long_path_works(tmp_path: Path) -> None:

@@ -13,8 +13,13 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
+from tests.support.forked import Forked
+from tests.support.listing import listing
 
 
 @pytest.fixture
@@ -99,3 +104,40 @@ def test_a_function_that_cannot_be_given_to_a_worker_is_refused(
 def test_a_chunksize_that_is_no_number_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chunksize is 'x'; expected a whole number"):
         replay.preprocess(raises, dest=tmp_path / "out", chunksize="x")  # type: ignore[arg-type]
+
+
+FUNCTIONS = """
+def raises(batch):
+    if int(batch["episode"][0]) == 3:
+        raise ValueError("the fourth")
+    return batch
+
+def repeats(batch):
+    return torch.cat([batch, batch])
+
+def same(batch):
+    return batch
+
+import torch
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "words"),
+    [("raises", 1, "rows 897 to 1195"), ("repeats", 2, "with one row for each of rows 0 to 298")],
+)
+def test_a_bad_function_of_the_command_has_its_exit_code_and_leaves_what_was_there(
+    function: str, code: int, words: str, door: str, config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "bad_functions.py").write_text(FUNCTIONS)
+    before = listing(config.root / "datasets")
+    call = ["preprocess", door, "--out", "out", "--workers", "0", "--chunksize", "1", "-q", "--fn"]
+
+    def run(name: str) -> tuple[int, str]:
+        return Forked(lambda: main([*call, f"bad_functions:{name}"]), tmp_path).finish()
+
+    found, error = run(function)
+    assert found == code and words in error and "Traceback" not in error
+    assert list(CacheRoot(config.root).installed()) == [door]
+    assert [path for path in listing(config.root / "datasets") if "derived" not in path] == before
+    assert run("same")[0] == 0 and main(["verify"]) == 0

@@ -37,6 +37,10 @@ class Cluster(Executor):
         return future
 
 
+class SchedulerGone(Exception):
+    """What a cluster's own client says, which this program knows nothing of."""
+
+
 def doubled(batch: TensorDict) -> TensorDict:
     return TensorDict({"x": batch["action"] * 2}, batch.batch_size)
 
@@ -60,3 +64,15 @@ def test_lost_workers_are_told_and_the_next_run_continues(
     assert preprocess(whole) == preprocess(None, tmp_path / "alone")
     assert (len(broken.done), len(whole.done)) == (2, 3)  # five trajectories, no task twice
     assert sorted(path.name for path in tmp_path.glob("[.ao]*")) == ["alone", "out"]
+
+
+def test_an_error_of_the_clusters_own_is_raised_and_what_is_done_is_kept(
+    door: str, tmp_path: Path
+) -> None:
+    replay, dest = ExperienceReplay(door, download=False), tmp_path / "out"
+    broken, whole = (Cluster(count, SchedulerGone("gone"), at_submit=False) for count in (2, 99))
+    with pytest.raises(SchedulerGone, match="gone"):
+        replay.preprocess(doubled, dest=dest, executor=broken, chunksize=1, num_workers=0)
+    assert not dest.exists()
+    assert len(replay.preprocess(doubled, dest=dest, executor=whole, chunksize=1)) == len(replay)
+    assert (len(broken.done), len(whole.done)) == (2, 3)  # no task twice

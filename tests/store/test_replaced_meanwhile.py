@@ -12,6 +12,7 @@ from tensordict import TensorDict, assert_allclose_td
 
 import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled
 from datasets_cli.progress import Silent
@@ -184,3 +185,27 @@ def test_readers_have_right_values_while_it_is_converted_deleted_and_installed(
     counts = [reader.result() for reader in readers]
     assert all(isinstance(count, int) and count > 0 for count in counts), counts
     assert list((CacheRoot(config.root).path / "tmp").iterdir()) == []
+
+
+def codes_while_it_changes(pipe: object, root: str) -> set[tuple[str, int]]:
+    """Run commands until the dataset is gone for good; return their exit codes."""
+    found = set()
+    while not pipe.poll():  # type: ignore[attr-defined]
+        for command in ("verify", "verify --deep", "info", "path"):
+            found.add((command, main([*command.split(), HUMAN, "--root", root])))
+    return found
+
+
+def test_commands_exit_with_0_or_3_while_it_is_converted_deleted_and_installed(
+    install: Callable, config: Config
+) -> None:
+    install(HUMAN)
+    reader = Child("fork", codes_while_it_changes, str(config.root))
+    for _ in range(6):
+        convert(HUMAN, config)
+        delete(HUMAN, config)
+        install(HUMAN)
+    reader.pipe.send(None)
+    codes = reader.result()
+    assert isinstance(codes, set) and {code for _, code in codes} <= {0, 3}, codes
+    assert 0 in {code for _, code in codes}

@@ -162,11 +162,13 @@ class Origin:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         for stall in self._stalls:
             stall.release.set()
         self._server.shutdown()
         self._server.server_close()
+        asked = {request.method for request in self.requests}
+        assert kind or asked <= {"GET"}, f"a publisher may not answer {asked}"
 
     def put(self, path: str, data: bytes, **headers: str | None) -> str:
         """Serve bytes and return their URL; ``etag=None`` takes the ETag away."""

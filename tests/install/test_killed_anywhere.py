@@ -1,0 +1,70 @@
+"""Commands that are killed at any change of the disk: what is there is whole."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.install.install import install_dataset
+from tests.support.forked import Forked
+
+IRIS = "demo/iris"
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
+
+
+def run_killed(call: str, step: int, root: Path, folder: Path) -> int:
+    """Run a command that is killed before the change of so many; return its exit code."""
+
+    def command() -> int:
+        changes = iter(range(step))
+
+        def count(event: str, arguments: tuple[Any, ...]) -> None:
+            is_write = event == "open" and bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR))
+            if (is_write or event in CHANGES) and next(changes, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        return main([*shlex.split(call), "--root", str(root)])
+
+    return Forked(command, folder).finish()[0]
+
+
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("call", "is_there"),
+    [
+        ("download demo/iris -q", False),
+        ("download demo/iris --force -q", True),
+        ("convert demo/iris --layout compact -q", True),
+        ("delete demo/iris --yes", True),
+    ],
+)
+def test_killed_at_any_change_of_the_disk_the_same_command_goes_on(
+    call: str, is_there: bool, stride: int, config: Config, tmp_path: Path
+) -> None:
+    if is_there:
+        install_dataset(IRIS, config)
+    (config.root / "tmp").mkdir(parents=True, exist_ok=True)
+    for step in range(0, 1000, stride):
+        root = tmp_path / "copy"
+        shutil.copytree(config.root, root)
+        if run_killed(call, step, root, tmp_path) == 0:
+            break
+        at_root = ["--root", str(root)]
+        assert main(["verify", *at_root]) == 0  # what is listed is whole
+        code = main([*shlex.split(call), *at_root])
+        assert code == 0 or (not call.startswith("download") and code == 3), step
+        # A download brings an older copy back, and sweeps what is left of a deletion.
+        assert main(["download", IRIS, "-q", *at_root]) == 0 and main(["verify", *at_root]) == 0
+        assert not list((root / "tmp").iterdir()), step
+        shutil.rmtree(root)
+    assert step > 0
