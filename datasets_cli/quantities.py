@@ -63,3 +63,14 @@ def html_table(title: str, table: pandas.DataFrame) -> str:
     """Return a title and a table of at most 20 rows as HTML."""
     rows: str = table.to_html(index=False, max_rows=MOST_LINES, max_cols=MOST_LINES)
     return f"<p>{escape(title)}</p>\n{rows}"
+
+
+def file_rows(num_transitions: int, dropped_steps: int) -> str:
+    """Return how many rows a publisher's file has of which some are no transitions.
+
+    >>> file_rows(398, 2)
+    '400 rows in the file, 398 transitions: 2 last steps have no successor'
+    """
+    last = f"{counted(dropped_steps, 'last step')} {'has' if dropped_steps == 1 else 'have'}"
+    rows = counted(num_transitions + dropped_steps, "row")
+    return f"{rows} in the file, {counted(num_transitions, 'transition')}: {last} no successor"

@@ -16,7 +16,7 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.manager.list import ListCall
-from datasets_cli.quantities import human_bytes, human_count
+from datasets_cli.quantities import file_rows, human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetInfo, DatasetRecord, Manifest
@@ -199,6 +199,8 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
         yield "NOT VERIFIED", f"{why if name in why else f'{name}: {why}'}{more}"
     if manifest.parent is None:
         yield "successors", manifest.successors.get("rule", "not stated")
+        if manifest.dropped_steps:
+            yield "rows", file_rows(manifest.num_transitions, manifest.dropped_steps)
         return
     content = str(manifest.parent.get("content", "not stated"))[:16]
     yield "parent", f"{manifest.parent['id']}, content {content}"

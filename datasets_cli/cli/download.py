@@ -18,7 +18,7 @@ from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import wrapped
 from datasets_cli.errors import RldsError, UsageError, public_text
 from datasets_cli.manager.download import DownloadCall, PlanCall
-from datasets_cli.quantities import counted, human_bytes
+from datasets_cli.quantities import counted, file_rows, human_bytes
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetRecord, Downloads, FailedDataset, InstalledDataset, Plan
@@ -112,6 +112,9 @@ class Outcomes:
         trajectories = counted(result.num_trajectories, "trajectory")
         size = human_bytes(result.size_bytes)
         self._state.note(f"{result.id}: {rows} in {trajectories}, {size} on disk")
+        if result.dropped_steps:
+            told = file_rows(result.num_transitions, result.dropped_steps)
+            self._state.note(f"{result.id}: {told}")
         if result.unverified and self._verify:
             advice = "" if self._has_advised else " (--force installs the published one)"
             self._has_advised = True

@@ -113,9 +113,10 @@ class InstalledDataset(JsonForm):
         layout: ``"ted"`` or ``"compact"``.
         unverified: why its raw files are not known to be the publisher's; empty where they are.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``.
+        dropped_steps: steps of its files that are no rows, because nothing follows them there.
     """
 
-    JSON = "id path num_transitions num_trajectories bytes=size_bytes layout state"
+    JSON = "id path num_transitions num_trajectories dropped_steps bytes=size_bytes layout state"
 
     id: str
     path: Path
@@ -125,6 +126,7 @@ class InstalledDataset(JsonForm):
     layout: str
     unverified: tuple[str, ...] = ()
     state: str = "installed"
+    dropped_steps: int = 0
 
     @classmethod
     def of(cls, folder: Path, manifest: Manifest) -> InstalledDataset:
@@ -138,6 +140,7 @@ class InstalledDataset(JsonForm):
             manifest.layout,
             tuple(manifest.unverified),
             manifest.state,
+            manifest.dropped_steps,
         )
 
 

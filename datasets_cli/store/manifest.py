@@ -60,7 +60,7 @@ _Recipe = Annotated[
         **{"licence": _Text, "citation": _Text, "homepage": _Text},
     ),
 ]
-_Successors = Annotated[_Object, has({}, rule=str, version=int)]
+_Successors = Annotated[_Object, has({}, rule=str, version=int, dropped_steps=Count)]
 _Metadata = Annotated[
     _Object,
     has(
@@ -152,6 +152,11 @@ class Manifest(JsonForm):
     def size_bytes(self) -> int:
         """Total size of the dataset's files in bytes."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
+
+    @property
+    def dropped_steps(self) -> int:
+        """Steps of the publisher's files that are no rows, because nothing follows them there."""
+        return int(self.successors.get("dropped_steps", 0))
 
     @property
     def unverified(self) -> list[str]:
