@@ -22,7 +22,7 @@ from datasets_cli.system_errors import read_user_text
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
 SPEED = "bytes a second, 0 or more (0 takes any speed). Check --lowest-speed,"
-TIMEOUT = "seconds, 0 or more (inf waits for ever). Check"
+TIMEOUT = "seconds, 0 or more (inf waits forever). Check"
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
 LimitNumber = Annotated[int, Check("a whole number of 1 or more", lambda number: number >= 1)]

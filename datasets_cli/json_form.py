@@ -104,4 +104,4 @@ def _plain(value: Any) -> Any:
         return dict(value)
     if isinstance(value, PurePath):
         return str(value)
-    raise TypeError(f"{value!r} is no value of JSON")
+    raise TypeError(f"{value!r} cannot be written as JSON")

@@ -136,7 +136,7 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 def check_numbers(options: Any) -> None:
-    """Refuse what is no whole number, or too small, in the fields that declare their ``least``."""
+    """Refuse fields that declare ``least`` and are not a whole number of at least that."""
     for field in fields(options):
         value = getattr(options, field.name)
         if "least" in field.metadata and not (value is None and "None" in str(field.type)):

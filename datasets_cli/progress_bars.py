@@ -210,7 +210,7 @@ class Files:
         is_new = filename not in self.done
         self.done[filename] = done
         self.sizes[filename] = total if total is not None else self.sizes.get(filename)
-        # A first chunk is no earlier run.
+        # A first chunk is not an earlier run.
         return done if is_new and (done > CHUNK_BYTES or done == total) else 0
 
     def leave_out(self, id: str) -> None:

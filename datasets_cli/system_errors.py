@@ -17,7 +17,7 @@ _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether an error means that a disk, or what a user may have of it, is full."""
+    """Return whether an error means that a disk, or what a user may have of it, is full."""
     return error.errno in _FULL
 
 
@@ -39,7 +39,7 @@ def read_user_text(path: Path) -> str | None:
     # A link is followed, since users lay them. A pipe would be waited for, a device has no end.
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("it is no regular file, and was not opened")
+            raise ValueError("it is not a regular file, and was not opened")
         with path.open("rb") as file:
             data = file.read(MAX_TEXT_BYTES + 1)
         if len(data) > MAX_TEXT_BYTES:

@@ -99,7 +99,7 @@ def select_each(texts: Iterable[str], select: Callable[[str], Iterable[str]]) ->
 
 
 def together(errors: list[RldsError]) -> RldsError:
-    """Return one error that says what all of these do; the only one as it is."""
+    """Return one error that says what all of these do; a single one unchanged."""
     first = errors[0]
     if not errors[1:]:
         return first
@@ -116,7 +116,7 @@ def _installed(installed: list[str], text: str) -> list[str]:
 
 
 def _matching(ids: list[str], which: str, command: str, text: str) -> list[str]:
-    """Return the ids that a glob matches, or a text that is no glob as it is."""
+    """Return the ids that a glob matches; any other text unchanged."""
     ids_meant = match([text], ids) if is_glob(text) else [text]
     if not ids_meant:
         raise UnknownDataset(f"No {which} dataset matches {text!r}. See: {command}")

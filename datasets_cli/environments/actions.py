@@ -46,7 +46,7 @@ class Outside:
 class Actions:
     """Makes actions of what policies write."""
 
-    # check: True refuses what is no action, "strict" also what is out of bounds, False nothing.
+    # check: True refuses what is not an action, "strict" also what is out of bounds, False nothing.
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class _Part:
         steps: NDArray[np.int64],
         is_strict: bool,
     ) -> None:
-        """Refuse what is no action; what is out of bounds, too, where that is not taken."""
+        """Refuse what is not an action; what is out of bounds, too, where that is not taken."""
         is_taken = is_in if is_strict or self._is_category else self._is_number(rows)
         lanes = is_taken.reshape(len(rows), -1).all(1)
         if lanes.all():

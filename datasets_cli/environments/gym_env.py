@@ -79,7 +79,7 @@ def _made(env_name: str | gymnasium.Env, arguments: dict[str, Any]) -> gymnasium
         return env_name
     try:
         return gymnasium.make(env_name, **arguments)
-    except (gymnasium.error.Error, TypeError) as error:  # the latter of what is no name
+    except (gymnasium.error.Error, TypeError) as error:  # the latter of what is not a name
         raise UsageError(f"gymnasium cannot make {env_name!r}: {error}") from error
 
 

@@ -37,7 +37,7 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
         dest: folder of the new dataset; it must not hold anything but the same result, which is
             then returned.
         pbar: show a progress bar.
-        pool: where to work instead; a pool of ``multiprocessing``, which waits for ever for a
+        pool: where to work instead; a pool of ``multiprocessing``, which waits forever for a
             worker that was killed, or an executor.
         max_tasks_per_child: None; a pool may replace its processes.
         worker_threads: 1, in each worker.

@@ -9,7 +9,7 @@ time limit, and the successor is the observation of the next step, also after a 
     row of ours   0→1  1→2  2→-  3→4  4→5       6→7           - zeros
 
 Where the file records successors, every step is a row of ours. Where it does not, a step that ends
-a trajectory without being a terminal (5, 7) is no row, and the row before it is marked truncated.
+a trajectory without being a terminal (5, 7) is not a row; the row before it is marked truncated.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class FileSteps:
 
     # rows: int64 `[S]`, the row of each step, or `NO_ROW`.
     # terminals: bool `[S]`.
-    # timeouts: bool `[S]`, True for each step that is no row.
+    # timeouts: bool `[S]`, True for each step that is not a row.
 
     rows: np.ndarray
     terminals: np.ndarray
@@ -164,11 +164,11 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
 def _file_steps(
     manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray, has_one_more: bool
 ) -> FileSteps:
-    """Return the steps of a file; ``has_one_more`` after them is no row."""
+    """Return the steps of a file; ``has_one_more`` after them is not a row."""
     num_rows = len(terminals)
     if manifest.successors.get("rule") == "recorded":
         return FileSteps(np.arange(num_rows), terminals, timeouts)
-    # Where a trajectory does not end by a terminal, a step that is no row follows its last row.
+    # Where a trajectory does not end by a terminal, a step that is not a row follows its last row.
     before_dropped = timeouts & ~terminals
     num_before = np.cumsum(before_dropped) - before_dropped  # dropped steps before each row
     place = np.arange(num_rows) + num_before

@@ -297,7 +297,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """Return a score that is 0 for the reference policy's low end and 1 for its high end.
 
         Raises:
-            UsageError: there are no reference scores of this dataset, or ``returns`` is no number.
+            UsageError: this dataset has no reference scores, or ``returns`` is not a number.
         """
         low, high = self.metadata.get("ref_min_score"), self.metadata.get("ref_max_score")
         if low is None or high is None:

@@ -78,7 +78,7 @@ class ViewChoices:
                 ``trajectories`` and gives a mask, or numbers.
 
         Raises:
-            UsageError: it is no condition, or names what the trajectories do not have.
+            UsageError: it is not a condition, or names what the trajectories do not have.
         """
         name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
         return self.selection.at(places_where(where, self.trajectories), f"filter({name!r})")

@@ -6,7 +6,7 @@ r"""The values in one line of an ARFF file: how they are separated, quoted and e
     2, setosa  % doubtful       a comment after the values
 
 Which of these a row means depends on the number of columns and on what they may have: text without
-quotes may hold tabs and percent signs of its own. So a line has several readings.
+quotes may hold its own tabs and percent signs. So a line has several readings.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)
 
 def _dense(blank: str, separator: str, *, comment: bool) -> re.Pattern[str]:
     """Return what matches a value and its separator, in linear time: it is possessive."""
-    # A % directly after a character that is no blank is a part of the value, as in 10%.
+    # A % directly after a character that is not a blank is a part of the value, as in 10%.
     character = rf"(?:[^{separator}%]|(?<!\s)%)" if comment else rf"[^{separator}]"
     bare = rf"(?!['\"{'%' if comment else ''}])(?P<bare>{character}*+)"
     end = rf"(?:\s*%.*|[{separator}])" if comment else rf"[{separator}]"
@@ -76,7 +76,7 @@ def readings(line: str) -> Iterator[list[AttributeValue]]:
 
 
 def sparse_row(text: str) -> list[tuple[int, AttributeValue]] | None:
-    """Return numbers of columns and their values; None where the line is no sparse row.
+    """Return numbers of columns and their values; None where the line is not a sparse row.
 
     Args:
         text: begins with a brace.

@@ -170,7 +170,7 @@ def check_names(names: Iterable[str]) -> None:
     """Check that there are such limits.
 
     Raises:
-        UsageError: there is none of a name.
+        UsageError: a name is not the name of a limit.
     """
     for name in names:
         if name not in LIMITS:

@@ -79,7 +79,7 @@ class Parquet:
         declared: the labels of each column.
 
     Raises:
-        SourceError: a nominal column has a value that is none of its declared labels, or the file
+        SourceError: a nominal column has a value that is not one of its labels, or the file
             is beyond the limits.
     """
 
@@ -102,7 +102,7 @@ class Parquet:
         is_flat = self._has_own_names and not any(map(pa.types.is_nested, schema.types))
         room = cost.num_rows(limit("table_bytes"), keeps_dictionaries=is_flat)
         self._step = min(rows_per_block(8 * max(1, len(schema))), room)
-        # Row labels, which pandas wrote as columns; a range is no column, but a dict.
+        # Row labels, which pandas wrote as columns; a range is not a column, but a dict.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         index = index if len(schema) > len(declared) else []
         self._kept = [number for number, name in enumerate(self._names) if name not in index]
@@ -269,7 +269,7 @@ def _label(value: Any) -> str:
 
 
 def _meaning(dtype: pa.DataType) -> Callable[[str], Any]:
-    """Return what makes a value of a column's type of a label, or leaves it as it is."""
+    """Return what makes a value of a column's type of a label, or leaves it unchanged."""
     if _is_text(dtype):
         return str
     if pa.types.is_boolean(dtype):

@@ -95,7 +95,7 @@ class NotGrey(Exception):
 def other_modes(files: Iterable[memoryview]) -> Counter[str]:
     """Return how many files have which mode, but for 8-bit grey, not interlaced.
 
-    Files that are none are not counted.
+    Files that are not PNG files are not counted.
     """
     # Comparing the bytes first takes a tenth of the time: nearly all files are such.
     headers = (read_header(file) for file in files if file[_MODE] != _GREY)
@@ -118,7 +118,7 @@ def to_grey(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
     if chunks and (header is None or header.compression or header.interlaced > 1):
         raise NotPng("the specification knows no such header")
     if header is None:
-        raise NotPng(f"it is no PNG file, it begins with {bytes(file[:16])!r}")
+        raise NotPng(f"it is not a PNG file, it begins with {bytes(file[:16])!r}")
     size = (header.height, header.width)
     if size != shape:
         expected, found = (f"{height} x {width} pixels" for height, width in (shape, size))

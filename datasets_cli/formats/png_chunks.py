@@ -55,7 +55,7 @@ class PngHeader(NamedTuple):
 
 
 def read_header(file: memoryview) -> PngHeader | None:
-    """Return what the first chunk of a file says, whole or not; None where it has none."""
+    """Return what the first chunk of a file says, whole or not; None if it has no such chunk."""
     head = bytes(file[:HEADER_END])
     beginning = SIGNATURE + CHUNK.pack(HEADER.size, b"IHDR")
     if len(head) < HEADER_END or not head.startswith(beginning):
@@ -94,7 +94,7 @@ def check_rows(packed: bytes, expected: int) -> None:
 
     Raises:
         NotPng: they do not.
-        zlib.error: they cannot be unpacked; isal has an error of its own.
+        zlib.error: they cannot be unpacked; isal raises its own error.
     """
     unpacking = fastest_zlib().decompressobj()
     # One byte more would show that there are too many, however many there are.

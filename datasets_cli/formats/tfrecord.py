@@ -84,7 +84,7 @@ def read_records(stream: Stream, filename: str) -> Iterator[TFRecord]:
         length, checksum = HEADER.unpack(header)
         if masked(crc32c(header[:8])) != checksum:
             raise SourceError(
-                f"{where} is no TFRecord: the checksum of its length is wrong. It begins with "
+                f"{where} is not a TFRecord: the checksum of its length is wrong. It begins with "
                 f"{header!r}. The file is damaged or something else."
             )
         check_limit("record_bytes", length, where)
@@ -103,7 +103,7 @@ def read_records(stream: Stream, filename: str) -> Iterator[TFRecord]:
 
 
 def masked(checksum: int) -> int:
-    """Return a checksum as the file has it, so that one of data with checksums is no trap."""
+    """Return the masked checksum that the file stores: TFRecord masks the CRCs it writes."""
     return ((checksum >> 15 | checksum << 17) + MASK) & 0xFFFFFFFF
 
 

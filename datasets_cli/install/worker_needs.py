@@ -69,7 +69,7 @@ def _needs(family: str, folder: Path, files: Iterable[Path]) -> ConversionNeeds:
         if module == name or module.startswith(f"{name}.")
     }
     expected = replace(
-        Expectation.of_this_process(folder, b"N."),  # the pickle of None: a recipe is no pickle
+        Expectation.of_this_process(folder, b"N."),  # the pickle of None: a recipe is not a pickle
         modules={module: digest for module, digest in digests.items() if digest is not None},
     )
     return ConversionNeeds(expected, tuple(path.absolute() for path in files))

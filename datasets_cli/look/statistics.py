@@ -197,7 +197,7 @@ def _finite(reduce: Callable[[np.ndarray], Any], values: np.ndarray) -> float | 
 
 
 def _of_trajectories(columns: Mapping[str, np.ndarray]) -> dict[str, ColumnStatistics]:
-    """Return statistics of the columns of a table of trajectories that are no numbers of it."""
+    """Return statistics of the columns of a table of trajectories that are not numbers of it."""
     found = {}
     for name, values in columns.items():
         if name not in ("number", "start"):

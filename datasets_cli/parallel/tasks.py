@@ -20,7 +20,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 MAX_LOST_WORKERS = 3
-"""Workers that one task may cost: one that ends its worker each time would be tried for ever."""
+"""Workers that one task may cost: one that ends its worker each time would be tried forever."""
 
 
 class CallingProcess(TaskExecutor):

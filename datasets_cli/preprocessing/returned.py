@@ -110,7 +110,8 @@ def _array(key: Key, entry: Any) -> np.ndarray:
     if wrong or len(flat) != shape.numel():
         given = wrong[0] if wrong else "rows of different shapes"
         raise UsageError(
-            f"The function returned what cannot be stored: {show_key(key)} is no tensor; expected "
+            f"The function returned what cannot be stored: {show_key(key)} is not a tensor; "
+            "expected "
             f"a str for each row, or arrays of one shape of them, found {given}. An object of "
             "another kind may become numbers in tensors, or text, such as json.dumps of it."
         )

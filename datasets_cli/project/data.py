@@ -57,7 +57,7 @@ class DataFile:
             )
         tables = parse_tables(text, self.path).get(DATA, {})
         if not isinstance(tables, dict):
-            raise UsageError(f"{self.path} has a {DATA} that is no table; write [{DATA}.NAME].")
+            raise UsageError(f"{self.path} has a {DATA} that is not a table; write [{DATA}.NAME].")
         return tables
 
     def _read(self, name: str, table: Any) -> Declaration:

@@ -136,13 +136,13 @@ class Declaration:
             what, others = "a mixture", {*OF_DATASETS, "views"}
         if wrong := [key for key in given(self) if key in others]:
             keys = ", ".join(each.name for each in fields(self) if each.name not in others)
-            raise UsageError(f"{wrong[0]} is no key of {what}; expected some of {keys}")
+            raise UsageError(f"{wrong[0]} is not a key of {what}; expected some of {keys}")
         if self.num_slices is not None and self.slice_len is not None:
             raise UsageError("slices are given by num_slices or by slice_len, not by both")
         if isinstance(self.members, Mapping) and self.weights is not None:
             raise UsageError("members have their weights, and weights gives others")
         if unknown := [name for name in self.map or () if name not in self.weight_of]:
-            raise UsageError(f"map has {unknown[0]}, which is no member")
+            raise UsageError(f"map has {unknown[0]}, which is not a member")
         for text in self.transforms or ():
             split_function(text)
 

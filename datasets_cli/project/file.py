@@ -97,7 +97,7 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
         isinstance(table, dict) for table in step_tables
     ):
         raise UsageError(
-            f"{path} has a {STEPS} that is no list; write [[{STEPS}]] above each step."
+            f"{path} has a {STEPS} that is not a list; write [[{STEPS}]] above each step."
         )
     steps = []
     for number, table in enumerate(step_tables, 1):

@@ -37,7 +37,7 @@ class BatchStream(IterableDataset[Rows]):
         seed: of the streams; from 0 on.
 
     Raises:
-        UsageError: there is no buffer, or a number is no whole number from 0 on.
+        UsageError: there is no buffer, or a number is not a whole number from 0 on.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """A column of text: one value, or an array of values, a row.
 
-Text is no leaf of numbers: the rows are int32 codes below ``text/``, and the values are in one
+Text is not a leaf of numbers: the rows are int32 codes below ``text/``, and the values are in one
 vocabulary of the dataset. On its way to the disk a column of text is a numpy object array of str.
 """
 

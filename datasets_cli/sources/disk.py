@@ -1,7 +1,7 @@
 """This machine's disk: room asked for before the first byte, bytes brought to it, and hashed.
 
 A file of a dataset is opened by ``open_regular`` alone, because whoever filled the folder may not
-be trusted: opening a named pipe waits for ever, and a device or a link leads anywhere.
+be trusted: opening a named pipe waits forever, and a device or a link leads anywhere.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
     if link := broken_link(existing):
         raise UsageError(f"{folder} cannot be made: {link}. Is its disk mounted?") from error
     raise UsageError(
-        f"{folder} cannot be made: {existing} is a file and no folder. Move it away, or choose "
+        f"{folder} cannot be made: {existing} is a file, not a folder. Move it away, or choose "
         "another place: --root or RLDS_HOME is the cache root."
     ) from error
 
@@ -99,7 +99,7 @@ def short_names(path: Path) -> Iterator[None]:
 
 
 def broken_link(path: Path) -> str:
-    """Return what a symbolic link to nothing is, as messages say it; "" where it is none."""
+    """Return the description of a broken symbolic link, for messages; "" for any other path."""
     if not path.is_symlink() or path.exists():
         return ""
     return f"{path} is a symbolic link to {path.readlink()}, which does not exist"
@@ -130,7 +130,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def allocate(path: Path, size: int) -> None:
-    """Make a file of zeros whose every byte has its place on the disk."""
+    """Create a file of zeros with all its disk space allocated."""
     # A mapping or a late write would else fail half-way on a full disk.
     with path.open("x+b") as file:
         reserve(file.fileno(), 0, size)
@@ -164,7 +164,7 @@ def flush(path: Path) -> None:
 
 
 def kind_of(mode: int) -> str:
-    """Return what a path that is no regular file is, as messages say it."""
+    """Return the kind of a path that is not a regular file, for messages."""
     return _KINDS.get(stat.S_IFMT(mode), "an unknown kind of file")
 
 
@@ -175,7 +175,7 @@ def open_regular(path: Path | str) -> BufferedReader:
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a regular file; ValueError where there are more than so many."""
+    """Return the bytes of a regular file; ValueError if it has more than ``most_bytes``."""
     with os.fdopen(open_descriptor(path), "rb", buffering=0) as file:
         # A read of n bytes takes memory for n, however short the file is.
         size = min(os.fstat(file.fileno()).st_size, most_bytes)

@@ -90,7 +90,7 @@ class _Download:
     def run(self) -> RawFile:
         """Attempt until the file is complete."""
         # An attempt counts as a failure if it brought less than the lowest speed asks for the time
-        # since the last one, pause included: else a server could send one byte each time for ever.
+        # since the last one, pause included: else a server could send one byte each time forever.
         attempt = restarts = 0
         failed = self.http.clock()
         while True:

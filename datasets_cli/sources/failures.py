@@ -171,7 +171,7 @@ def _tls_advice(url: str, cause: ssl.SSLError) -> str:
 
 
 def not_an_address(url: str) -> NetworkError:
-    """Return the error of a URL that is none, or that leads to none."""
+    """Return the error of a URL that is not, or does not lead to, a web address."""
     return NetworkError(f"{url} is not, or does not lead to, an http or https address.")
 
 
@@ -199,7 +199,7 @@ def _body(url: str, response: requests.Response) -> bytes:
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that a header or a part of one is; None where it is none, or too long."""
+    """Return a header, or a part of one, as a number; None if it is not one or too long."""
     return int(text) if re.fullmatch(f"[0-9]{{1,{MAX_DIGITS}}}", text) else None
 
 

@@ -49,7 +49,7 @@ class DownloadState(JsonForm):
 
 
 def read_state(path: Path) -> DownloadState | None:
-    """Return the state in a file; None where there is none that can be read."""
+    """Return the state in a file; None if it is missing or cannot be read."""
     try:
         with path.open("rb") as file:
             return decode(DownloadState, json.loads(file.read(MAX_STATE_BYTES)))
@@ -97,7 +97,7 @@ class PartialDownload:
         return read_state(self._state_path)
 
     def resume(self, digests: Digests) -> bool:
-        """Open the bytes so far, for more to follow, and hash them; False where there are none."""
+        """Open the bytes so far for appending and hash them; False if there are none."""
         # A file with another name, or behind a link, is somebody else's as well, such as a copy of
         # the whole cache by hard links: what follows goes into a file of its own.
         try:
@@ -111,7 +111,7 @@ class PartialDownload:
         return digests.size > 0
 
     def begin(self, state: DownloadState) -> None:
-        """Replace what is there by an empty file."""
+        """Replace the bytes so far by an empty file."""
         self._close()
         self.discard()
         make_folder(self.path.parent)
@@ -146,7 +146,7 @@ class PartialDownload:
         self._state_path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Delete what is there."""
+        """Delete the bytes so far."""
         self.path.unlink(missing_ok=True)
         self._state_path.unlink(missing_ok=True)
 

@@ -31,7 +31,7 @@ def content_length(response: requests.Response, url: str) -> int | None:
     size = whole_number(text)
     if size is None:
         # Without it the end of a connection that is cut would be taken for the end of the file.
-        raise TransientError(f"{url} answers with a Content-Length that is no size: {text[:40]!r}.")
+        raise TransientError(f"{url} sent a Content-Length that is not a size: {text[:40]!r}.")
     return size
 
 

@@ -47,8 +47,8 @@ def verify(
     except IntegrityError as error:
         if not accept_any:
             raise type(error)(
-                f"{error} Download it again, or check --source and --mirror; --no-verify takes the "
-                "file as it is."
+                f"{error} Download it again, or check --source and --mirror; --no-verify "
+                "accepts the file anyway."
             ) from error
         checked = f"not verified: {error}"
     return RawFile(

@@ -16,7 +16,7 @@ HTML = (b"<!doctype", b"<html")
 
 
 NoSuchData = Callable[[int, bytes], str | None]
-"""Given status and body of a refusal, a publisher's words that there is no such data, or None."""
+"""Returns, of a refusal's status and body, the publisher's words for unknown data, or None."""
 
 
 class Web(Protocol):
@@ -83,7 +83,7 @@ class Resource(JsonForm):
         checksums: ``{algorithm: hex}`` of the current version.
         older: earlier published versions, accepted and named in the manifest.
         magic: the bytes that the file must begin with.
-        no_such_data: how the publisher says, in a refusal of its own, that there is no such data.
+        no_such_data: recognises the publisher's refusal of data that it does not have.
         describes: whether it is a page about the data, whose bytes change without them, such as an
             answer of the publisher's API; the data are then not known by its sha256.
     """

@@ -69,7 +69,7 @@ class Session:
             )
 
     def _target(self, url: str, place: str, response: requests.Response) -> str | None:
-        """Return the address that a redirect leads to; None where an answer is none."""
+        """Return the address that a redirect leads to; None if the answer is not a redirect."""
         try:
             location = self._session.redirect_target(response)
             if location is None:
@@ -99,12 +99,12 @@ class _NoRedirects(requests.Session):
         return None
 
     def redirect_target(self, response: requests.Response) -> str | None:
-        """Return where an answer leads, as it is written there."""
+        """Return the location that a redirect states, unchanged."""
         return super().get_redirect_target(response)
 
 
 def _check_address(url: str, place: str) -> None:
-    """Refuse what is no address, before any code of others stumbles over it."""
+    """Refuse an invalid address before a library fails on it."""
     try:
         _ = urlsplit(place).port
     except ValueError:
@@ -112,7 +112,7 @@ def _check_address(url: str, place: str) -> None:
 
 
 def _check_certificates(place: str) -> None:
-    """Refuse a file of certificates that is not there, which requests does without its name."""
+    """Refuse a missing file of certificates by name; requests does not name it."""
     if not place.startswith("https:"):
         return
     name = next(filter(os.environ.get, CA_VARIABLES), None)

@@ -27,9 +27,9 @@ def shape_of(shape: ShapeLike | None) -> torch.Size:
         sizes: Any = tuple(shape) if isinstance(shape, Iterable) else (shape,)
         known = torch.Size(sizes)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"A shape is made of whole numbers, not {shape!r}.") from error
+        raise UsageError(f"A shape must be whole numbers, not {shape!r}.") from error
     if any(size < 0 for size in known):
-        raise UsageError(f"Sizes of a shape are numbers from 0 on, not {tuple(known)}.")
+        raise UsageError(f"Sizes of a shape must be 0 or more, not {tuple(known)}.")
     return known
 
 
@@ -57,7 +57,7 @@ def after_change(shape: torch.Size, change: Change) -> torch.Size:
 
 
 def keeps_last(shape: torch.Size, change: Change) -> torch.Size:
-    """Return what a change makes of a shape whose last dimension must stay as it is."""
+    """Return what a change makes of a shape whose last dimension must not change."""
     places = torch.arange(shape[-1])
     changed = change(places.expand(shape))
     if changed.shape[-1:] != places.shape or not torch.equal(changed, places.expand_as(changed)):

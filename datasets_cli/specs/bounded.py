@@ -29,7 +29,7 @@ class Bounded(LeafSpec):
     Floating point values are ``"continuous"``, whole numbers ``"discrete"``.
 
     Args:
-        low: the lowest value, one or an array ``[*shape]``; -inf is no limit.
+        low: the lowest value, one or an array ``[*shape]``; -inf is not a limit.
         high: the highest value, one or an array.
         shape: of a value; that of the bounds where None.
         device: where values are.

@@ -90,7 +90,7 @@ DiscreteTensorSpec = Categorical
 def counted(n: Any) -> int:
     """Return a number of categories."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise UsageError(f"A number of categories is a whole number from 1 on, not {n!r}.")
+        raise UsageError(f"A number of categories must be a whole number of 1 or more, not {n!r}.")
     return int(n)
 
 
@@ -103,7 +103,7 @@ def check_fits(n: int, dtype: torch.dtype) -> None:
     else:
         most = torch.iinfo(dtype).max
     if n - 1 > most:
-        raise UsageError(f"{dtype} does not have all numbers from 0 to {n - 1}, one a category.")
+        raise UsageError(f"{dtype} cannot represent all categories from 0 to {n - 1}.")
 
 
 def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch.Tensor | None:
@@ -144,7 +144,7 @@ def check_numbers(value: Any, n: int | np.ndarray) -> None:
     numbers = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
     if not ((numbers >= 0) & (numbers < n) & (numbers == np.floor(numbers))).all():
         raise UsageError(
-            f"A category is a whole number from 0 to {n - 1}; found {numbers.tolist()}."
+            f"A category must be a whole number from 0 to {n - 1}; found {numbers.tolist()}."
         )
 
 

@@ -72,9 +72,9 @@ def _entries(spec: Any, key: Key) -> Iterator[tuple[Key, Any]]:
 
 def _check_keys(found: set[Key], expected: set[Key]) -> None:
     if missing := expected - found:
-        raise UsageError(f"The environment's steps lack {sorted(missing)}, which specs are of.")
+        raise UsageError(f"The environment's steps lack {sorted(missing)}, which have specs.")
     if unknown := found - expected:
-        raise UsageError(f"The environment's steps have {sorted(unknown)}, of which no spec is.")
+        raise UsageError(f"The environment's steps have {sorted(unknown)}, without specs.")
 
 
 def _check_value(key: Key, step: int, value: Any, spec: Any, check_dtype: bool) -> None:

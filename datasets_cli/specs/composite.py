@@ -61,7 +61,7 @@ class Composite(TensorSpec):
         if below:
             inner = self._specs.get(name, Composite(shape=self.shape, device=self.device))
             if not isinstance(inner, Composite):
-                raise UsageError(f"{name!r} is no Composite, so that {key!r} cannot be in it.")
+                raise UsageError(f"{name!r} is not a Composite, so that {key!r} cannot be in it.")
             inner = inner.clone()
             inner[tuple(below)] = spec
             spec = inner
@@ -96,7 +96,7 @@ class Composite(TensorSpec):
         if not below:
             return spec
         if not isinstance(spec, Composite):
-            raise KeyError(f"There is no spec {index!r}: {name!r} is no Composite.")
+            raise KeyError(f"There is no spec {index!r}: {name!r} is not a Composite.")
         return spec[tuple(below)]
 
     def get(self, key: EntryKey, default: Any = None) -> Any:
@@ -177,7 +177,7 @@ class Composite(TensorSpec):
     def project(self, value: Any) -> Any:
         """Return a TensorDict whose entries are the nearest of their specs; see ``TensorSpec``.
 
-        The tensors of entries that are in their specs are those of ``value``, which stays as it is.
+        The tensors of entries that are in their specs are those of ``value``, which is not changed.
 
         Raises:
             UsageError: an entry is missing, or of another shape.

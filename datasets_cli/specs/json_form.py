@@ -109,7 +109,7 @@ def _plain(value: Any) -> Any:
     is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     if value is None or isinstance(value, str) or is_number:
         return value
-    raise UsageError(f"The example of a NonTensor is no JSON value: {value!r}.")
+    raise UsageError(f"The example of a NonTensor is not a JSON value: {value!r}.")
 
 
 def _text(space: TextBox | None) -> dict[str, Any] | None:

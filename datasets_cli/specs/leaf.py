@@ -20,7 +20,7 @@ from datasets_cli.specs.spec import TensorSpec
 
 
 class LeafSpec(TensorSpec):
-    """What a tensor may be: a spec that is no Composite, and whose values are numbers."""
+    """What a tensor may be: a spec that is not a Composite, and whose values are numbers."""
 
     @abstractmethod
     def _holds(self, value: torch.Tensor) -> bool:
@@ -76,7 +76,7 @@ class LeafSpec(TensorSpec):
 
         Args:
             value: numbers, as an array, a list or one number; dimensions of size 1 may be missing
-                or too many. A tensor is returned as it is.
+                or too many. A tensor is returned unchanged.
 
         Raises:
             UsageError: it is of another shape, not made of numbers, not of whole ones that the

@@ -25,7 +25,7 @@ from datasets_cli.specs.spec import TensorSpec
 
 
 class MultiCategorical(LeafSpec):
-    """Numbers of which each has categories of its own: item ``i`` is from 0 to ``nvec[i] - 1``.
+    """Numbers that each have their own categories: item ``i`` is from 0 to ``nvec[i] - 1``.
 
     Args:
         nvec: how many categories each item has, ``[k]``, or ``[*shape]`` where other dimensions

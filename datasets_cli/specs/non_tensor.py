@@ -1,4 +1,4 @@
-"""Values that are no tensors, such as text."""
+"""Values that are not tensors, such as text."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ def lock_of(dest: Path) -> Path:
 
 
 def refuse_id(id: object) -> NoReturn:
-    """Refuse what a user gives as an id, or as a glob of ids, and is no text."""
+    """Refuse what a user gives as an id, or as a glob of ids, and is not text."""
     raise UsageError(
         f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}."
     )

@@ -41,7 +41,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
         is_committed = commit_folder(staging, target, manifest, trash if replace else None)
         if not is_committed and not has_manifest(target):
             raise UsageError(
-                f"{target} holds files that are no dataset, and {manifest.id} is to be there. "
+                f"{target} holds files that are not a dataset, and {manifest.id} is to be there. "
                 "Move them away; --force deletes them."
             )
     finally:

@@ -68,7 +68,7 @@ def locked(
 def _refuse_half_started() -> None:
     """Refuse work in a worker that is still importing the script which started it."""
     # Our own workers never import it; those of an executor that a script without a guard made do.
-    # Such a worker would start the same work, and wait for ever for a lock that the parent holds.
+    # Such a worker would start the same work, and wait forever for a lock that the parent holds.
     # What multiprocessing itself asks before it starts a process, too late for a lock.
     import multiprocessing
 

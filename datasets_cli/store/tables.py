@@ -4,7 +4,7 @@
 <root>/tables/<content>/<name>.array    32 bytes of sha256, then the values, little-endian
 
 The digest is of what the array is as well as of its values, so that a file under another's name, or
-of another shape, is no array. All can be made again at any time: what cannot be read, or is not
+of another shape, is not an array. All can be made again at any time: what cannot be read, or is not
 what was written, is as good as absent.
 """
 

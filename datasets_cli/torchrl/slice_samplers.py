@@ -33,7 +33,7 @@ class SliceSampler(Slices):
     Raises:
         TypeError: more than one way to say where trajectories are; or ``fragmented`` with flags in
             place of numbers.
-        UsageError: a size that is no whole number from 1 on, or not one size.
+        UsageError: a size that is not a whole number from 1 on, or not one size.
     """
 
     @takes_fields(SliceArguments)

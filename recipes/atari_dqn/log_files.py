@@ -127,7 +127,7 @@ def _check_whole(numbers: list[int], names: Collection[str], where: str) -> None
     if complete:
         longest = max(_runs(complete), key=len)
         remedy += (
-            ", or take checkpoints that are there as a dataset of their own: --checkpoints "
+            ", or take the checkpoints that are there as a separate dataset: --checkpoints "
             f"{longest.start}:{longest.stop}"
         )
     raise SourceError(

@@ -57,7 +57,7 @@ def variant(name: str, options: Mapping[str, str]) -> str:
         wanted.append(f"{base}~ckpt{int(part[1])}-{int(part[2])}")
     upstream = options.get("upstream", "auto")
     if upstream not in UPSTREAMS:
-        raise UsageError(f"--upstream {upstream!r} is none of {', '.join(UPSTREAMS)}.")
+        raise UsageError(f"--upstream {upstream!r} is not one of {', '.join(UPSTREAMS)}.")
     if upstream == "rl_unplugged":
         wanted.append(f"{base}~{UNPLUGGED}")
     if tilde or not wanted:

@@ -1,4 +1,4 @@
-"""Small real-format files that ship with the package, under ids of their own: ``demo/pong``.
+"""Small real-format files that ship with the package, under their own ids: ``demo/pong``.
 
 They are read by the recipe of the family that they come from, and installed without a network.
 """

@@ -65,7 +65,7 @@ class ArrowStorage:
                 self._parts.setdefault(int(match[1]), {})[int(match[2])] = path
         if not self._parts:
             raise SourceError(
-                f"there are no episodes: expected files 0/part-0.{format}, 1/part-0.{format}, …"
+                f"no episodes found: expected files 0/part-0.{format}, 1/part-0.{format}, …"
             )
         self.names = [f"episode_{number}" for number in sorted(self._parts)]
         self.others: list[str] = []

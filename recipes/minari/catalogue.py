@@ -116,7 +116,7 @@ def _entry(name: str) -> CatalogueEntry:
 
 
 def _published(repository: str, web: Web) -> list[CatalogueEntry]:
-    """Return a repository's datasets; one that is neither a namespace nor a dataset has none."""
+    """Return a repository's datasets; none for any other repository."""
     files = f"{HUGGING_FACE}datasets/{repository}/resolve/main/"
     try:
         names = web.json(f"{files}namespace_metadata.json").get("datasets", [])

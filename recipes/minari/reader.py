@@ -26,7 +26,7 @@ from .structure import Structure, note_inner_ends, read_structure
 NEWEST = (0, 5, 4)
 
 SPEC = ("dataset_id", "combined_datasets", "total_episodes", "total_steps", "minari_version")
-"""What TorchRL's ``env_metadata.json`` repeats as it is."""
+"""What TorchRL's ``env_metadata.json`` repeats unchanged."""
 
 
 def describe(source: Source) -> Description:

@@ -40,7 +40,7 @@ def find_space(spaces: Mapping[str, Space | None], path: str) -> Space | None:
 
 
 def space_shape(space: Space) -> tuple[int, ...] | None:
-    """Return the shape of a value of a space; None where it is no array, or not stated."""
+    """Return the shape of a value of a space; None where it is not an array, or not stated."""
     kind = space["type"]
     if kind == "MultiBinary":
         size = space.get("n")

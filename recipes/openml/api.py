@@ -1,6 +1,6 @@
 """What OpenML answers: its API was XML once, so numbers are texts and a list of one may be bare.
 
-HTTP 412 with an error of its own words is its way to say that there is no such thing. A file's
+HTTP 412 with its own error text is its way to say that there is no such thing. A file's
 address names one of several hosts of openml.org, which have changed over the years and redirect to
 each other.
 """

@@ -87,7 +87,7 @@ def resources_at(name: str, place: Place) -> list[Resource]:
     if names is not None and DESCRIPTION not in names:
         raise UsageError(
             f"openml/{name} needs the file {DESCRIPTION}, which is not in {place}. OpenML's files "
-            f"have no names of their own: save what {api.API}/ID answers as {DESCRIPTION}, "
+            f"have no file names: save what {api.API}/ID answers as {DESCRIPTION}, "
             f"{api.API}/features/ID as {FEATURES}, and the url in the former as {ARFF}."
         )
     stated = api.content(place.json(DESCRIPTION), "data_set_description", DESCRIPTION)

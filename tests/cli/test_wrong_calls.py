@@ -230,7 +230,7 @@ SOURCES = [
     Wrong("download minari/D4RL/pen/human-v2 --source sources/minari", 4, "Check --source"),
     Wrong("download atari_dqn/Pong/5 --source sources/pong", 4, "--checkpoints 0:3"),
     Wrong(GET_PONG.replace("0:3", "1:5"), 2, "lacks 3, 4 of --checkpoints 1:5. Take fewer"),
-    Wrong(GET_DOOR.replace("--no-verify ", ""), 4, "--no-verify takes the file as it is"),
+    Wrong(GET_DOOR.replace("--no-verify ", ""), 4, "--no-verify accepts the file anyway"),
 ]
 FILES = [
     *(
@@ -270,7 +270,7 @@ FILES = [
             (data.text(PAGE, "[]"), 4, "Check --mirror or --source"),
             (data.text(FEATURES, "null"), 4, "Check --mirror or --source"),
             (data.gone(FEATURES), 2, SOURCE),
-            (data.short(ARFF), 4, "--no-verify takes the file as it is"),
+            (data.short(ARFF), 4, "--no-verify accepts the file anyway"),
         )
     ),
     Wrong(f"{GET_IRIS} --no-verify", 4, "Check the files at --source", data.short(ARFF)),

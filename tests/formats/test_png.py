@@ -100,8 +100,8 @@ FAULTS = [
     ("is damaged: the specification knows no such header", written(ROWS, head=(8, 0, 1, 0, 0))),
     ("is damaged: it has no palette", written(ROWS, head=(8, 3, 0, 0, 0))),
     ("cannot decode image data", written(np.full((3, 5), 5, np.uint8))),  # an unknown filter
-    ("no PNG file, it begins with b'<!DOCTYPE html>", b"<!DOCTYPE html>"),
-    ("no PNG file, it begins with b''", b""),
+    ("not a PNG file, it begins with b'<!DOCTYPE html>", b"<!DOCTYPE html>"),
+    ("not a PNG file, it begins with b''", b""),
     ("have 16 bytes or more", with_data(zlib.compress(np.random.default_rng(0).bytes(2000)))),
     ("have 16 bytes or more", with_data(zlib.compress(bytes(10_000_000)))),
     ("its rows have 14 bytes; expected 15", with_data(zlib.compress(bytes(14)))),

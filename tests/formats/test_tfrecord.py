@@ -131,7 +131,7 @@ def test_an_absurd_length_is_refused_before_anything_is_read() -> None:
 
 
 def test_a_web_page_is_no_record() -> None:
-    with pytest.raises(SourceError, match=r"a, record 0 at byte 0 is no TFRecord.*<!DOCTYPE ht"):
+    with pytest.raises(SourceError, match=r"a, record 0 at byte 0 is not a TFRecord.*<!DOCTYPE ht"):
         read_all(b"<!DOCTYPE html><html><body>Not found</body></html>")
 
 

@@ -77,5 +77,5 @@ def test_deleting_a_linked_dataset_removes_the_link_and_not_what_it_leads_to(
 
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match=f"{tmp_path / 'file'} is a file and no folder"):
+    with pytest.raises(UsageError, match=f"{tmp_path / 'file'} is a file, not a folder"):
         make_folder(tmp_path / "file" / "below")

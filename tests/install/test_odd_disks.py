@@ -97,7 +97,7 @@ def test_a_folder_with_files_is_never_renamed_over(config: Config) -> None:
     mine = config.root / "datasets" / IRIS / "mine"
     mine.parent.mkdir(parents=True)
     mine.write_text("kept")
-    with pytest.raises(UsageError, match="holds files that are no dataset"):
+    with pytest.raises(UsageError, match="holds files that are not a dataset"):
         install_dataset(IRIS, config)
     assert mine.read_text() == "kept"
     assert list((config.root / "tmp").iterdir()) == []

@@ -184,7 +184,7 @@ def test_another_non_tensor_is_refused_by_name(
         batch["info", "odd"] = entry(len(batch))
         return batch
 
-    with pytest.raises(UsageError, match=rf"info\.odd is no tensor; .*found {found}"):
+    with pytest.raises(UsageError, match=rf"info\.odd is not a tensor; .*found {found}"):
         preprocess(source, function, tmp_path / "out", num_workers=0)
 
 

@@ -234,15 +234,15 @@ def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:
         ),
         ('[data.x]\ndataset = "a"\nviews = [{rows = [1]}]', "expected two whole numbers"),
         ('[data.x]\ndataset = "a"\ntransforms = ["scale"]', "is not MODULE:FUNCTION"),
-        ('[data.x]\ndataset = "a"\nepoch = "all"', "epoch is no key of a dataset"),
-        ('[data.x]\nmembers = ["a"]\nviews = [{take = 1}]', "views is no key of a mixture"),
+        ('[data.x]\ndataset = "a"\nepoch = "all"', "epoch is not a key of a dataset"),
+        ('[data.x]\nmembers = ["a"]\nviews = [{take = 1}]', "views is not a key of a mixture"),
         ("[data.x]\nmembers = {a = 0}", "expected names with weights above 0"),
         ('[data.x]\nmembers = {a = 1}\nweights = "rows"', "members have their weights"),
         (
             '[data.x]\nmembers = ["a", "a"]',
             "members: expected names with weights",
         ),
-        ('[data.x]\nmembers = ["a"]\nmap.b.drop = ["c"]', "map has b, which is no member"),
+        ('[data.x]\nmembers = ["a"]\nmap.b.drop = ["c"]', "map has b, which is not a member"),
         ('[data.x]\nmembers = ["a"]\nmap.a.size = ["c"]', "map.a: expected some of drop, .*'size'"),
         (
             '[data.x]\nmembers = ["a"]\nmap.a.drop = "c"',

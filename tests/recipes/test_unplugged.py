@@ -255,7 +255,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "frame 1 is a PNG file of 84 x 85 pixels; expected 84 x 84": {
         "observations": [SCREEN, in_mode(np.zeros((84, 85), np.uint8), "L")]
     },
-    "frame 0 is damaged: it is no PNG file, it begins with b'GIF": {
+    "frame 0 is damaged: it is not a PNG file, it begins with b'GIF": {
         "observations": [b"GIF89a", SCREEN]
     },
 }

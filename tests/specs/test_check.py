@@ -65,7 +65,7 @@ def test_an_environment_that_keeps_to_its_specs_passes(batch: tuple[int, ...]) -
         (("arm", "angle"), torch.zeros(3, 1).double(), "arm.angle of step 0 is of torch.float64"),
         ("position", torch.tensor([[0, 0], [0, 9.0], [0, 0]]), "position of step 1 is not in"),
         ("action", torch.zeros(3, 3, dtype=torch.bool), "action of step 0 is not in its spec"),
-        ("extra", torch.zeros(3), r"have \[\('extra',\)\], of which no spec is"),
+        ("extra", torch.zeros(3), r"have \[\('extra',\)\], without specs"),
     ],
 )
 def test_an_entry_that_does_not_is_named(key: Any, value: torch.Tensor, expected: str) -> None:

@@ -117,5 +117,5 @@ def test_other_values_are_refused(data: Any) -> None:
 
 
 def test_an_example_that_is_no_json_value_is_refused() -> None:
-    with pytest.raises(UsageError, match="no JSON value"):
+    with pytest.raises(UsageError, match="not a JSON value"):
         spec_to_json(NonTensor((), example_data=object()))

@@ -63,7 +63,7 @@ class CollectorOptions:
         exploration_type: how distributions of TensorDict modules are sampled; at random where None.
         set_truncated: mark the last row of every lane as truncated, though it continues.
         replay_buffer: batches are written to it, and None is given.
-        check_actions: True refuses what is no action, such as NaN or a one-hot vector with two
+        check_actions: True refuses what is not an action, such as NaN or a one-hot vector with two
             ones, and says at the end how many were out of bounds; ``"strict"`` refuses these, too,
             and False nothing.
     """

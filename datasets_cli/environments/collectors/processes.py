@@ -47,7 +47,7 @@ class Processes:
         context = WorkerContext()
         self._connections: list[Connection] = []
         self._workers: list[Worker] = []
-        # Before the program joins its processes, which would wait for these for ever.
+        # Before the program joins its processes, which would wait for these forever.
         self._end = util.Finalize(self, _end, (self._connections, self._workers), exitpriority=10)
         for job in jobs:
             ours, theirs = context.Pipe()

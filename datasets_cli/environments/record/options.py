@@ -107,7 +107,7 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
             their start. The values do not depend on it.
         layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
         append: add the episodes to the dataset that is there.
-        check_actions: True refuses what is no action, such as NaN, and says at the end how many
+        check_actions: True refuses what is not an action, such as NaN, and says at the end how many
             were out of bounds; ``"strict"`` refuses these, too, and False nothing.
     """
 

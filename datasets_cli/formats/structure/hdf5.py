@@ -52,7 +52,7 @@ class HDF5Check:
         for name, kind, address in self._links(group, where):
             path = f"{where}/{name.decode(errors='replace')}"
             if kind != h5py.h5l.TYPE_HARD:
-                link = _LINKS.get(kind, "a link of a kind of its own")
+                link = _LINKS.get(kind, "a link of an unknown kind")
                 raise SourceError(
                     f"{_short(path)} is {link}. Expected data inside the file itself; links are "
                     "refused: they could read other files of this disk."
@@ -118,7 +118,7 @@ def rows_per_read(shape: tuple[int, ...], chunk: tuple[int, ...] | None) -> int:
 
     Args:
         shape: of the array.
-        chunk: shape of its chunks; None where it has none.
+        chunk: shape of its chunks; None if it is not chunked.
     """
     if chunk is None:
         return max(1, shape[0])

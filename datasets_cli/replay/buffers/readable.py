@@ -105,7 +105,7 @@ class ReadableBuffer:
         return self.reader.sample(batch_size, return_info, self._format)
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield batches: for ever, or to the end of an epoch when sampling without replacement."""
+        """Yield batches: forever, or to the end of an epoch when sampling without replacement."""
         if self.batch_size is None:
             raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
         while True:
@@ -155,8 +155,8 @@ class ReadableBuffer:
                 dataset's own trajectories, and of written rows see ``iter_trajectories``.
 
         Raises:
-            UsageError: what is given is no condition, or reads what rows do not have; nothing tells
-                trajectories apart; rows are no TensorDicts; or those of a dataset would take more
+            UsageError: the argument is not a condition, or reads what rows lack; nothing tells
+                trajectories apart; rows are not TensorDicts; or those of a dataset would take more
                 than half of the free memory.
         """
         return self._query(predicate, trajectory_key, None)

@@ -22,7 +22,7 @@ from datasets_cli.replay.draws.orders import Order, permutation, random_words, s
 from datasets_cli.replay.draws.rows import of_draw
 
 MOST_PARTS = 2**20
-"""Processes that share an epoch; a state that says more is no state of ours."""
+"""Processes that share an epoch; a state that says more is not a state of ours."""
 
 
 class BlockEpochs(SharedEpochs):

@@ -98,7 +98,7 @@ class FeistelOrder:
         left = (left + to_left[right]) % height     to_left: a random number for each right
         right = right ^ to_right[left]              to_right: a random number for each left
 
-    Both steps can be undone, so that every cell becomes another one. A cell that is no item is
+    Both steps can be undone, so that every cell becomes another one. A cell that is not an item is
     permuted again until it is one. All places cost the same, and what is kept are some random
     numbers for each row and column of the table, not for each item.
     """

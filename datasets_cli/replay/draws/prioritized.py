@@ -107,7 +107,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
 
         Raises:
             UsageError: a priority is NaN, infinite or complex, the shapes do not fit together, or a
-                row is no whole number from -1 up to the capacity.
+                row is not a whole number from -1 up to the capacity.
         """
         rows = torch.as_tensor(index).reshape(-1)
         if rows.dtype != torch.int64:

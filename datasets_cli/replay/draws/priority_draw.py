@@ -100,7 +100,7 @@ class PriorityDraw(Draw):
         return (first, None if windows.are_full else self._lengths[first]), info
 
     def set(self, rows: torch.Tensor, priority: torch.Tensor) -> None:
-        """Give rows int64 ``[B]`` priorities ``[B]``, or one for all ``[]``; -1 is no row."""
+        """Give rows int64 ``[B]`` priorities ``[B]``, or one for all ``[]``; -1 is not a row."""
         self._highest = max(self._highest, self.priorities.set(rows, priority))
 
     def on_write(self, rows: torch.Tensor) -> None:

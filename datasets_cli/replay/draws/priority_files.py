@@ -77,7 +77,7 @@ def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) ->
 
 
 def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
-    """Tell whether numbers, of any shape, are finite priorities, or mark rows without one."""
+    """Return whether numbers, of any shape, are finite priorities, or mark rows without one."""
     known = (numbers >= 0) | (numbers == unknown)
     return bool((known & numbers.isfinite()).all())
 
@@ -119,7 +119,7 @@ def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = Non
         raise FileNotFoundError(f"{path} is missing: only a part of a buffer is there.") from error
     if not are_priorities(torch.from_numpy(numbers), least):
         raise DamagedDataset(
-            f"{path} has numbers that are no priorities, such as NaN. Dump the buffer again."
+            f"{path} has numbers that are not priorities, such as NaN. Dump the buffer again."
         )
     return numbers
 

@@ -112,7 +112,7 @@ class SliceWindows:
 def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
     """Return which rows begin a slice, bool ``[B, 1]``."""
     # last: which rows end a slice, bool `[B, 1]`.
-    # real: which rows are no padding, bool `[B]`; all of them where None.
+    # real: which rows are not padding, bool `[B]`; all of them where None.
     if real is None:
         # begins_of in one call: the last row of a batch ends a slice, and makes row 0 begin one.
         return last.roll(1, 0)

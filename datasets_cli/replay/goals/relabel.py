@@ -179,7 +179,7 @@ def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
 def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     flags = _leaf(rows, key)
     if flags.dtype != torch.bool:
-        raise UsageError(f"{show_key(key)} is {flags.dtype}, which is no flag. Write it as bool.")
+        raise UsageError(f"{show_key(key)} is {flags.dtype}, not a flag. Write it as bool.")
     return flags
 
 

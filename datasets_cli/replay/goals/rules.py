@@ -53,7 +53,7 @@ class GoalRule:
                 otherwise what is stored stays.
 
         Raises:
-            UsageError: the threshold is no number from 0 on.
+            UsageError: the threshold is not a number from 0 on.
         """
         is_number = isinstance(threshold, int | float)
         if not is_number or not 0 <= threshold < math.inf:

@@ -188,7 +188,7 @@ class HERSampler(Sampler):
                 f"{self.sampler!r} does not mark where its slices end, and rows of a slice share a "
                 "goal. Give it a truncated_key."
             )
-        # The last row that is no padding is marked; padding follows it and is of the same slice.
+        # The last row that is not padding is marked; padding follows it and is of the same slice.
         is_last = info[key]
         begins = slice_begins(is_last, info.get(MASK))
         return is_last.view(-1).nonzero().squeeze(1), begins.view(-1).cumsum(0) - 1

@@ -44,7 +44,7 @@ Hook = Callable[[Rows], Rows]
 
 ROWS_META = "storage_metadata.json"
 WRITER_META = "metadata.json"
-STRUCTURE = "structure"  # of rows that are no TensorDicts, among the counts
+STRUCTURE = "structure"  # of rows that are not TensorDicts, among the counts
 EMPTY = "empty"
 
 
@@ -126,7 +126,7 @@ def _write_counts(
 
 def _as_one(items: list[Rows]) -> Rows:
     """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are."""
-    # Unlike in a batch, rows that differ make a lazy stack, and equal values that are no tensors
+    # Unlike in a batch, rows that differ make a lazy stack, and equal values that are not tensors
     # stay one value a row.
     if not all(map(is_tensor_collection, items)):
         return items

@@ -91,7 +91,7 @@ class Persistence:
             tensorclass: the class that rows become, where they were of one.
 
         Raises:
-            UsageError: it is no state of such a buffer, or of a storage of another size, or of
+            UsageError: it is not a state of such a buffer, or of a storage of another size, or of
                 another dataset.
         """
         with self._reader.lock:

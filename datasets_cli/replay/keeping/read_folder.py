@@ -1,8 +1,8 @@
 """Opening a folder that tensordict, or ``write_folder``, wrote: by its content alone.
 
-tensordict's own loader unpickles what is no tensor, looks classes up by the name that the folder
+tensordict's own loader unpickles what is not a tensor, looks classes up by the name that the folder
 gives, leaves a missing file out, fills a short one with zeros, and follows links. Here a level is
-JSON, a leaf is a regular file that is long enough, and what is no tensor is JSON, or refused.
+JSON, a leaf is a regular file that is long enough, and what is not a tensor is JSON, or refused.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def write_files(folder: Path, files: list[Planned]) -> None:
         text = json.dumps(content, separators=(",", ":"))
         if len(text) > MOST_BYTES:
             raise UsageError(
-                f"{name} would have {len(text):,} bytes of values that are no tensors, more than "
+                f"{name} would have {len(text):,} bytes of values that are not tensors, more than "
                 f"the {MOST_BYTES:,} that are read again. Dump fewer rows."
             )
         path.write_text(text, encoding="ascii")

@@ -231,7 +231,7 @@ class TrajectoryPredicate:
         keys: the entries that ``fn`` reads, for ``required_keys``.
 
     Raises:
-        UsageError: ``fn`` is no function.
+        UsageError: ``fn`` is not a function.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def _comparison(sign: Operator) -> Callable[[Expression, object], Any]:
 
 
 class Expression:
-    """What is no condition yet."""
+    """What is not a condition yet."""
 
     __hash__ = None  # type: ignore[assignment]  # == makes a condition
     __array_ufunc__ = None  # so that numpy's numbers leave 3 < traj.length to it

@@ -87,7 +87,7 @@ def iter_trajectories(
         trajectory_key: where numbers of trajectories are.
 
     Raises:
-        UsageError: it is no TensorDict ``[N]``, or nothing tells its trajectories apart.
+        UsageError: it is not a TensorDict ``[N]``, or nothing tells its trajectories apart.
     """
     if not isinstance(data, TensorDictBase) or len(data.batch_size) != 1:
         kind = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__

@@ -39,7 +39,7 @@ class Trajectory:
         data: the rows ``[T]``.
 
     Raises:
-        UsageError: it is no TensorDict.
+        UsageError: it is not a TensorDict.
     """
 
     def __init__(self, data: TensorDictBase) -> None:

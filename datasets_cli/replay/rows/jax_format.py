@@ -87,7 +87,7 @@ class JaxFormat(BatchFormat):
         return jax.dlpack.from_dlpack(leaf.contiguous())
 
     def _refuses(self, key: Key, dtype: str) -> bool:
-        """Tell whether a column of some type is not given as one of 32 bits."""
+        """Return whether a column of some type is not given as one of 32 bits."""
         # Numbers of trajectories, of rows, of steps in sequences, and of members of a mixture.
         is_number = key in NUMBERS or key[:1] == ("index",)
         return dtype in NARROWED and not (self.cast or (is_number and dtype == "int64"))

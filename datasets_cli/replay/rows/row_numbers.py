@@ -14,7 +14,7 @@ from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
 
 
 def is_key(index: Index) -> TypeGuard[NestedKey]:
-    """Tell whether an index is a key: a name, or a tuple of names."""
+    """Return whether an index is a key: a name, or a tuple of names."""
     if isinstance(index, tuple):
         return bool(index) and all(isinstance(name, str) for name in index)
     return isinstance(index, str)

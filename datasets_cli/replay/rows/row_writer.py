@@ -208,7 +208,7 @@ def check_priorities(data: Rows, key: Key) -> None:
         is_number = isinstance(found, torch.Tensor) and bool(found.isfinite().all())
         if not is_number or ((len(part) if part.ndim else 1) and not found.numel()):
             raise UsageError(
-                f"{show_key(key)}, the priority of these rows, is no finite number. Is the loss "
+                f"{show_key(key)}, the priority of these rows, is not a finite number. Is the loss "
                 "finite? Leave the entry out, or pass update_priority=False."
             )
 

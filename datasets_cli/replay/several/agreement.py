@@ -66,7 +66,7 @@ def forms_of(storage: Storage, name: str) -> dict[Key, ColumnForm]:
 
 
 def _form(leaf: Rows, other: str) -> ColumnForm:
-    """Return the form of a leaf ``[n, ...]``; ``other`` names the type of what is no tensor."""
+    """Return the form of a leaf ``[n, ...]``; ``other`` names the type of what is not a tensor."""
     if isinstance(leaf, torch.Tensor):
         name = TYPE_NAMES.get(leaf.dtype, str(leaf.dtype).removeprefix("torch."))
         return ColumnForm(name, tuple(leaf.shape[1:]))
@@ -205,7 +205,7 @@ def check_facts(
         raise UsageError(
             "The members of the mixture do not mean the same by their numbers, as their metadata "
             f"say:\n\n{table('', names, lines)}\n\n"
-            "Scale a column by Member(buffer, scale={'action': factor}), map what is no column by "
+            "Scale a column by Member(buffer, scale={'action': factor}), map anything else by "
             f"preprocess(), or say that it may differ: Mixture(..., accept=[{accepted}])."
         )
 

@@ -151,7 +151,7 @@ class ReplayBufferEnsemble(MixedBuffers):
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, members in their order; see ``sample``.
 
-        Members of slices need ``sample_from_all``: a member's rows drawn by chance are no whole
+        Members of slices need ``sample_from_all``: a member's rows drawn by chance are not whole
         number of slices.
 
         Raises:

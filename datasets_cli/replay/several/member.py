@@ -38,7 +38,7 @@ class Member:
         pad: sizes by key that the last dimension gets, by zeros after what is there.
 
     Raises:
-        UsageError: ``drop`` is no list of keys, or another argument does not go by key.
+        UsageError: ``drop`` is not a list of keys, or another argument does not go by key.
     """
 
     source: ReplayBuffer | Storage

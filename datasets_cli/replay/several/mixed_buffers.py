@@ -70,7 +70,7 @@ class MixedBuffers(ABC):
         """Return a batch, or ``(batch, info)``."""
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield batches of ``sample``: for ever, or until an epoch ends."""
+        """Yield batches of ``sample``: forever, or until an epoch ends."""
         if self.batch_size is None:
             name = type(self).__name__
             raise UsageError(f"Iteration needs a batch size. Give {name} a batch_size.")
@@ -164,7 +164,7 @@ class MixedBuffers(ABC):
         Where one member is refused, none changes.
 
         Raises:
-            UsageError: it is no state of such members.
+            UsageError: it is not a state of such members.
         """
         names = [name for name, _ in self._named()]
         kept = [*state] if isinstance(state, dict) else []

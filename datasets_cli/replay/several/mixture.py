@@ -32,7 +32,7 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
             member has so many more than another; or a number for each.
         epoch: draw without replacement, in epochs: of every row once (``"all"``, which has no
             weights), until the first member has none left (``"first"``), or the last (``"last"``,
-            where the others' rows come again). None draws with replacement, for ever.
+            where the others' rows come again). None draws with replacement, forever.
         num_slices: slices of trajectories in a batch; an epoch is of trajectories then.
         drop_last: leave out what the processes do not divide of an epoch, so that each draws
             equally many; otherwise some draw one row, or trajectory, less.

@@ -226,8 +226,8 @@ def unit_of(buffers: Sequence[ReplayBuffer], batch_size: int) -> int:
         )
     if batch_size % lengths[0]:
         raise UsageError(
-            f"A batch of {batch_size} rows is no whole number of slices of {lengths[0]}. Ask for "
-            f"{max(1, batch_size // lengths[0]) * lengths[0]}."
+            f"A batch of {batch_size} rows is not a whole number of slices of {lengths[0]}. Ask "
+            f"for {max(1, batch_size // lengths[0]) * lengths[0]}."
         )
     return lengths[0]
 

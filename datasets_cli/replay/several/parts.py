@@ -172,7 +172,7 @@ def _each(function: JoinFunction, parts: list[Rows], of_tensors: JoinFunction) -
 
     def of_equal(*several: torch.Tensor) -> Rows:
         types = {getattr(tensor, "dtype", None) for tensor in several}
-        if len(types) > 1:  # which torch would convert, or are no tensors
+        if len(types) > 1:  # which torch would convert, or are not tensors
             raise TypeError("element types differ")
         return of_tensors(list(several))
 

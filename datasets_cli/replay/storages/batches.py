@@ -1,6 +1,6 @@
 """Batches: made of leaves, of texts and other values, or of rows one by one.
 
-Values that are no tensors stay in memory whatever the storage: each row keeps its own, and a row
+Values that are not tensors stay in memory whatever the storage: each row keeps its own, and a row
 that is written over lets go of it.
 """
 
@@ -88,7 +88,7 @@ def as_tensordict(rows: Rows) -> TensorDictBase:
 
 def stack_rows(items: list[Rows]) -> Rows:
     """Return rows of tensors, or of tensors in tuples and dicts, as one batch."""
-    # Rows that are TensorDicts keep the shape they have by themselves, and what is no tensor.
+    # Rows that are TensorDicts keep the shape they have by themselves, and what is not a tensor.
     if all(is_tensorclass(item) for item in items):
         return _stack_tensors(items)
     for kind, stack in _STACKS.items():
@@ -187,9 +187,9 @@ def _entry(value: str) -> NonTensorData:
 
 
 class ValueColumn:
-    """Values ``[n, ...]`` that are no tensors, with what storages and writers do with a tensor."""
+    """Values ``[n, ...]`` that are not tensors, with what storages and writers do with a tensor."""
 
-    dtype = "values that are no tensors"
+    dtype = "values that are not tensors"
     device = torch.device("cpu")
 
     def __init__(self, values: np.ndarray) -> None:
@@ -264,7 +264,7 @@ class ValueColumn:
 
 
 LeafColumn = torch.Tensor | ValueColumn
-"""A column ``[n, ...]`` of rows: numbers, or values that are no tensors."""
+"""A column ``[n, ...]`` of rows: numbers, or values that are not tensors."""
 
 
 def as_bits(column: LeafColumn) -> LeafColumn:

@@ -5,9 +5,9 @@ bytes                 {"__rlds__": ["bytes", "aGk="]}               base64
 NaN and infinities    {"__rlds__": ["float", "nan"]}
 larger integers       {"__rlds__": ["int", "0x1..."]}
 tuples                {"__rlds__": ["tuple", [...]]}
-other dicts           {"__rlds__": ["dict", [[key, value], ...]]}   keys that are no text
+other dicts           {"__rlds__": ["dict", [[key, value], ...]]}   keys that are not text
 
-States, pickles of lists, and dumps of rows that are no TensorDicts have rows in the same form, and
+States, pickles of lists, and dumps of rows that are not TensorDicts have rows in the same form, and
 the tensors of these beside it, as columns:
 
 a tensor              {"__rlds__": ["tensor", 3]}                   the column of that number
@@ -71,7 +71,7 @@ _MOST_LEVELS = MOST_DEPTH // 4 - 1  # each is up to four of JSON, and so is the 
 
 
 def to_json(value: object, name: str) -> RowsJson:
-    """Return a value that is no tensor as JSON."""
+    """Return a value that is not a tensor as JSON."""
     return _Encoder(VALUES).encode(value, name)
 
 
@@ -95,7 +95,7 @@ def restore(description: RowsJson, columns: Sequence[torch.Tensor]) -> Rows:
     """Return the rows that were described; ValueError where these are not all their columns."""
     left = dict(enumerate(columns))
     if not all(isinstance(column, torch.Tensor) for column in columns):
-        raise ValueError("a column is no tensor")
+        raise ValueError("a column is not a tensor")
     try:
         rows = _decoded(description, left)
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
@@ -218,7 +218,7 @@ def _decoded(node: Rows, left: _Left | None) -> Rows:
     try:
         kind, content = node[TAG]
         if left is None and kind not in VALUES:
-            raise ValueError(f"{kind!r} is no value")
+            raise ValueError(f"{kind!r} is not a value")
         return _KINDS[kind](content, left)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"a tag is wrong: {error}") from error

@@ -69,7 +69,7 @@ def outline(rows: Rows) -> str:
 
 
 def no_tensor(name: str, item: object) -> UsageError:
-    """Return the error of an entry that is no tensor."""
+    """Return the error of an entry that is not a tensor."""
     return UsageError(
         f"{name} is not a tensor but {type(item).__name__}. Tensor storages take tensors; "
         "ListStorage takes anything."
@@ -134,7 +134,7 @@ class TensorDictForm:
         return TensorDictForm((*self.keys, *keys), (*self.values, *values), nodes)
 
     def flatten(self, rows: Rows) -> list[LeafColumn]:
-        """Return the leaves in the order of the keys, those that are no tensors after the
+        """Return the leaves in the order of the keys, those that are not tensors after the
         others.
         """
         if not is_tensor_collection(rows):

@@ -28,7 +28,7 @@ class ListStorage(WritableStorage):
         max_size: most rows; without a limit by default.
 
     Raises:
-        UsageError: ``max_size`` is no whole number from 1 on.
+        UsageError: ``max_size`` is not a whole number from 1 on.
     """
 
     is_tensordict = False
@@ -183,7 +183,7 @@ class LazyStackStorage(ListStorage):
         stack_dim: the dimension of the batch that counts rows, among those of the batch.
 
     Raises:
-        UsageError: a number is no whole one.
+        UsageError: a number is not a whole number.
     """
 
     def __init__(self, max_size: int | None = None, *, stack_dim: int = 0) -> None:
@@ -191,7 +191,7 @@ class LazyStackStorage(ListStorage):
         self.stack_dim = whole_number("stack_dim", stack_dim)
 
     def collate(self, rows: list[Rows]) -> Rows:
-        """Return rows as a lazy stack; those that are no TensorDicts as ``stack_rows`` does.
+        """Return rows as a lazy stack; those that are not TensorDicts as ``stack_rows`` does.
 
         Raises:
             UsageError: rows have different batch sizes, or too few dimensions.

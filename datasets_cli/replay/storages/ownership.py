@@ -125,7 +125,7 @@ class Ownership:
             counters.clears += 1
 
     def check_values(self) -> None:
-        """Check that values which are no tensors are those of this process."""
+        """Check that values which are not tensors are those of this process."""
         if self._alone is not None and self._alone[1] != this_process():
             raise _values_stay()
 
@@ -191,6 +191,6 @@ def form_told(shared: SharedForm) -> RowsForm:
 
 def _values_stay() -> UsageError:
     return UsageError(
-        "Text and other values that are no tensors stay in one process, and cannot be shared. Keep "
+        "Text and other values that are not tensors stay in one process and cannot be shared. Keep "
         "them out of the rows, or write them as tensors, such as numbers of a list of texts."
     )

@@ -67,7 +67,7 @@ class RowsForm:
 
     @cached_property
     def has_values(self) -> bool:
-        """Whether there are columns of what is no tensor, which come last."""
+        """Whether there are columns of what is not a tensor, which come last."""
         return len(self.tensor_types) < len(self.row_types)
 
     @cached_property
@@ -178,7 +178,7 @@ class RowColumns:
     def by_environment(self, num_rows: int) -> tuple[Rows, torch.Size]:
         """Return copies of the first rows ``[environments..., time, ...]``, and their shape."""
         # A nested dict where rows are TensorDicts.
-        # By column: reshaped in a TensorDict, values that are no tensors get lost.
+        # By column: reshaped in a TensorDict, values that are not tensors get lost.
         side = self.form.grid[1:]
         time, steps = len(side), num_rows // self.form.width
         columns = [

@@ -65,7 +65,7 @@ class Sequences(Storage):
     - ``returns_to_go`` ``[B, T, 1]``: the sum of the row's reward and of those after it up to the
       end of the trajectory, as far as it was recorded; for each number of the rewards by itself;
     - ``timesteps`` int64 ``[B, T]``: the row's place in its trajectory, from 0 on;
-    - ``attention_mask`` bool ``[B, T]``: which rows are no padding. That is zeros, and text ``""``.
+    - ``attention_mask`` bool ``[B, T]``: False for padding, which is zeros, and text ``""``.
 
     Raises:
         UsageError: the rows can be written, are not TensorDicts, or have no rewards; they have an
@@ -177,7 +177,7 @@ class _SequenceRows:
 
     # rows: their numbers, int64 `[B * T]`; those of padding are of the sequence, too.
     # timesteps: of each row in its trajectory, int64 `[B, T]`; 0 where there is padding.
-    # is_row: which are no padding, bool `[B, T]`.
+    # is_row: which are not padding, bool `[B, T]`.
     # padding: places of padding in `rows`, int64 `[n]`.
 
     rows: np.ndarray

@@ -24,7 +24,7 @@ MOST_DEPTH = 100
 """Levels of nesting below the first that JSON, and folders of TensorDicts, may have."""
 
 MOST_BYTES = 1 << 30
-"""Size of a file of rows that are no tensors, or of a state, whose size grows with the rows."""
+"""Size of a file of rows that are not tensors, or of a state, whose size grows with the rows."""
 
 SETTINGS_BYTES = 16 << 20
 """Size of a file of settings, whose size does not."""

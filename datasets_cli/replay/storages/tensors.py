@@ -73,7 +73,7 @@ class LazyTensorStorage(TensorStorage):
         ndim: leading dimensions of the data that are rows.
 
     Raises:
-        UsageError: a size is no whole number from 1 on.
+        UsageError: a size is not a whole number from 1 on.
     """
 
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
@@ -83,7 +83,7 @@ class LazyTensorStorage(TensorStorage):
         """Share the rows with other processes; what is there is copied into shared memory.
 
         Raises:
-            UsageError: the rows are on another device or are no tensors, or memory has no room.
+            UsageError: the rows are on another device or are not tensors, or memory has no room.
         """
         self._owner.share(self._rows, self.device)
 
@@ -93,7 +93,7 @@ class LazyMemmapStorage(LazyTensorStorage):
     """Tensors in memory-mapped files, allocated when the first rows are written.
 
     Every process that the storage reaches, forked or by a pickle, reads and writes the same rows. A
-    pickle has the folder, and no rows. Text and other values that are no tensors stay in memory,
+    pickle has the folder, and no rows. Text and other values that are not tensors stay in memory,
     and rows that have some in this process.
 
     Args:

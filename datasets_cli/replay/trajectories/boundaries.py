@@ -115,4 +115,4 @@ def _flags(key: Key, column: torch.Tensor) -> torch.Tensor:
     try:
         return column.bool()
     except NotImplementedError as error:
-        raise UsageError(f"{show_key(key)} is {column.dtype}, which is no flag.") from error
+        raise UsageError(f"{show_key(key)} is {column.dtype}, not a flag.") from error

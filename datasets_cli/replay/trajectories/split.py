@@ -46,7 +46,7 @@ def split_trajectories(
         as_nested: leave out the padding and the mask: give nested tensors, of this layout.
 
     Returns:
-        ``[K, T_max]`` with the bool ``[K, T_max]`` ``mask`` of what is no padding, in the order in
+        ``[K, T_max]`` with the bool ``[K, T_max]`` ``mask`` of what is not padding, in the order in
         which trajectories first appear.
 
     Raises:
@@ -133,7 +133,7 @@ def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
 
 
 def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[object]]:
-    """Take what is no tensor out of rows ``[N]``, in another order; ``apply`` would lose it."""
+    """Take what is not a tensor out of rows ``[N]``, in another order; ``apply`` would lose it."""
     entries = rows.items(True, True, is_leaf=is_leaf_nontensor)
     texts = {key_of(key): entry.tolist() for key, entry in entries if is_non_tensor(entry)}
     for key in texts:

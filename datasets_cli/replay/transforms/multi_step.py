@@ -194,7 +194,7 @@ class _Span:
 
 
 def _texts_of(batch: TensorDict) -> list[NestedKey]:
-    """Return the keys of what is no tensor."""
+    """Return the keys of what is not a tensor."""
     keys = batch.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     return [key for key in keys if is_non_tensor(batch.get(key))]
 

@@ -219,7 +219,7 @@ class RandomCropTensorDict(Transform):
         generator: draws the starts; torch's global generator by default.
 
     Raises:
-        UsageError: ``sub_seq_len`` is no whole number from 1 on.
+        UsageError: ``sub_seq_len`` is not a whole number from 1 on.
     """
 
     def __init__(

@@ -60,7 +60,7 @@ class DeepReport(JsonForm):
 
 
 def report_from_json(table: Mapping[str, Any]) -> DeepReport | None:
-    """Return the report that ``to_json`` described; None where these values are no report."""
+    """Return the report that ``to_json`` described; None where these values are not a report."""
     try:
         return decode(DeepReport, table)
     except WrongValue:

@@ -31,7 +31,7 @@ class RowGather:
         takes = [_take_of(tensor) for tensor in tensors]
         self._is_mixed = any(takes)
         if self._is_mixed:
-            # torch gathers the least of them, and refuses numbers that are no rows for all.
+            # torch gathers the least of them, and refuses numbers that are not rows for all.
             taken = [number for number, take in enumerate(takes) if take is not None]
             takes[min(taken, key=lambda number: _cost_of_check(tensors[number]))] = None
         self._columns = [

@@ -207,7 +207,7 @@ class LeafFrames:
 
     def write(self, run: FrameRun) -> None:
         """Write the frames of one run: frame t is row t's own and row t - 1's successor."""
-        # position 0 1 2 3 of a trajectory of T = 3 rows own 0 1 2 - the last frame is no row's own
+        # position 0 1 2 3 of a trajectory of T = 3 rows own 0 1 2 - no row owns the last frame
         # following - 0 1 2 no row comes before the first frame
         first, stop = (int(row) for row in self.offsets[run.trajectory : run.trajectory + 2])
         row = first + run.position

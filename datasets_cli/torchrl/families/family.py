@@ -64,7 +64,7 @@ def with_slices(options: Options) -> Options:
 
 def hold_trajectories(replay: ExperienceReplay) -> None:
     """Let a buffer draw whole trajectories ``[T_max]``, padded, in place of rows."""
-    # They are copies in memory; `("mask",)` says what is no padding.
+    # They are copies in memory; `("mask",)` says what is not padding.
     if replay.reader.sampler.has_slices:
         raise UsageError(
             f"{type(replay).__name__} draws whole trajectories with split_trajs=True, and no "

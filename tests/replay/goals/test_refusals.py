@@ -76,7 +76,7 @@ def test_rows_without_goals_are_refused() -> None:
         return achieved
 
     goals_alone, won = goal_rows([4]), {"success_key": ("next", "won")}
-    flags = "next.terminated is torch.float32, which is no flag"
+    flags = "next.terminated is torch.float32, not a flag"
     check_refused(
         UsageError,
         [

@@ -163,7 +163,7 @@ def test_a_flag_that_is_a_pair_of_numbers_is_refused() -> None:
     storage = LazyTensorStorage(4)
     buffer = TensorDictReplayBuffer(storage=storage, batch_size=2)
     buffer.extend(TensorDict({"end": random_tensor("float4_e2m1fn_x2", (4, 1), 0)}, [4]))
-    with pytest.raises(UsageError, match=r"end is torch.float4_e2m1fn_x2, which is no flag"):
+    with pytest.raises(UsageError, match=r"end is torch.float4_e2m1fn_x2, not a flag"):
         storage.trajectories(TrajectoryKeys(ends=(("end",),)))
 
 
