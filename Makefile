@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/keeping/test_dump_damage.py
 
-.PHONY: help install demo test test-slow soak fuzz lint bench clean wheel compat
+.PHONY: help install demo test test-slow soak fuzz mutants lint bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ test-slow: install ## run the tests that repeat at length what a faster one show
 fuzz: install ## flip 10,000 bits of two datasets, mutate 36,000 files, manifests and dumps (20 minutes)
 	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
 	RLDS_TEST_MUTATIONS=3000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_mutations.py $(FUZZED)
+
+mutants: install ## break one thing at a time and list what no test finds (ONLY=PATH limits it)
+	$(BIN)/python scripts/mutants $(ONLY) $(if $(TESTS),--tests $(TESTS))
 
 soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
 	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)

@@ -13,8 +13,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tensordict import TensorDict
 
-from datasets_cli import PrioritizedSampler, ReplayBuffer, TensorStorage
+from datasets_cli import LazyTensorStorage, PrioritizedSampler, ReplayBuffer, TensorStorage
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.draws import priorities
 from datasets_cli.replay.draws.sum_tree import DeviceSumTree
@@ -260,3 +261,16 @@ def test_the_tree_of_a_device_draws_the_same(monkeypatch: pytest.MonkeyPatch) ->
     index, info = busy_sampler().sample(storage(40), 500, seeded())
     assert torch.equal(index, right[0])
     assert torch.equal(info[WEIGHT], right[1][WEIGHT])
+
+
+def test_a_storage_of_two_dimensions_that_grows_keeps_the_priorities() -> None:
+    storage = LazyTensorStorage(10, ndim=2)
+    sampler = PrioritizedSampler(10, 1.0, 1.0, eps=0.0)
+    buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
+    steps = TensorDict({"x": torch.zeros(3, 2)}, [3, 2])
+    buffer.extend(steps)
+    sampler.update_priority(torch.arange(6), torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    buffer.extend(steps)  # 10 are rounded up to 12 rows of 3 lanes
+    assert len(storage) == 12
+    known = sampler.state_dict()["priorities"]
+    assert known.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] + [6.0] * 6
