@@ -379,3 +379,10 @@ def test_the_python_of_the_page_on_offline_to_online_runs(
         exec(block.replace("1_000_000", "10_000"), names)
     assert int(names["is_offline"].sum()) == 128 and len(names["online"]) == 100
     assert len(names["earlier"]) == 100 and names["batch"].shape == (256,)
+
+
+def test_make_bench_runs_every_benchmark_that_the_page_names() -> None:
+    page = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"for name in ([a-z ]+); do", (PROJECT / "Makefile").read_text())
+    named = re.findall(r"^\| `python benchmarks/(\w+)\.py` \|", page, re.MULTILINE)
+    assert sorted(loop.split()) == sorted(named)
