@@ -26,6 +26,7 @@ from typing import BinaryIO
 import numpy as np
 
 from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.comparison import notes_of
 from datasets_cli.preprocessing.origin import refuse_used
 from datasets_cli.preprocessing.returned import ResultColumns, read_mark
 from datasets_cli.preprocessing.run import PreprocessRun
@@ -190,8 +191,9 @@ def commit(
     shutil.rmtree(work.folder, ignore_errors=True)
     if trash is not None:
         sweep(trash)
-    if left.dropped:
-        reporting_to(progress).note(f"{id}: the function dropped {left.dropped}.")
+    told = [f"the function dropped {left.dropped}"] if left.dropped else []
+    for text in [*told, *manifest.metadata.get("notes", ())]:
+        reporting_to(progress).note(f"{id}: {text}.")
     return manifest
 
 
@@ -200,6 +202,10 @@ def _described(
 ) -> Manifest:
     """Write what follows from all rows, and return the manifest of all that is there."""
     parent, origin, numbers = run.dataset.manifest, run.origin, columns.numbers
+    # The parent's notes are about its rows and fields, which a function may have changed.
+    metadata = {name: known for name, known in parent.metadata.items() if name != "notes"}
+    if notes := notes_of([work.mark(number) for number in range(len(run.bounds))]):
+        metadata["notes"] = notes
     with disk_errors(data):
         _end_cut_trajectories(data, numbers, left.early_ends)
         names = write_meta_files(data, numbers, left.num_rows)
@@ -213,8 +219,7 @@ def _described(
             columns=numbers,
             files=write_beside(data, names, left.offsets, {}),
             recipe=parent.recipe,
-            # Notes are about the parent's rows and fields, which a function may have changed.
-            metadata={name: known for name, known in parent.metadata.items() if name != "notes"},
+            metadata=metadata,
             texts=columns.texts,
             statistics=summarise(data, reward_column(numbers), left.offsets),
             parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,

@@ -12,6 +12,10 @@ Per = Literal["trajectory", "transition"]
 """What a function maps: whole trajectories, or rows that it looks at alone."""
 
 
+Order = Literal["same", "any"]
+"""In which order a function returns rows: that in which it got them, or any."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions:
     """How many rows are read, and how many of them a function takes at once.
@@ -23,18 +27,23 @@ class ChunkOptions:
         chunksize: rows that a function takes at once, at least, to the next end of a trajectory;
             by default about 8 MiB of them, at most 65,536.
         num_chunks: the number of chunks instead, at most.
+        order: ``"any"`` takes rows that the function returns in another order, and ends that it
+            moves; both are refused otherwise.
     """
 
     num_frames: int | None = field(default=None, metadata={"least": 1})
     per: Per = "trajectory"
     chunksize: int | None = field(default=None, metadata={"least": 1})
     num_chunks: int | None = field(default=None, metadata={"least": 1})
+    order: Order = "same"
 
     def __post_init__(self) -> None:
         if self.per not in get_args(Per):
             raise UsageError(
                 f'{argument("per")} is "trajectory" or "transition", not {self.per!r}.'
             )
+        if self.order not in get_args(Order):
+            raise UsageError(f'{argument("order")} is "same" or "any", not {self.order!r}.')
         if self.chunksize is not None and self.num_chunks is not None:
             raise UsageError(f"Give {argument('chunksize')} or {argument('num_chunks')}, not both.")
         check_numbers(self)

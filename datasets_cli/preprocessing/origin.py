@@ -64,6 +64,8 @@ def origin_of(
     row_bytes = sum(column.row_bytes for column in manifest.columns)
     task_rows = options.task_rows(num_rows, rows_per_block(row_bytes))
     arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
+    if options.order != "same":
+        arguments["order"] = options.order
     parent: dict[str, Any] = {
         "id": manifest.id,
         "content": manifest.content,

@@ -16,6 +16,7 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.preprocessing.comparison import Counts
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
@@ -27,9 +28,11 @@ class Returned(NamedTuple):
 
     # rows: its columns `[k, ...]`; text is an object array of str.
     # kept: which of the rows they are, bool `[n]`; None for all.
+    # odd: NaN and infinite numbers that the rows did not have, by column.
 
     rows: dict[Key, np.ndarray]
     kept: np.ndarray | None
+    odd: Counts | None = None
 
     @property
     def columns(self) -> dict[Key, AnyColumn]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -77,17 +77,18 @@ class PreprocessRun:
 
     def _try(self, start: int, stop: int, is_numbered: bool) -> tuple[Returned, bool]:
         """Return what the function returns for some rows, and whether it gets their numbers."""
-        arguments = (self.dataset, self.function, self.options.seed, start, stop)
+        tried = partial(apply, self.dataset, self.function, any_order=self.options.order == "any")
+        arguments = (self.options.seed, start, stop)
         if not is_numbered:
             try:
-                returned = apply(*arguments)
+                returned = tried(*arguments)
                 return returned, returned.kept is not None
             except UsageError:
                 raise
             except RldsError:  # it may have looked for the numbers; if not, it fails again
                 if ROW_KEY in self.dataset.keys:
                     raise
-        return apply(*arguments, is_numbered=True), True
+        return tried(*arguments, is_numbered=True), True
 
     def tasks(
         self, work: Work, columns: ResultColumns, *, elsewhere: bool
@@ -107,6 +108,7 @@ class PreprocessRun:
                     function=pickled,
                     columns=columns,
                     selection=selection.rows(start, stop) if selection else None,
+                    any_order=self.options.order == "any",
                 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,13 @@ from tensordict import TensorDict
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.parallel.functions import RowFunction, failure_of
+from datasets_cli.preprocessing.comparison import (
+    GivenRows,
+    Rows,
+    added_to,
+    odd_numbers,
+    write_counts,
+)
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import (
@@ -31,6 +38,7 @@ from datasets_cli.preprocessing.returned import (
     write_mark,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.element_types import row_data
 from datasets_cli.schema.texts import text_files
@@ -98,6 +106,7 @@ class PreprocessTask:
     function: bytes
     columns: ResultColumns
     selection: Selection | None
+    any_order: bool
 
 
 def write_elsewhere(needs: WorkerNeeds, task: PreprocessTask) -> None:
@@ -113,8 +122,8 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
     # By value here, too: what a function keeps from call to call must not depend on where it runs.
     function = cloudpickle.loads(task.function)
     start, stop, columns = task.start, task.stop, task.columns
-    numbered = columns.is_numbered
-    returned = apply(dataset, function, task.seed, start, stop, first, is_numbered=numbered)
+    told = {"is_numbered": columns.is_numbered, "any_order": task.any_order}
+    returned = apply(dataset, function, task.seed, start, stop, first, **told)
     with disk_errors(task.data):
         if not returned.is_empty:
             if (given := returned.columns) != columns.by_key:
@@ -125,6 +134,7 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
                     f"is {here}, but for the first rows it was {before}."
                 )
             _write(task, returned.rows)
+        write_counts(task.mark, returned.odd or {})
         write_mark(task.mark, returned.kept)
 
 
@@ -160,24 +170,35 @@ def apply(
     first: int = 0,
     *,
     is_numbered: bool = False,
+    any_order: bool = False,
 ) -> Returned:
     """Return what a function returns for consecutive rows."""
-    # A function that drops rows is called again, with the numbers of the rows.
     named = rows_named(dataset, start, stop, first)
 
-    def result(is_numbered: bool) -> TensorDict:
-        batch = DatasetStorage(dataset).run(start - first, stop - first)
-        if is_numbered:
-            number_rows(batch, start, named)
-        return _call(function, batch, [seed, start], named)
+    def read() -> TensorDict:
+        return DatasetStorage(dataset).run(start - first, stop - first)
 
+    def numbered(batch: TensorDict) -> Returned:
+        number_rows(batch, start, named)
+        result = _call(function, batch, [seed, start], named)
+        kept = kept_rows(result, start, stop, named)
+        return Returned(arrays_of(result.exclude(ROW), named), kept)
+
+    batch = read()
+    given = GivenRows(_numbers_in(batch, dataset))
     if is_numbered:
-        return _numbered(result(True), start, stop, named)
-    plain = result(False)
-    returned = Returned(arrays_of(plain, named), None)
-    if len(plain) == stop - start:
-        return returned
-    again = _numbered(result(True), start, stop, named)
+        returned = numbered(batch)
+    else:
+        plain = _call(function, batch, [seed, start], named)
+        returned = Returned(arrays_of(plain, named), None)
+        if len(plain) < stop - start:  # called again, with the numbers of the rows
+            again = numbered(read())
+            _refuse_other_columns(again, returned, named)
+            returned = again
+    return _compared(returned, given, lambda: _numbers_in(read(), dataset), named, any_order)
+
+
+def _refuse_other_columns(again: Returned, returned: Returned, named: str) -> None:
     if again.columns != returned.columns:
         wrong, numbered, without = first_difference(again.columns, returned.columns)
         raise UsageError(
@@ -187,7 +208,27 @@ def apply(
             f'function that goes over all entries takes it out, rows = batch.pop("{ROW}"), and '
             f'puts rows[keep] into its result as "{ROW}".'
         )
-    return again
+
+
+def _numbers_in(batch: TensorDict, dataset: Dataset) -> Rows:
+    return {column.key: to_array(batch.get(column.key)) for column in dataset.manifest.columns}
+
+
+def _compared(
+    returned: Returned, given: GivenRows, read: Callable[[], Rows], named: str, any_order: bool
+) -> Returned:
+    """Return what a function returned, with the NaN and infinite numbers that are new."""
+    # read: gives the rows once more, as they were before the function.
+    if not any_order:
+        given.check_ends(returned.rows, returned.kept, named)
+        if returned.kept is None and given.may_be_moved(returned.rows):
+            given.check_order(read(), returned.rows, named)
+    if not (odd := odd_numbers(returned.rows)):
+        return returned
+    before = read()
+    if returned.kept is not None:
+        before = {key: values[returned.kept] for key, values in before.items()}
+    return returned._replace(odd=added_to(odd_numbers(before), odd))
 
 
 def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str) -> TensorDict:
@@ -212,12 +253,6 @@ def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str
             f"of them, but returned {given or type(result).__name__}."
         )
     return result
-
-
-def _numbered(result: TensorDict, start: int, stop: int, named: str) -> Returned:
-    """Return the columns of a result that has the numbers of its rows, without these."""
-    kept = kept_rows(result, start, stop, named)
-    return Returned(arrays_of(result.exclude(ROW), named), kept)
 
 
 @contextmanager

@@ -102,3 +102,16 @@ def to_array(rows: torch.Tensor) -> np.ndarray:
         return rows.resolve_conj().numpy()
     bits = rows.view(torch.int16) if rows.dtype == torch.bfloat16 else bits_of(rows)
     return bits.contiguous().numpy().view(numpy_dtype(name))
+
+
+def plain_numbers(leaf: torch.Tensor) -> np.ndarray | None:
+    """Return the numbers of a leaf; None where two are packed into a byte and cannot be told."""
+    try:
+        return leaf.numpy()
+    except TypeError:  # numpy does not have this type
+        pass
+    try:
+        wide = torch.complex64 if leaf.is_complex() else torch.float32
+        return leaf.to(wide).numpy()
+    except (RuntimeError, NotImplementedError):
+        return None

@@ -54,7 +54,13 @@ def test_the_request_of_a_run_is_kept(work: Path, module: str, here: Path) -> No
     request = json.loads((work / "request.json").read_text())
     assert request.pop("options") == {
         **{"num_frames": None, "chunksize": None, "num_chunks": None},
-        **{"per": "transition", "seed": 3, "where": None, "max_trajectories": None},
+        **{
+            "per": "transition",
+            "order": "same",
+            "seed": 3,
+            "where": None,
+            "max_trajectories": None,
+        },
     }
     fn = f"{module}:gated"
     assert request == {"input": "demo/iris", "fn": fn, "folder": str(here), "replaces": False}

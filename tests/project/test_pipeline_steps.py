@@ -182,7 +182,13 @@ MAPPED: dict[str, Any] = {
     "folder": "/home/me",
     "options": {
         **{"num_frames": None, "chunksize": 5, "num_chunks": None},
-        **{"per": "transition", "seed": 3, "where": None, "max_trajectories": None},
+        **{
+            "per": "transition",
+            "order": "same",
+            "seed": 3,
+            "where": None,
+            "max_trajectories": None,
+        },
     },
     "replaces": False,
 }

@@ -7,7 +7,7 @@ import torch
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.progress import Progress
-from datasets_cli.schema.bits import bytes_of
+from datasets_cli.schema.bits import bytes_of, plain_numbers
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
@@ -91,11 +91,13 @@ class ColumnRange:
 
     def add(self, leaf: torch.Tensor) -> None:
         """Add rows ``[n, *shape]`` of any element type; n is 1 or more."""
+        numbers = plain_numbers(leaf)
+        if numbers is not None and numbers.dtype.kind in "fc":
+            leaf = torch.from_numpy(numbers + 0)  # zeros of both signs are one number
         bits = bytes_of(leaf)
         if self._first is None:
             self._first = bits[0].clone()
         self._is_constant = self._is_constant and bool((bits == self._first).all())
-        numbers = _numbers(leaf)
         if numbers is None or not numbers.size:
             return
         if numbers.dtype.kind in "fc":
@@ -124,16 +126,3 @@ class ColumnRange:
 
 def _plain(number: float | None) -> float | None:
     return int(number) if isinstance(number, bool) else number
-
-
-def _numbers(leaf: torch.Tensor) -> np.ndarray | None:
-    """Return the numbers of a leaf; None where two are packed into a byte and cannot be told."""
-    try:
-        return leaf.numpy()
-    except TypeError:  # numpy does not have this type
-        pass
-    try:
-        wide = torch.complex64 if leaf.is_complex() else torch.float32
-        return leaf.to(wide).numpy()
-    except (RuntimeError, NotImplementedError):
-        return None

@@ -236,6 +236,13 @@ def test_numbers_are_reported_and_kept_beside_the_dataset(
     assert load_table(CacheRoot(config.root), manifest.content, TABLE) is None
 
 
+def test_zeros_of_both_signs_are_constant(ted: Sample, config: Config) -> None:
+    ted.edit("next/reward.memmap", "float32", lambda rows: np.copyto(rows, rows * 0))
+    assert len({*np.fromfile(ted.folder / "next/reward.memmap", "int32")}) == 2  # both signs
+    column = next(c for c in verify_deep("toy/sample", config)[1].columns if c.key[-1] == "reward")
+    assert (column.smallest, column.largest, column.is_constant) == (0, 0, True)
+
+
 @pytest.mark.parametrize("value", [0, 7])
 def test_a_column_that_a_conversion_wrote_constant_is_named_by_the_command(
     value: float, ted: Sample, config: Config, capsys: Capture

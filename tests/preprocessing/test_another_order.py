@@ -1,0 +1,111 @@
+"""Functions that return rows in another order, lose ends or make NaN: refused, or told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import ExperienceReplay, Pipeline
+from datasets_cli.errors import UsageError
+
+
+@pytest.fixture
+def replay(door: str) -> ExperienceReplay:
+    return ExperienceReplay(door, download=False)
+
+
+Function = Callable[[TensorDict], TensorDict]
+
+MOVED: dict[str, Function] = {
+    "flip": lambda batch: batch.flip(0),
+    "shuffle": lambda batch: batch[torch.randperm(len(batch))],
+    "roll": lambda batch: batch[torch.arange(len(batch)).roll(1)],
+    "sort": lambda batch: batch[batch["action"][:, 0].argsort()].select("action"),
+    "flip and scale": lambda batch: batch.flip(0).update({"observation": batch["observation"] * 2}),
+    "flip without flags": lambda batch: batch.flip(0).exclude("next"),
+}
+
+
+@pytest.mark.parametrize("function", MOVED.values(), ids=MOVED.keys())
+def test_rows_in_another_order_are_refused(
+    function: Function, replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"rows in their order|leave trajectories their ends"):
+        replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
+    assert not (tmp_path / "out").exists()
+    taken = replay.preprocess(function, dest=tmp_path / "any", num_workers=0, order="any")
+    assert len(taken) == len(replay)
+
+
+def test_what_is_returned_in_place_of_which_row_is_named(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    named = r"rows 0 to 298 of .*\(trajectory 0\) it returned row 298 as row 0 of these, .*order="
+    with pytest.raises(UsageError, match=named):
+        replay.preprocess(MOVED["flip without flags"], dest=tmp_path / "out", chunksize=1)
+
+
+def to_go(batch: TensorDict) -> TensorDict:
+    batch["next", "reward"] = batch["next", "reward"].flip(0).cumsum(0).flip(0)
+    return batch
+
+
+def stacked(batch: TensorDict) -> TensorDict:
+    before = batch["observation"].roll(1, 0)
+    batch["observation"] = torch.stack([before, batch["observation"]], 1)
+    return batch
+
+
+def shifted(batch: TensorDict) -> TensorDict:
+    batch["action"] = batch["action"].roll(1, 0)
+    return batch
+
+
+IN_ORDER: dict[str, Function | Pipeline] = {
+    "returns to go": to_go,
+    "stacks": stacked,
+    "shifts": shifted,
+    "all is scaled": lambda batch: batch.apply(lambda x: x * 3 if x.is_floating_point() else x),
+    "only rewards": lambda batch: batch.select(("next", "reward")),
+    "normalised": Pipeline(normalise=["observation", "action", "next.reward"]),
+}
+
+
+@pytest.mark.parametrize("function", IN_ORDER.values(), ids=IN_ORDER.keys())
+@pytest.mark.parametrize("per", ["trajectory", "transition"])
+def test_rows_in_their_order_pass_whatever_became_of_their_values(
+    function: Function | Pipeline, per: str, replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    options = {"per": per, "chunksize": 100, "num_workers": 0}
+    storage = replay.preprocess(function, dest=tmp_path / "out", **options)  # type: ignore[arg-type]
+    assert len(storage) == len(replay)
+
+
+def test_an_end_that_vanishes_is_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
+    def endless(batch: TensorDict) -> TensorDict:
+        batch["next", "done"][-1] = False
+        return batch
+
+    with pytest.raises(UsageError, match=r"1 with next\.done false that had it true, .* row 298"):
+        replay.preprocess(endless, dest=tmp_path / "out", num_workers=0)
+
+
+def test_numbers_that_become_nan_or_infinite_are_counted_and_said(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def spoilt(batch: TensorDict) -> TensorDict:
+        batch["next", "reward"][:2] = torch.nan
+        batch["action"][0, :3] = -torch.inf
+        return batch
+
+    storage = replay.preprocess(spoilt, dest=tmp_path / "one", num_workers=2, chunksize=1)
+    count = len(replay.storage.offsets) - 1
+    notes = storage.dataset.manifest.metadata["notes"]
+    assert notes == [
+        f"action has {3 * count} infinite numbers that the parent does not have",
+        f"next.reward has {2 * count} NaN that the parent does not have",
+    ]
