@@ -9,18 +9,11 @@ from pathlib import Path
 
 import requests
 
-from datasets_cli.errors import (
-    AccessError,
-    IntegrityError,
-    NetworkError,
-    OfflineError,
-    RldsError,
-    public_url,
-)
+from datasets_cli.errors import IntegrityError, NetworkError, public_url
 from datasets_cli.progress import Progress
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
-from datasets_cli.sources.failures import TransientError, all_failed, translated
+from datasets_cli.sources.failures import TransientError, translated
 from datasets_cli.sources.http import READ_BYTES, Http
 from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
 from datasets_cli.sources.ranges import Restart, content_length, continued, is_whole, range_headers
@@ -41,17 +34,13 @@ def fetch(
     if done is not None:
         progress.fetching(resource.filename, done.size, done.size)
         return done
-    failures: list[RldsError] = []
-    for url in chain.from_iterable(map(http.candidates, resource.urls)):
-        try:
-            return _Download(
-                resource, PartialDownload(target), url, http, progress, accept_any
-            ).run()
-        except OfflineError:
-            raise
-        except (NetworkError, AccessError, IntegrityError) as error:
-            failures.append(error)
-    raise all_failed(resource.filename, failures)
+
+    def ask(url: str, slow_retries: int) -> RawFile:
+        partial = PartialDownload(target)
+        return _Download(resource, partial, url, http, progress, accept_any).run(slow_retries)
+
+    urls = chain.from_iterable(map(http.candidates, resource.urls))
+    return http.first_answer(resource.filename, urls, ask)
 
 
 def _reuse(resource: Resource, target: Path, accept_any: bool) -> RawFile | None:
@@ -87,7 +76,7 @@ class _Download:
         """The URL as it is shown and kept."""
         return public_url(self.url)
 
-    def run(self) -> RawFile:
+    def run(self, slow_retries: int) -> RawFile:
         """Attempt until the file is complete."""
         # An attempt counts as a failure if it brought less than the lowest speed asks for the time
         # since the last one, pause included: else a server could send one byte each time forever.
@@ -110,7 +99,7 @@ class _Download:
                 gained = self.partial.size - before
                 least = self.http.config.lowest_speed * (failed - began)
                 attempt = 0 if gained > 0 and gained >= least else attempt + 1
-                if attempt > self.http.retries:
+                if attempt > (slow_retries if error.slow else self.http.retries):
                     raise
                 self.http.pause(attempt, error)
 

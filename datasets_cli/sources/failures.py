@@ -61,10 +61,11 @@ class TransientError(NetworkError):
     """A failure worth another try."""
 
     # `wait` is the server's Retry-After in seconds, if any; `unresolved` the host that was asked,
-    # where no address could be found for a name.
+    # where no address could be found for a name; `slow` where it is a time that was too long.
 
     wait: float | None = None
     unresolved: str | None = None
+    slow = False
 
 
 def all_failed(what: str, failures: list[RldsError]) -> RldsError:
@@ -150,8 +151,11 @@ def _failure(url: str, cause: BaseException) -> NetworkError:
         )
         failure.unresolved = host
         return failure
-    if isinstance(cause, TooSlow):
-        return TransientError(f"{url} is too slow: {cause}.")
+    if isinstance(cause, TimeoutError):
+        words = "is too slow" if isinstance(cause, TooSlow) else "cannot be read: TimeoutError"
+        failure = TransientError(f"{url} {words}: {cause}.")
+        failure.slow = True
+        return failure
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, CUT_TLS):
         return NetworkError(_tls_advice(url, cause))
     return TransientError(f"{url} cannot be read: {type(cause).__name__}: {cause}.")

@@ -7,7 +7,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
 from datasets_cli.formats.limits import beyond, limit, raised_limits
 from datasets_cli.sources.failures import (
+    WORST,
     TransientError,
     all_failed,
     check_status,
@@ -54,7 +56,7 @@ class HostLimits:
     def turn(self, url: str) -> Iterator[None]:
         """Wait until the host of an address has a connection to spare, and have it."""
         # A thread has one turn at a time: with two, threads could wait for each other.
-        host = url.partition("://")[2].partition("/")[0]
+        host = _place_of(url)
         with self._lock:
             turns = self._turns.setdefault(host, threading.BoundedSemaphore(self._at_once))
         with turns:
@@ -82,6 +84,7 @@ class Http:
         self.clock = clock
         self._hosts = hosts or HostLimits()
         self._unresolved: set[str] = set()
+        self._slow: set[str] = set()
         limits = PaceLimits(config.lowest_speed, clock=clock)
         self._session = Session(limits, timeout_seconds, allow_http=config.allow_http)
 
@@ -96,8 +99,9 @@ class Http:
 
     def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
         """Return the JSON document at ``url``, trying mirrors first."""
-        return self._first_answer(
-            url, lambda each: self._with_retries(each, _read_document, no_such_data)
+        return self.first_answer(
+            *(url, self.candidates(url)),
+            lambda each, retries: self._with_retries(each, retries, _read_document, no_such_data),
         )
 
     def pages(self, url: str) -> Iterator[Any]:
@@ -106,8 +110,11 @@ class Http:
         # more than 1,000 entries.
         page = url
         for _ in range(MOST_PAGES):
-            document, following = self._first_answer(
-                page, lambda each: self._with_retries(each, partial(self._page, host_of(url)))
+            document, following = self.first_answer(
+                *(page, self.candidates(page)),
+                lambda each, retries: self._with_retries(
+                    each, retries, partial(self._page, host_of(url))
+                ),
             )
             yield document
             if following is None:
@@ -126,31 +133,45 @@ class Http:
 
     def has(self, url: str) -> bool:
         """Return whether there is a file at ``url``; the first server that knows decides."""
-        return self._first_answer(url, self._has)
+        return self.first_answer(url, self.candidates(url), self._has)
 
-    def _has(self, url: str) -> bool:
+    def _has(self, url: str, slow_retries: int) -> bool:
         try:
-            return self._with_retries(url, lambda url, response: True)
+            return self._with_retries(url, slow_retries, lambda url, response: True)
         except AccessError as error:
             if error.missing:
                 return False
             raise
 
-    def _first_answer(self, url: str, ask: Callable[[str], Answer]) -> Answer:
-        """Return what the first server that answers says; mirrors are asked first."""
-        failures: list[RldsError] = []
-        for candidate in self.candidates(url):
+    def first_answer(
+        self, what: str, urls: Iterable[str], ask: Callable[[str, int], Answer]
+    ) -> Answer:
+        """Return what the first server that answers says.
+
+        ``ask`` takes an address and how often it may be asked again where it is too slow.
+        """
+        # One that was too slow once is asked after all others, and only then again and again.
+        waiting = deque(sorted(urls, key=lambda url: _place_of(url) in self._slow))
+        failures: dict[str, RldsError] = {}
+        while waiting:
+            url = waiting.popleft()
+            is_last = url in failures or not waiting
             try:
-                return ask(candidate)
+                return ask(url, self.retries if is_last else 0)
             except OfflineError:
                 raise
-            except (NetworkError, AccessError) as error:
-                failures.append(error)
-        raise all_failed(url, failures)
+            except WORST as error:
+                if isinstance(error, TransientError) and error.slow:
+                    self._slow.add(_place_of(url))
+                    if not is_last:
+                        waiting.append(url)
+                failures[url] = error
+        raise all_failed(what, [*failures.values()])
 
     def _with_retries(
         self,
         url: str,
+        slow_retries: int,
         read: Callable[[str, requests.Response], Answer],
         no_such_data: NoSuchData | None = None,
     ) -> Answer:
@@ -163,7 +184,7 @@ class Http:
                 ):
                     return read(url, response)
             except TransientError as error:
-                if attempt == self.retries:
+                if attempt == (slow_retries if error.slow else self.retries):
                     raise
                 self.pause(attempt, error)
         raise AssertionError("the last attempt returns or raises")
@@ -208,6 +229,11 @@ class Http:
         level = logging.WARNING if error.unresolved is None else logging.INFO
         logger.log(level, "%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
+
+
+def _place_of(url: str) -> str:
+    """Return the host and port of a URL, which may be none."""
+    return url.partition("://")[2].partition("/")[0]
 
 
 def _read_document(url: str, response: requests.Response) -> Any:

@@ -36,7 +36,7 @@ class PaceLimits:
 
     lowest_speed: float = LOWEST_SPEED
     window_seconds: float = 30.0
-    header_seconds: float = 60.0
+    header_seconds: float = 40.0
     clock: Callable[[], float] = time.monotonic
 
 
