@@ -55,7 +55,7 @@ def few_lines(text: str) -> str:
     ]
     if len(lines) > MOST_LINES:
         left_out = len(lines) - MOST_LINES + 1
-        lines[MOST_LINES - 5 : -4] = [f"    ... {left_out:,} more lines"]
+        lines[MOST_LINES - 8 : -7] = [f"    ... {left_out:,} more lines"]
     return "\n".join(lines)
 
 

@@ -32,7 +32,7 @@ def test_a_lowest_speed_that_is_none_is_refused(text: str) -> None:
 def test_a_configuration_that_is_a_pipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config" / "rlds").mkdir(parents=True)
     os.mkfifo(tmp_path / "config" / "rlds" / "config.toml")
-    with pytest.raises(UsageError, match=r"config\.toml cannot be read .*no regular file"):
+    with pytest.raises(UsageError, match=r"config\.toml cannot be read .*not a regular file"):
         load_config(environ={})
 
 

@@ -38,8 +38,8 @@ def test_a_manifest_of_many_files_is_shown_in_a_line(hopper: str) -> None:
 def test_what_is_left_out_of_a_long_text_is_counted() -> None:
     lines = [f"line {number}" for number in range(100)]
     shown = few_lines("\n".join(lines)).splitlines()
-    assert len(shown) == 20 and shown[:15] == lines[:15] and shown[-4:] == lines[-4:]
-    assert shown[15] == "    ... 81 more lines"
+    assert len(shown) == 20 and shown[:12] == lines[:12] and shown[-7:] == lines[-7:]
+    assert shown[12] == "    ... 81 more lines"
     assert few_lines("\n".join(lines[:20])) == "\n".join(lines[:20])
 
 

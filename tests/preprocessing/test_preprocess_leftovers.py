@@ -58,8 +58,11 @@ class Odd:
 @pytest.mark.parametrize(
     ("put", "words"),
     [
-        (lambda batch: batch.set_non_tensor("odd", Odd()), "not a tensor; .* found Odd"),
-        (lambda batch: batch.set("odd", [Odd() for _ in batch]), "not a tensor; .* found Odd"),
+        (lambda batch: batch.set_non_tensor("odd", Odd()), "odd is not a tensor; .* found Odd"),
+        (
+            lambda batch: batch.set("odd", [Odd() for _ in batch]),
+            "odd is not a tensor; .* found Odd",
+        ),
         (lambda batch: batch.set_non_tensor("odd", 3), "found int.* such as json.dumps of it"),
         (
             lambda batch: batch.set("odd", torch.zeros(len(batch)).to_sparse()),

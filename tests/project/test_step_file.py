@@ -67,7 +67,7 @@ def test_a_file_that_never_ends_is_refused(here: Path, kind: str) -> None:
         with path.open("wb") as file:
             file.truncate(2 << 30)
     for read in (StepFile(here).read, lambda: DataFile(path), lambda: StepFile(here).add(STEP)):
-        with pytest.raises(UsageError, match=r"no regular file|more than 1,048,576 bytes"):
+        with pytest.raises(UsageError, match=r"not a regular file|more than 1,048,576 bytes"):
             read()
 
 

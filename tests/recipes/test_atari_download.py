@@ -194,7 +194,7 @@ def test_options_make_variants(config: Config, text: str, options: dict[str, str
     [
         ("Pong/5", {"checkpoints": "5"}, "is not A:B"),
         ("Pong/5", {"checkpoints": "5:5"}, "needs A < B"),
-        ("Pong/5", {"upstream": "other"}, "none of auto, dqn_replay, rl_unplugged"),
+        ("Pong/5", {"upstream": "other"}, "not one of auto, dqn_replay, rl_unplugged"),
         ("Pong/5", {"checkpoints": "0:5", "upstream": "rl_unplugged"}, "do not go together"),
         ("Pong/5~unplugged", {"upstream": "dqn_replay"}, "do not go together"),
         (

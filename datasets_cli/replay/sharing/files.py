@@ -23,7 +23,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.sharing.process import rows_are_gone, this_process
 from datasets_cli.schema.bits import bits_dtype, torch_dtype
-from datasets_cli.schema.columns import Column, check_key, one_file_each
+from datasets_cli.schema.columns import Column, one_file_each
 from datasets_cli.sources.disk import free_bytes, reserve
 from datasets_cli.store.layouts.ted_writer import write_meta_files
 from datasets_cli.system_errors import is_full
@@ -234,8 +234,6 @@ class SharedForm(JsonForm):
 
 def make_files(folder: Path, leaves: Sequence[Column], capacity: int) -> None:
     """Make the files of leaves, all zeros, as ``TensorDict.load_memmap`` opens them."""
-    for leaf in leaves:
-        check_key(leaf.key)
     delete_files(folder, leaves)  # what another storage still maps must not change below it
     write_meta_files(folder, leaves, capacity)
     for leaf in leaves:

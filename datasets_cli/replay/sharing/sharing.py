@@ -32,6 +32,7 @@ from datasets_cli.replay.sharing.files import (
     write_form,
 )
 from datasets_cli.replay.sharing.process import ProcessLock, tell_after_fork
+from datasets_cli.schema.columns import check_key
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,8 @@ class Sharing:
         with self:
             if self.find_form():
                 return
+            for leaf in form.leaves:
+                check_key(leaf.key)
             open_control(self.folder, self._key)
             try:
                 with room_for(self.folder, form.capacity * form.row_bytes):

@@ -187,7 +187,7 @@ def slices(**arguments: Any) -> OfflineToOnline:
 
 def test_slices_that_do_not_fit_together_are_refused() -> None:
     both = slices()
-    with pytest.raises(UsageError, match=r"is not a whole number of slices of 4\. Ask for 8"):
+    with pytest.raises(UsageError, match=r"10 rows is not a whole number of slices of 4\. Ask"):
         both.sample(10)
     both.online.set_sampler(SliceSampler(slice_len=5))
     with pytest.raises(UsageError, match="slices of 4 rows and online of 5"):
