@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.commit import read_one_copy, remove_empty_parents
+from datasets_cli.store.commit import read_one_copy, remove_empty_parents, restore
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
@@ -33,10 +34,10 @@ def installed_id(
 ) -> str:
     """Return the id of an installed dataset that a user means; its recipe may be gone."""
     root = CacheRoot(config.root)
-    if is_installed(root, text) and not options:
+    if _is_here(root, text, config) and not options:
         return text
     resolved = resolve(text, root, options=options)
-    if is_installed(root, resolved.id):
+    if _is_here(root, resolved.id, config):
         return resolved.id
     if accept_fallback and (fallback := installed_fallback(resolved, root, options or {})):
         return fallback
@@ -44,6 +45,14 @@ def installed_id(
         f"{resolved.id} is not installed under {config.root}{_alike(text, root)}. Run: rlds "
         f"download {resolved.id} (in Python, datasets_cli.download)"
     )
+
+
+def _is_here(root: CacheRoot, id: str, config: Config) -> bool:
+    """Return whether a dataset is installed, also where a killed run was replacing it."""
+    if not is_installed(root, id) and root.trashed(id) and os.access(root.path, os.W_OK):
+        with locked(root.lock(id), id, config.lock_timeout):
+            restore(root, id)
+    return is_installed(root, id)
 
 
 def _alike(text: str, root: CacheRoot) -> str:

@@ -27,8 +27,7 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import Identity, identity, restore
-from datasets_cli.store.lock import locked
+from datasets_cli.store.commit import Identity, identity
 from datasets_cli.store.manifest import Manifest, read_manifest
 
 SOUND = "sound"
@@ -103,9 +102,6 @@ def repair(call: RepairCall) -> list[RepairedDataset]:
 
 def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None) -> RepairedDataset:
     root = CacheRoot(config.root)
-    if root.trashed(text):  # a copy that a killed run was replacing comes back
-        with locked(root.lock(text), text, config.lock_timeout):
-            restore(root, text)
     id = installed_id(text, config, accept_fallback=False)
     copy = identity(root.dataset(id))
     try:
