@@ -21,14 +21,14 @@ from datasets_cli.sources.disk import flush, replacing
 
 SAMPLED = 64
 
-Rows = Mapping[Key, np.ndarray]
+Columns = Mapping[Key, np.ndarray]
 """Columns of numbers, each ``[n, ...]``."""
 
 
 class GivenRows:
     """What is kept of the rows that a function gets, which it may change in place."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Columns) -> None:
         self.num_rows = len(next(iter(rows.values())))
         count = min(SAMPLED, self.num_rows)
         # From the first row to the last one, which ends a trajectory where chunks do.
@@ -38,7 +38,7 @@ class GivenRows:
         has_ends = self._kinds.get(DONE) == (np.dtype(bool), (1,))
         self._ends = np.flatnonzero(rows[DONE]) if has_ends else np.zeros(0, np.int64)
 
-    def may_be_moved(self, rows: Rows) -> bool:
+    def may_be_moved(self, rows: Columns) -> bool:
         """Return whether rows that a function returned may be these in another order."""
         same = self._same_kind(rows)
         sampled = {key: _hashes(rows[key][self.places]) for key in same}
@@ -47,7 +47,7 @@ class GivenRows:
             (sampled[key] == self._sampled[key]).all() for key in distinct
         )
 
-    def check_order(self, given: Rows, rows: Rows, named: str) -> None:
+    def check_order(self, given: Columns, rows: Columns, named: str) -> None:
         """Refuse rows that are the given ones, all read again, in another order."""
         pairs = {key: (_hashes(given[key]), _hashes(rows[key])) for key in self._same_kind(rows)}
         # Those whose rows are what they were, whatever their order.
@@ -69,7 +69,7 @@ class GivenRows:
                     f"them as they came, or give {argument('order', ANY_ORDER)} if it is meant."
                 )
 
-    def check_ends(self, rows: Rows, kept: np.ndarray | None, named: str) -> None:
+    def check_ends(self, rows: Columns, kept: np.ndarray | None, named: str) -> None:
         """Refuse rows that were the last of a trajectory and are no longer."""
         # kept: which of the given rows they are, bool `[n]`; None for all.
         done = rows.get(DONE)
@@ -85,7 +85,7 @@ class GivenRows:
                 "which ends are terminal, or drop the column."
             )
 
-    def _same_kind(self, rows: Rows) -> list[Key]:
+    def _same_kind(self, rows: Columns) -> list[Key]:
         return [
             key
             for key, kind in self._kinds.items()
@@ -99,7 +99,7 @@ Counts = dict[str, list[int]]
 """NaN and infinite numbers, by column."""
 
 
-def odd_numbers(rows: Rows) -> Counts:
+def odd_numbers(rows: Columns) -> Counts:
     """Return how many numbers of each column are NaN and how many infinite, where some are."""
     counts = {}
     for key, values in rows.items():

@@ -12,7 +12,7 @@ Per = Literal["trajectory", "transition"]
 """What a function maps: whole trajectories, or rows that it looks at alone."""
 
 
-Order = Literal["same", "any"]
+RowOrder = Literal["same", "any"]
 """In which order a function returns rows: that in which it got them, or any."""
 
 
@@ -35,14 +35,14 @@ class ChunkOptions:
     per: Per = "trajectory"
     chunksize: int | None = field(default=None, metadata={"least": 1})
     num_chunks: int | None = field(default=None, metadata={"least": 1})
-    order: Order = "same"
+    order: RowOrder = "same"
 
     def __post_init__(self) -> None:
         if self.per not in get_args(Per):
             raise UsageError(
                 f'{argument("per")} is "trajectory" or "transition", not {self.per!r}.'
             )
-        if self.order not in get_args(Order):
+        if self.order not in get_args(RowOrder):
             raise UsageError(f'{argument("order")} is "same" or "any", not {self.order!r}.')
         if self.chunksize is not None and self.num_chunks is not None:
             raise UsageError(f"Give {argument('chunksize')} or {argument('num_chunks')}, not both.")
