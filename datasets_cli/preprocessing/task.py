@@ -19,8 +19,8 @@ from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.parallel.expectation import Expectation
 from datasets_cli.parallel.functions import RowFunction, failure_of
 from datasets_cli.preprocessing.comparison import (
+    Columns,
     GivenRows,
-    Rows,
     added_to,
     odd_numbers,
     write_counts,
@@ -210,12 +210,12 @@ def _refuse_other_columns(again: Returned, returned: Returned, named: str) -> No
         )
 
 
-def _numbers_in(batch: TensorDict, dataset: Dataset) -> Rows:
+def _numbers_in(batch: TensorDict, dataset: Dataset) -> Columns:
     return {column.key: to_array(batch.get(column.key)) for column in dataset.manifest.columns}
 
 
 def _compared(
-    returned: Returned, given: GivenRows, read: Callable[[], Rows], named: str, any_order: bool
+    returned: Returned, given: GivenRows, read: Callable[[], Columns], named: str, any_order: bool
 ) -> Returned:
     """Return what a function returned, with the NaN and infinite numbers that are new."""
     # read: gives the rows once more, as they were before the function.
@@ -267,7 +267,7 @@ def _one_thread() -> Iterator[None]:
 
 def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
     """Return rows, and the numbers of their trajectories, as messages name them."""
-    # Rows count from the first one of the run, offsets from the first one of the dataset.
+    # Columns count from the first one of the run, offsets from the first one of the dataset.
     bounds = [start - first, stop - 1 - first]
     places = np.searchsorted(dataset.offsets.numpy(), bounds, side="right") - 1
     selection = dataset.selection
