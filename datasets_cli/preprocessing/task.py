@@ -267,7 +267,7 @@ def _one_thread() -> Iterator[None]:
 
 def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
     """Return rows, and the numbers of their trajectories, as messages name them."""
-    # Columns count from the first one of the run, offsets from the first one of the dataset.
+    # Rows count from the first one of the run, offsets from the first one of the dataset.
     bounds = [start - first, stop - 1 - first]
     places = np.searchsorted(dataset.offsets.numpy(), bounds, side="right") - 1
     selection = dataset.selection
