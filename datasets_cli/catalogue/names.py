@@ -19,6 +19,9 @@ _VERSION = re.compile(r"-v(\d+)$")
 _OWN = {"recorded": "record", "derived": "preprocess"}
 """Families of what users make, and the command that does."""
 
+CLOSE = 0.6
+"""How alike a name must be to be suggested; `nope` is half of `gopher`."""
+
 GetWeb = Callable[[], Web]
 """Returns the network, which is imported when it is first needed."""
 
@@ -181,7 +184,7 @@ def _unknown(text: str, ids: list[str]) -> UnknownDataset:
     close = [
         known[name]
         for known in (names, whole)
-        for name in difflib.get_close_matches(text.lower(), known, n=3, cutoff=0.5)
+        for name in difflib.get_close_matches(text.lower(), known, n=3, cutoff=CLOSE)
     ]
     near = list(dict.fromkeys((*containing, *close)))[:3]
     hint = f" Did you mean {', '.join(near)}?" if near else ""

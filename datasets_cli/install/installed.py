@@ -12,7 +12,7 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
-from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UnknownDataset, UsageError
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_sizes
@@ -36,7 +36,12 @@ def installed_id(
     root = CacheRoot(config.root)
     if _is_here(root, text, config) and not options:
         return text
-    resolved = resolve(text, root, options=options)
+    try:
+        resolved = resolve(text, root, options=options)
+    except UnknownDataset:
+        if options or (own := id_without_family(text, root)) is None:
+            raise
+        return own
     if _is_here(root, resolved.id, config):
         return resolved.id
     if accept_fallback and (fallback := installed_fallback(resolved, root, options or {})):
@@ -45,6 +50,12 @@ def installed_id(
         f"{resolved.id} is not installed under {config.root}{_alike(text, root)}. Run: rlds "
         f"download {resolved.id} (in Python, datasets_cli.download)"
     )
+
+
+def id_without_family(name: str, root: CacheRoot) -> str | None:
+    """Return the one installed dataset of this name, of a family that no catalogue lists."""
+    ids = [id for id in root.installed() if id.partition("/")[2] == name]
+    return ids[0] if len(ids) == 1 and not ids[0].startswith("demo/") else None
 
 
 def _is_here(root: CacheRoot, id: str, config: Config) -> bool:

@@ -7,10 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.catalogue.selection import InstalledId, KnownId
 from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
-from datasets_cli.install.installed import condition_of, installed_id, is_installed
+from datasets_cli.install.installed import (
+    condition_of,
+    id_without_family,
+    installed_id,
+    is_installed,
+)
 from datasets_cli.json_form import JsonForm
 from datasets_cli.look.summary import load_summary
 from datasets_cli.manager.list import DatasetRecord, Known, record_fields
@@ -72,13 +77,15 @@ def dataset_info(call: KnownId) -> DatasetInfo:
         UsageError: the name exists in several families.
     """
     id, place = call.id, CacheRoot(call.chosen_config().root)
+    known: Known | None
     if is_installed(place, id):
         known = _known(id, place)
-    else:
-        resolved = resolve(id, place)
+    elif resolved := _resolved(id, place):
         id = resolved.id
         assert resolved.entry is not None, "only unlisted datasets lack one, and none is asked for"
         known = resolved.recipe, resolved.entry
+    else:
+        id, known = id_without_family(id, place) or id, None
     condition = condition_of(place.dataset(id), id) if is_installed(place, id) else None
     facts: dict[str, Any] = record_fields(id, known, condition)
     if known:
@@ -88,6 +95,16 @@ def dataset_info(call: KnownId) -> DatasetInfo:
     if condition and condition.manifest:
         facts |= _copied(condition.manifest, place)
     return DatasetInfo(**facts)
+
+
+def _resolved(id: str, root: CacheRoot) -> Resolved | None:
+    """Return the dataset of the catalogue that is meant; None where an installed one alone is."""
+    try:
+        return resolve(id, root)
+    except UnknownDataset:
+        if id_without_family(id, root) is None:
+            raise
+        return None
 
 
 def _known(id: str, root: CacheRoot) -> Known | None:

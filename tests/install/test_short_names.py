@@ -1,0 +1,35 @@
+"""Short names of what is installed, also where no catalogue lists it."""
+
+from __future__ import annotations
+
+import pytest
+
+import datasets_cli
+from datasets_cli.config import Config
+from datasets_cli.errors import UnknownDataset
+
+
+@pytest.fixture
+def small(config: Config) -> Config:
+    datasets_cli.download("demo/iris", config=config)
+    datasets_cli.preprocess("demo/iris", lambda batch: batch, "small", config=config)
+    return config
+
+
+def test_a_dataset_that_no_catalogue_lists_answers_to_its_short_name(small: Config) -> None:
+    assert datasets_cli.dataset_path("small", config=small).id == "derived/small"
+    assert datasets_cli.dataset_info("small", config=small).id == "derived/small"
+    assert len(datasets_cli.ExperienceReplay("small", root=small.root, download=False)) == 150
+
+
+def test_demo_data_never_answer_for_the_published_ones(small: Config) -> None:
+    with pytest.raises(UnknownDataset):
+        datasets_cli.dataset_path("pong", config=small)
+
+
+def test_a_word_without_anything_near_it_suggests_nothing(config: Config) -> None:
+    with pytest.raises(UnknownDataset) as caught:
+        datasets_cli.dataset_info("nope", config=config)
+    assert "Did you mean" not in str(caught.value)
+    with pytest.raises(UnknownDataset, match="Did you mean d4rl/hopper-medium-v2"):
+        datasets_cli.dataset_info("hoper-medium-v2", config=config)
