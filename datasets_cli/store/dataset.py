@@ -173,7 +173,10 @@ class Dataset:
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
         if any(column.key[: len(key)] == key for column in self.manifest.columns):
             return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
-        return f"{id} has no {show_key(key)}. It has: {self._known()}"
+        parts = tuple(key[0].split(".")) if len(key) == 1 else ()
+        is_dotted = any(column.key[: len(parts)] == parts != () for column in self.manifest.columns)
+        hint = f" Write {parts}." if is_dotted else ""
+        return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"
 
     def _known(self) -> str:
         """Return the keys of all columns, and of the text that is read."""

@@ -163,7 +163,7 @@ def _earlier(older: Manifest, environment: dict[str, str]) -> list[dict[str, Any
     recordings = older.metadata.get("recordings")
     differing = [name for name, text in environment.items() if older.metadata.get(name) != text]
     if recordings is None or differing:
-        why = f"its {' and '.join(differing)} differ" if recordings else "it was not recorded"
+        why = f"it has another {', '.join(differing)}" if recordings else "it was not recorded"
         raise UsageError(
             f"Episodes cannot be added to {older.id}: {why}. Choose another {argument('out')}."
         )
