@@ -191,6 +191,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
         Raises:
             UsageError: a fraction is below 0, or they sum up to more than 1.
+
+        Warns:
+            UserWarning: a part is empty, though its fraction is not 0.
         """
         return tuple(map(self._view, self._choices.split(fractions, seed)))
 

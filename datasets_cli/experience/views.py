@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import reprlib
+import warnings
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import NestedKey, whole_number
 from datasets_cli.replay.buffers.part_methods import as_documented
 from datasets_cli.replay.queries.choices import (
@@ -132,11 +134,16 @@ class ViewChoices:
     def split(self, fractions: tuple[float, ...], seed: int) -> list[Selection]:
         """Return the rows of disjoint views, trajectories drawn at random for each."""
         parts = split_places(fractions, len(self.trajectories), seed)
-        given = ", ".join(map(repr, fractions))
-        return [
-            self.selection.at(part, f"split({given}, seed={seed})[{number}]")
-            for number, part in enumerate(parts)
-        ]
+        name = f"split({', '.join(map(repr, fractions))}, seed={seed})"
+        there = len(self.trajectories)
+        for number, (asked, part) in enumerate(zip((*fractions, 1), parts, strict=False)):
+            if asked and there and not len(part):
+                warnings.warn(
+                    f"Part {number} of {name} is empty: its fraction is less than one of "
+                    f"{counted(there, 'trajectory')}. Take a larger one.",
+                    stacklevel=3,
+                )
+        return [self.selection.at(part, f"{name}[{number}]") for number, part in enumerate(parts)]
 
 
 def view_of(

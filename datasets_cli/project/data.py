@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,8 @@ def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
         case {"take": int() | float() as count, **how}:
             return buffer.take(count, **how)
         case {"split": fractions, **how}:
-            parts = buffer.split(*fractions, seed=how.get("seed", 0))
+            with warnings.catch_warnings(action="ignore"):  # of the parts that are not chosen
+                parts = buffer.split(*fractions, seed=how.get("seed", 0))
             if (part := how.get("part", 0)) >= len(parts):
                 raise UsageError(f"split {fractions} has {len(parts)} parts, and no part {part}")
             chosen: ExperienceReplay = parts[part]

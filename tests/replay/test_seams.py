@@ -67,6 +67,7 @@ class Reversed:
     sharing = None
     width = 1
     row_bytes = 0
+    no_rows = "No rows yet."
 
     def __init__(self, max_size: int) -> None:
         self.max_size = self.capacity = max_size

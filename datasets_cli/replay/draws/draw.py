@@ -12,7 +12,7 @@ from datasets_cli.errors import EmptyBuffer
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.draws.windows import SliceWindows
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.storages.protocol import Storage
 
 SliceBegins = tuple[torch.Tensor, torch.Tensor | None]
 """Where slices begin, int64 ``[S]``, and how many rows each has, int64 ``[S]``; None: all of them.
@@ -122,7 +122,7 @@ class Uniform(IndependentDraw):
     ) -> tuple[torch.Tensor, Info]:
         """Return items int64 ``[count]``."""
         if not (num_items := len(items)):
-            raise EmptyBuffer(NO_ROWS)
+            raise EmptyBuffer(storage.no_rows)
         return torch.randint(num_items, (count,), generator=generator), {}
 
     def slices_ahead(

@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.arguments import Numbers, StateDict
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.state_files import STATE, read_state, write_state
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
@@ -162,6 +162,8 @@ def draw_rows(
     sampler: Sampler, storage: Storage, batch_size: int, generator: torch.Generator
 ) -> tuple[torch.Tensor, Info]:
     """Return what a sampler draws: row numbers int64 ``[B]``, checked, and what is said of them."""
+    if not len(storage):
+        raise EmptyBuffer(storage.no_rows)
     index, info = sampler.sample(storage, batch_size, generator)
     check_rows(sampler, storage, index)
     return index, info
@@ -173,8 +175,6 @@ def check_rows(sampler: Sampler, storage: Storage, index: torch.Tensor) -> None:
     if type(sampler).__module__.startswith(_OUR_MODULES):
         return
     shown = f"int64 [B], each from 0 to {len(storage) - 1}"
-    if not len(storage):
-        raise EmptyBuffer(NO_ROWS)
     if not isinstance(index, torch.Tensor) or index.ndim != 1 or index.dtype not in _WHOLE:
         form = getattr(index, "dtype", type(index).__name__)
         found = f"{form} {list(getattr(index, 'shape', ()))}"

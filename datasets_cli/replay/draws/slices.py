@@ -14,7 +14,7 @@ from datasets_cli.replay.draws.draw import Draw, SliceBegins
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.draws.rows import CutSampler, SingleRows
 from datasets_cli.replay.draws.windows import Overhang, SliceWindows, slice_begins
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,
     TrajectoryKeys,
@@ -179,7 +179,7 @@ def cut_of(draw: Draw, options: SliceOptions) -> CutSampler:
 def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:
     """Return the trajectories of a storage."""
     if not len(storage):
-        raise EmptyBuffer(NO_ROWS)
+        raise EmptyBuffer(storage.no_rows)
     if isinstance(trajectories, TrajectoryKeys):
         return storage.trajectories(trajectories)
     given = trajectories.capacity, trajectories.stride

@@ -17,7 +17,7 @@ from datasets_cli.replay.goals.goal_rows import GoalRows, HindsightStrategy
 from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.replay.rows.row_numbers import unravel_rows
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree, put
@@ -167,7 +167,7 @@ class HERSampler(Sampler):
     def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, GoalRows]:
         """Return what is known of a storage; worked out once after each write."""
         if not len(storage):
-            raise EmptyBuffer(NO_ROWS)
+            raise EmptyBuffer(storage.no_rows)
         known = self._prepared
         if known is None or known[0] is not storage:
             rule = self._rule or own_rule(storage, self._keys)

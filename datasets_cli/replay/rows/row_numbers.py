@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
 from datasets_cli.replay.storages.batches import map_rows
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.replay.storages.protocol import Storage
 
 
 def is_key(index: Index) -> TypeGuard[NestedKey]:
@@ -42,7 +42,7 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     rows = rows if floating else rows.long()  # narrow integers would wrap around
     if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
         if not num_rows:
-            raise IndexError(NO_ROWS)
+            raise IndexError(storage.no_rows)
         raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
     return torch.where(rows < 0, rows + num_rows, rows)
 

@@ -54,6 +54,11 @@ class DatasetStorage(Storage):
         is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
         if is_plain and self._texts is None:
             self.row_bytes = dataset.row_bytes
+        if dataset.selection is not None:
+            self.no_rows = (
+                f"There is nothing to sample: {'.'.join(dataset.selection.steps)} left no row of "
+                f"{dataset.manifest.id}. Choose others; len(view) is the number of rows."
+            )
 
     def __len__(self) -> int:
         return self._num_rows
@@ -127,7 +132,7 @@ class DatasetStorage(Storage):
         parts: dict[str, Any] = {}
         for column in dataset.columns_read:
             name, rows = show_key(column.key), to_array(dataset.columns(column.key)[column.key])
-            numbers = rows.reshape(len(self), -1).T
+            numbers = rows.reshape(len(self), math.prod(column.shape)).T
             alone = len(numbers) == 1
             parts |= {name if alone else f"{name}.{n}": part for n, part in enumerate(numbers)}
         texts = self._texts.keys if self._texts else ()

@@ -69,6 +69,7 @@ class FrameStack(Storage):
         self.dataset = dataset
         self.device_options = dataset.device_options
         self.device = self.device_options.device or torch.device("cpu")
+        self.no_rows = storage.no_rows
         self._storage = storage
         self._padding = padding
         self._key = key

@@ -19,10 +19,7 @@ from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows
 
-NO_ROWS = (
-    "Cannot sample from an empty storage. Write rows with extend() first; of a view, choose "
-    "trajectories that there are."
-)
+NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
 
 class Storage(Protocol):
@@ -43,6 +40,7 @@ class Storage(Protocol):
         device_options: where batches go.
         row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
         sharing: by what processes that share the rows agree; None where no other has them.
+        no_rows: what is said where there are no rows to draw.
     """
 
     ndim: int = 1
@@ -55,6 +53,7 @@ class Storage(Protocol):
     device_options: DeviceOptions = ON_DISK
     row_bytes: int = 0
     sharing: Sharing | None = None
+    no_rows: str = NO_ROWS
 
     @abstractmethod
     def __len__(self) -> int:

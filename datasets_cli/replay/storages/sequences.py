@@ -248,7 +248,7 @@ def check_rows(storage: Storage, names: Iterable[str]) -> None:
             f"{kind} are {found}."
         )
     if not len(storage):
-        raise EmptyBuffer(f"Sequences are made of rows, and this {kind} does not have any.")
+        raise EmptyBuffer(f"Sequences cannot be made. {storage.no_rows}")
     for name in names:
         if storage.has((name,)):
             raise UsageError(

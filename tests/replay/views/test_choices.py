@@ -55,7 +55,8 @@ def test_a_mask_of_another_length_is_refused(toy: ExperienceReplay) -> None:
         ((0.9,), [90, 10]),
         ((0.8, 0.1), [80, 10, 10]),
         ((0.5, 0.5), [50, 50]),
-        ((0.333,) * 3, [33, 34, 33, 0]),
+        ((0.33,) * 3, [33, 33, 33, 1]),
+        ((0.0, 1.0), [0, 100]),
     ],
 )
 def test_parts_of_a_split_are_disjoint_and_together_all(
@@ -74,6 +75,13 @@ def test_a_seed_decides_a_split(root: Path) -> None:
     assert numbers_of(first) == numbers_of(again) != numbers_of(other)
     # Kept by everyone who wrote it down, so it never changes.
     assert numbers_of(first)[:8] == SPLIT_OF_SEED_0
+
+
+def test_a_part_of_a_split_that_is_empty_is_told(toy: ExperienceReplay) -> None:
+    with pytest.warns(UserWarning, match=r"Part 1 of split\(0.95, .* 5 traj") as told:
+        assert [len(part.trajectories) for part in toy.split(0.95)] == [5, 0]
+    assert len(told) == 1 and told[0].filename == __file__
+    assert [len(part) for part in toy.take(0).split(0.5)] == [0, 0]  # sampling says why
 
 
 SPLIT_OF_SEED_0 = [1, 2, 4, 5, 6, 8, 10, 18]

@@ -292,8 +292,11 @@ def test_an_empty_view_says_so_when_it_is_drawn_from(replay: ExperienceReplay) -
     for sampler in SAMPLERS.values():
         view = replay.episodes_at([])
         view.set_sampler(sampler())
-        with pytest.raises((EmptyBuffer, UsageError)):
+        with pytest.raises(EmptyBuffer, match=r"episodes_at\(\[\]\) left no row"):
             view.sample()
+    with pytest.raises(IndexError, match=r"filter.* left no row"):
+        empty[0]
+    assert empty.to_pandas().shape == (0, len(replay.to_pandas().columns))
 
 
 def test_a_view_s_dataset_is_not_deleted_by_it(replay: ExperienceReplay) -> None:
