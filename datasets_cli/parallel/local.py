@@ -146,7 +146,6 @@ def how_ended(exit_code: int) -> str:
 
 def _serve(pipe: Connection) -> None:
     """Do one task after the other; runs in the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this one
     while True:
         try:
             task = pipe.recv_bytes()

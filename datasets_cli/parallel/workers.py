@@ -14,12 +14,13 @@ import functools
 import importlib
 import io
 import pickle
+import signal
 import sys
 import threading
 from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing import spawn
+from multiprocessing import resource_tracker, spawn
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
@@ -104,13 +105,30 @@ _MAIN_FILE = ("init_main_from_name", "init_main_from_path")
 _lock = threading.Lock()
 
 
+_CTRL_C = frozenset({signal.SIGINT})
+
+
 class Worker(SpawnProcess):
-    """A process that starts without the caller's main file."""
+    """A process without the caller's main file, which leaves Ctrl-C to the one that started it."""
+
+    # A terminal sends it to both, and from the first moment on: a Python that begins, or imports
+    # torch, would end with a traceback, or abort where C does not expect an exception.
 
     def start(self) -> None:
-        """Start the process."""
-        with without_main_file():
-            super().start()
+        """Start the process; it begins as this thread is, without Ctrl-C."""
+        resource_tracker.ensure_running()  # whose own start would let Ctrl-C through again
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
+        try:
+            with without_main_file():
+                super().start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def run(self) -> None:
+        """Do what the process is for."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _CTRL_C)
+        super().run()
 
 
 class WorkerContext(SpawnContext):

@@ -7,6 +7,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
+from multiprocessing import popen_spawn_posix
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,7 @@ import pytest
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.local import how_ended
 from datasets_cli.parallel.tasks import local_pool, run_tasks
+from datasets_cli.parallel.workers import Worker
 
 
 def dies(task: tuple[Path, int, int]) -> int:
@@ -119,3 +123,22 @@ def test_no_process_is_left_after_the_work_or_an_error() -> None:
 def test_how_a_process_ended_is_told_by_its_signal_or_exit_code() -> None:
     assert how_ended(3) == "ended with exit code 3"
     assert how_ended(-signal.SIGSEGV) == "was killed by SIGSEGV"
+
+
+class CtrlC:
+    """Comes while a process reads what it is told, before it does anything."""
+
+    def __reduce__(self) -> tuple[Callable[[int], None], tuple[int]]:
+        return signal.raise_signal, (signal.SIGINT,)
+
+
+def test_a_worker_that_starts_leaves_ctrl_c_to_its_parent(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SpawnProcess, "_Popen", staticmethod(popen_spawn_posix.Popen))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    worker = Worker(target=print, args=(CtrlC(),))
+    worker.start()
+    worker.join()
+    assert (worker.exitcode, capfd.readouterr().err) == (0, "")
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

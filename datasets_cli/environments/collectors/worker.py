@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import random
-import signal
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
@@ -82,7 +81,6 @@ def receive(connection: Connection) -> Any:
 
 def work(connection: Connection, job: Job) -> None:
     """Do what the other end of a connection says, until it closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one ends it
     torch.set_num_threads(1)  # there is a process for each core
     source: BatchSource | None = None
     try:

@@ -1,7 +1,8 @@
-"""``rlds record`` in a process that is killed with SIGKILL; the same call makes the same files."""
+"""``rlds record`` in a process that is killed, and continues, or interrupted."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -34,3 +35,18 @@ def test_a_killed_recording_continues_to_the_files_of_one_run(config: Config) ->
     for name in ("half", "whole"):
         record(ENV, name, **OPTIONS)  # type: ignore[arg-type]
     assert files_of("half") == files_of("whole") and not work.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tenths", range(5, 55, 5))
+def test_ctrl_c_at_any_moment_ends_a_recording_and_its_workers(tenths: int, config: Config) -> None:
+    arguments = [*COMMAND.split(), "--episodes", "100000", "--workers", "2"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "datasets_cli", *arguments],
+        **{"cwd": PROJECT, "stderr": subprocess.PIPE, "text": True, "start_new_session": True},
+    )
+    time.sleep(tenths / 10)
+    os.killpg(child.pid, signal.SIGINT)  # as a terminal does, to the workers too
+    _, error = child.communicate(timeout=60)  # until the last process has closed it
+    assert child.returncode == 130
+    assert error in ("", "Interrupted. What is done is kept; run the same command again.\n")
