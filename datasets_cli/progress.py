@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 
 @runtime_checkable
@@ -26,7 +27,8 @@ class ProgressOptions:
     """Who is told of the work.
 
     Args:
-        progress: told of what happens; None draws bars on a terminal and prints notes on stderr.
+        progress: told of what happens; None draws bars on a terminal, prints lines on any other
+            stderr as files begin and end, and notes on both.
     """
 
     progress: Progress | None = None
@@ -62,3 +64,9 @@ def expect_rows(progress: Progress, id: str, done: int, total: int) -> None:
     expecting = getattr(progress, "expecting_rows", None)
     if expecting is not None:
         expecting(id, done, total)
+
+
+def of_dataset(progress: Progress, id: str) -> AbstractContextManager[Progress]:
+    """Return what is told of one dataset, by a ``Progress`` that has ``of_dataset``."""
+    part: Any = getattr(progress, "of_dataset", None)
+    return nullcontext(progress) if part is None else part(id)

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 
 from datasets_cli.progress import Progress
+from datasets_cli.progress_lines import PlainLines
 
-CHUNK_BYTES = 1 << 16  # as a download reads
 OTHER_COLUMNS = 65  # of a line with a name: numbers, and a bar that still says something
 
 
@@ -26,7 +26,7 @@ def shown(
         return nullcontext(progress)
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     drawn = is_terminal and os.environ.get("TERM") != "dumb"
-    return Bars(shown=drawn, rows_label=rows_label)
+    return Bars(rows_label=rows_label) if drawn else nullcontext(PlainLines())
 
 
 class Bars:
@@ -35,9 +35,8 @@ class Bars:
     # All files share one bar, those of several datasets too. It goes when the work is done.
 
     def __init__(
-        self, *, shown: bool, num_transitions: int | None = None, rows_label: str = "steps written"
+        self, *, num_transitions: int | None = None, rows_label: str = "steps written"
     ) -> None:
-        self._shown = shown
         self._num_transitions = num_transitions
         self._rows_label = rows_label
         self._files = Files()
@@ -118,8 +117,6 @@ class Bars:
         text: str = "",
     ) -> None:
         """Draw how much is done, of which an earlier run may have had some."""
-        if not self._shown:
-            return
         if self._bar is None or self._bar.unit != unit or self._bar.n > done:
             self._end()
             # What is there at the beginning has no speed.
@@ -210,8 +207,7 @@ class Files:
         is_new = filename not in self.done
         self.done[filename] = done
         self.sizes[filename] = total if total is not None else self.sizes.get(filename)
-        # A first chunk is not an earlier run.
-        return done if is_new and (done > CHUNK_BYTES or done == total) else 0
+        return done if is_new else 0
 
     def leave_out(self, id: str) -> None:
         """Forget a dataset, and those of its files of which nothing is here yet."""

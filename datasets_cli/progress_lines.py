@@ -1,4 +1,4 @@
-"""Progress for programs, such as schedulers: one JSON object a line."""
+"""Progress in lines on stderr: for programs one JSON object a line, for people words."""
 
 from __future__ import annotations
 
@@ -6,51 +6,129 @@ import json
 import math
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from datasets_cli.progress import Silent
+from datasets_cli.quantities import human_bytes
 
 SECONDS_A_LINE = 1.0
 
 
+class Tally:
+    """How far something is: to be told at once, then once a second, and at its end."""
+
+    def __init__(self, done: int, told_at: float = -math.inf) -> None:
+        self.done = self._had = done
+        self._began, self._told_at, self._told = time.monotonic(), told_at, -1
+
+    def is_due(self, done: int, total: int | None) -> bool:
+        """Learn how much is done, and return whether that is to be told now."""
+        self.done, now = done, time.monotonic()
+        if done == self._told or (now - self._told_at < SECONDS_A_LINE and done != total):
+            return False
+        self._told_at, self._told = now, done
+        return True
+
+    def figures(self, unit: str, total: int | None) -> dict[str, Any]:
+        """Return how much is done, the total, the speed and the remaining time."""
+        gained, seconds = self.done - self._had, time.monotonic() - self._began
+        speed = gained / seconds if gained > 0 and seconds > 0 else None
+        left = (total - self.done) / speed if speed and total is not None else None
+        return {
+            unit: self.done,
+            "total": total,
+            f"{unit}_per_second": None if speed is None else round(speed, 1),
+            "eta_seconds": None if left is None else round(left, 1),
+        }
+
+
 class JsonLines(Silent):
-    """A ``Progress`` that prints the rows written, and notes, on stderr."""
+    """A ``Progress`` that prints files fetched, rows written, and notes, as JSON."""
 
-    # A line of rows has `event` ("rows"), `id`, `rows`, `total`, `rows_per_second` and
-    # `eta_seconds`, which are null while they are not known; there is at most one a second, and a
-    # last one. A note has `event` ("note") and `text`.
+    # A line has `event`: "file" with `id`, `file`, `bytes`, `total`, `bytes_per_second` and
+    # `eta_seconds`; "rows" with `id`, `rows`, `total`, `rows_per_second` and `eta_seconds`, all
+    # null while they are not known; or "note" with `text`.
 
-    def __init__(self) -> None:
-        self._id, self._had, self._total = "", 0, 0
-        self._began, self._printed_at = 0.0, -math.inf
+    def __init__(self, id: str | None = None) -> None:
+        self._id = id
+        self._total: int | None = None
+        self._rows: Tally | None = None
+        self._files: dict[str, Tally] = {}
+
+    @contextmanager
+    def of_dataset(self, id: str) -> Iterator[JsonLines]:
+        """Give the lines of one dataset; the last of its rows comes at the end."""
+        lines = JsonLines(id)
+        yield lines
+        if lines._rows is not None:
+            lines._tell_rows(lines._rows, lines._rows.done, lines._rows.done)
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        """Print the bytes of a file that are here, their speed, and the remaining time."""
+        file = self._files.setdefault(filename, Tally(done))
+        if file.is_due(done, total):
+            _print_event("file", id=self._id, file=filename, **file.figures("bytes", total))
 
     def expecting_rows(self, id: str, done: int, total: int) -> None:
         """Learn which rows there are to write."""
-        self._id, self._had, self._total = id, done, total
-        self._began = self._printed_at = time.monotonic()
+        self._id, self._total, self._rows = id, total, Tally(done, time.monotonic())
 
     def writing(self, num_transitions: int) -> None:
         """Print the rows that are written, their speed, and the remaining time."""
-        now = time.monotonic()
-        if now - self._printed_at < SECONDS_A_LINE and num_transitions != self._total:
-            return
-        self._printed_at = now
-        written, seconds = num_transitions - self._had, now - self._began
-        speed = written / seconds if written > 0 and seconds > 0 else None
-        left = (self._total - num_transitions) / speed if speed else None
-        _print(
-            event="rows",
-            id=self._id,
-            rows=num_transitions,
-            total=self._total,
-            rows_per_second=None if speed is None else round(speed, 1),
-            eta_seconds=None if left is None else round(left, 1),
-        )
+        self._rows = self._rows or Tally(num_transitions)
+        self._tell_rows(self._rows, num_transitions, self._total)
+
+    def _tell_rows(self, rows: Tally, done: int, last: int | None) -> None:
+        if rows.is_due(done, last):
+            _print_event("rows", id=self._id, **rows.figures("rows", self._total))
 
     def note(self, text: str) -> None:
         """Print a note."""
-        _print(event="note", text=text)
+        _print_event("note", text=text)
 
 
-def _print(**event: Any) -> None:
-    print(json.dumps(event), file=sys.stderr, flush=True)
+class PlainLines(Silent):
+    """A ``Progress`` that prints a line as each file begins and as it ends, and notes."""
+
+    def __init__(self, about: str = "") -> None:
+        self._about = about
+        self._began: dict[str, float] = {}
+        self._is_whole: dict[str, bool] = {}
+
+    @contextmanager
+    def of_dataset(self, id: str) -> Iterator[PlainLines]:
+        """Give the lines of one dataset, which begin with its id."""
+        yield PlainLines(f"{id}: ")
+
+    def fetching(self, filename: str, done: int, total: int | None) -> None:
+        """Print that a file begins, ends, or is here already."""
+        is_whole, known = done == total, self._is_whole.get(filename)
+        if is_whole == known:
+            return
+        self._is_whole[filename] = is_whole
+        size, now = human_bytes(total) if total is not None else "size unknown", time.monotonic()
+        if not is_whole:
+            self._began[filename] = now
+            here = f", {human_bytes(done)} of it here" if done else ""
+            self.note(f"{self._about}fetching {filename} ({size}{here})")
+        elif known is None:
+            self.note(f"{self._about}{filename} is here already ({size})")
+        else:
+            seconds = now - self._began[filename]
+            self.note(f"{self._about}fetched {filename} ({size}) in {seconds:.1f} s")
+
+    def note(self, text: str) -> None:
+        """Print a note."""
+        _print(text)
+
+
+def _print_event(event: str, **facts: Any) -> None:
+    _print(json.dumps({"event": event, **facts}))
+
+
+def _print(text: str) -> None:
+    # In one piece: several datasets are installed at a time.
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

@@ -133,6 +133,8 @@ def test_python_dash_m_is_the_command_line() -> None:
     command = [sys.executable, "-m", "datasets_cli"]
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"rlds {datasets_cli.__version__}\n"
+    done = subprocess.run([*command, "--version", "--json"], capture_output=True, check=True)
+    assert json.loads(done.stdout) == {"version": datasets_cli.__version__}
     done = subprocess.run([*command, "nosuch"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
 

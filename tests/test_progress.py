@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import datasets_cli
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.progress import Silent, expect_rows
-from datasets_cli.progress_lines import JsonLines
+from datasets_cli.progress import Silent, expect_rows, of_dataset
+from datasets_cli.progress_lines import JsonLines, PlainLines
+from tests.support.d4rl_files import save, steps
+from tests.support.origin import Origin
+
+IDS = {"d4rl/maze2d-open-v0": "open", "d4rl/maze2d-umaze-v0": "umaze"}
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """The bytes of two datasets' files, which a server of this machine has."""
+    found = {}
+    with Origin() as origin:
+        for id, maze in IDS.items():
+            path = tmp_path / f"maze2d-{maze}-sparse.hdf5"
+            save(path, steps(path, (4, 2), num_steps=300))
+            origin.put(f"maze2d/{path.name}", path.read_bytes())
+            found[f"{id} {path.name}"] = path.stat().st_size
+        berkeley = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
+        monkeypatch.setenv("RLDS_MIRRORS", f"{berkeley}={origin.url}")
+        yield found
 
 
 class Own(Silent):
@@ -28,7 +52,7 @@ def test_rows_written_are_told(door: str, config: Config) -> None:
 
 
 def test_lines_for_programs_come_once_a_second_and_at_the_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -45,3 +69,58 @@ def test_lines_for_programs_come_once_a_second_and_at_the_end(
     }  # fmt: skip
     assert (last["rows"], last["rows_per_second"], last["eta_seconds"]) == (1100, 250.0, 0.0)
     assert note == {"event": "note", "text": "a worker was killed"}
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_download_tells_programs_of_files_and_rows(
+    workers: str, sizes: dict[str, int], capsys: Capture
+) -> None:
+    assert main(["--json", "download", *IDS, "--no-verify", "--workers", workers]) == 0
+    output = capsys.readouterr()
+    events = [*map(json.loads, output.err.splitlines())]
+    files = [event for event in events if event["event"] == "file"]
+    for name, size in sizes.items():
+        of_it = [event for event in files if f"{event['id']} {event['file']}" == name]
+        assert [event["bytes"] for event in (of_it[0], of_it[-1])] == [0, size]
+        assert of_it[-1]["total"] == size and {"bytes_per_second", "eta_seconds"} <= of_it[0].keys()
+    rows = {event["id"]: event["rows"] for event in events if event["event"] == "rows"}
+    assert rows == {
+        each["id"]: each["num_transitions"] for each in json.loads(output.out)["datasets"]
+    }
+
+
+def test_a_download_without_a_terminal_has_a_line_as_each_file_begins_and_ends(
+    sizes: dict[str, int], capsys: Capture
+) -> None:
+    assert main(["download", *IDS, "--no-verify", "--workers", "0"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    for id, name in (text.split() for text in sizes):
+        (begins, ends) = [line for line in lines if "fetch" in line and line.startswith(f"{id}: ")]
+        assert begins.startswith(f"{id}: fetching {name} (")
+        assert re.fullmatch(rf"{id}: fetched {name} \([0-9.]+ kB\) in [0-9.]+ s", ends)
+
+
+def test_lines_of_a_file_name_what_is_here_and_nothing_twice(capsys: Capture) -> None:
+    with of_dataset(PlainLines(), "d4rl/x") as lines:
+        for done, total in [(5, None), (7, 10), (10, 10), (10, 10), (0, 10), (10, 10)]:
+            lines.fetching("a", done, total)
+        lines.fetching("b", 3_000, 3_000)
+    begins, ends, again, _, other = capsys.readouterr().err.splitlines()
+    assert begins == "d4rl/x: fetching a (size unknown, 5 B of it here)"
+    assert ends.startswith("d4rl/x: fetched a (10 B) in ")
+    assert again == "d4rl/x: fetching a (10 B)"
+    assert other == "d4rl/x: b is here already (3.0 kB)"
+
+
+def test_a_quiet_run_tells_nothing(sizes: dict[str, int], capsys: Capture) -> None:
+    assert main(["-q", "--json", "download", *IDS, "--no-verify", "--workers", "0"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_other_work_on_rows_tells_programs_its_dataset_and_total(
+    door: str, capsys: Capture
+) -> None:
+    for command in (["verify", "--deep"], ["convert", "--layout", "compact"]):
+        assert main(["--json", *command, door]) == 0
+        *_, last = map(json.loads, capsys.readouterr().err.splitlines())
+        assert (last["id"], last["rows"], last["total"]) == (door, 1495, 1495)

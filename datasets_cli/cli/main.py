@@ -59,7 +59,8 @@ class _Printable(logging.Formatter):
 
 def _version(context: typer.Context, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        write(f"rlds {__version__}")
+        is_json = context.params.get("as_json")
+        write(json.dumps({"version": __version__}) if is_json else f"rlds {__version__}")
         raise typer.Exit
 
 
@@ -85,7 +86,9 @@ def options(
             metavar="BYTES", help="Give up a server that sends less a second; 1000 by default."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", is_eager=True, help="Print one JSON document.")
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="Print only ids or paths, and no notes.")
     ] = False,
@@ -95,7 +98,7 @@ def options(
     ] = False,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option("--version", callback=_version, help="Print the version."),
     ] = False,
 ) -> None:
     """Read the global options, which may stand before or after the command."""

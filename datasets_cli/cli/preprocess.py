@@ -141,7 +141,7 @@ def _one(state: State, task: PlannedDataset, workers: GivenOptions) -> None:
         task.id,
         **vars(task.options),
         **workers,
-        progress=state.row_progress(),
+        progress=state.progress(),
         config=state.config,
     )
     state.note(_made(state, made))
@@ -177,7 +177,7 @@ def _prepare(
         plan,
         **workers,
         on_result=lambda result: state.note(_made(state, result)),
-        progress=state.row_progress(),
+        progress=state.progress(),
         config=state.config,
     )
     state.emit_all(work, emit)

@@ -30,7 +30,7 @@ class State:
     """The global options of one run."""
 
     config: Config
-    json: bool = False  # stdout has one document, and stderr an error or the lines of row_progress
+    json: bool = False  # stdout has one document, and stderr an object a line
     quiet: bool = False  # stdout has ids or paths alone, and there are no notes
     context: typer.Context | None = None  # of the command
 
@@ -78,17 +78,13 @@ class State:
         return None if self.json or self.quiet else terminal_width()
 
     def progress(self) -> Progress | None:
-        """Return who is told of the work: no one in a quiet run, else bars on a terminal."""
-        return Silent() if self.quiet or self.json else None
+        """Return who is told of the work: no one in a quiet run; programs by JSON on stderr."""
+        return Silent() if self.quiet else JsonLines() if self.json else None
 
     @property
     def settings(self) -> dict[str, Any]:
         """What a verb that takes time is given: who is told of it, and the configuration."""
         return {"progress": self.progress(), "config": self.config}
-
-    def row_progress(self) -> Progress | None:
-        """Return who is told of work on many rows: programs are, too, by lines on stderr."""
-        return JsonLines() if self.json and not self.quiet else self.progress()
 
     @property
     def interactive(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 from multiprocessing.pool import Pool
 from pathlib import Path
@@ -18,6 +19,7 @@ from datasets_cli.preprocessing.options import ChunkOptions, PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.progress_bars import Bars
+from datasets_cli.progress_lines import PlainLines
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.replay.torchrl_words import check_start_method
 from datasets_cli.replay.transforms.transform import TransformLike
@@ -101,7 +103,8 @@ def preprocess_rows(
 ) -> DatasetStorage:
     """Write a function of the rows of a dataset, or of a selection of it, into a new dataset."""
     dest = Path(options.dest)
-    with Bars(shown=options.pbar, num_transitions=options.num_frames or len(dataset)) as progress:
+    bars = Bars(num_transitions=options.num_frames or len(dataset))
+    with bars if options.pbar else nullcontext(PlainLines()) as progress:
         whole = open_dataset(dataset.folder, text=True)
         write_derived(
             whole if dataset.selection is None else whole.select(dataset.selection),

@@ -24,7 +24,7 @@ from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
 from datasets_cli.install.raw_files import distrust, raw_file, resources_of
 from datasets_cli.install.room import Room, needed_room
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.progress import Progress, expect_files, reporting_to
+from datasets_cli.progress import Progress, expect_files, of_dataset, reporting_to
 from datasets_cli.recipe import Resource
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.raw_file import RawFile
@@ -166,22 +166,29 @@ class Installation:
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
         check_one_disk(root, resolved.id)
         needed = needed_room(root, resolved.id, resources, options)
-        with self._room.reserved(root, resolved.id, needed, self._progress):
-            return self._make(resolved, resources, options)
+        with (
+            self._room.reserved(root, resolved.id, needed, self._progress),
+            of_dataset(self._progress, resolved.id) as told,
+        ):
+            return self._make(resolved, resources, options, told)
 
     def _make(
-        self, resolved: Resolved, resources: list[Resource], options: InstallOptions
+        self,
+        resolved: Resolved,
+        resources: list[Resource],
+        options: InstallOptions,
+        progress: Progress,
     ) -> InstalledDataset:
         """Fetch the files of a dataset, write its rows and commit it."""
         root = self._root
-        expect_files(self._progress, {each.filename: each.size for each in resources})
+        expect_files(progress, {each.filename: each.size for each in resources})
         files = [
-            raw_file(resource, root, resolved.id, options, self._web, self._progress)
+            raw_file(resource, root, resolved.id, options, self._web, progress)
             for resource in resources
         ]
         try:
             manifest, staging = stage(
-                resolved, files, root, options.layout, self._progress, options.workers
+                resolved, files, root, options.layout, progress, options.workers
             )
         except SourceError as error:
             if options.source_folder is None:

@@ -10,7 +10,7 @@ from typing import Any
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.install.installed import check_owner
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.schema.columns import META_FILENAME
 from datasets_cli.schema.texts import text_files
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
@@ -44,6 +44,7 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
     check_free_space(root.path, row_bytes * len(dataset) + text_bytes, manifest.id)
     staging = root.new_staging(manifest.id)
     make_folder(staging.parent)
+    expect_rows(progress, manifest.id, 0, len(dataset))
     offsets = dataset.offsets.numpy()
     with DatasetWriter(layout, staging, manifest.id, offsets) as writer:
         writer.copy_text(dataset.folder, manifest.texts)

@@ -11,7 +11,7 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 
 from datasets_cli.install.options import InstalledDataset
-from datasets_cli.progress import Progress, expect_files, reporting_to
+from datasets_cli.progress import Progress, expect_files, of_dataset, reporting_to
 from datasets_cli.progress_bars import Bars, PartOfRun
 
 _SECONDS_A_LOOK = 0.2
@@ -75,6 +75,11 @@ class _FromThread:
             if self._screen.stopped.is_set():
                 raise Stopped
             yield self._progress
+
+    @contextmanager
+    def of_dataset(self, id: str) -> Iterator[_FromThread]:
+        with of_dataset(self._progress, id) as progress:
+            yield _FromThread(self._screen, progress)
 
     def expecting(self, sizes: Mapping[str, int | None]) -> None:
         with self._telling() as progress:

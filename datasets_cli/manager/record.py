@@ -21,7 +21,7 @@ from datasets_cli.install.options import InstalledDataset, check_layout
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.functions import load_function
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import disk_errors, make_folder
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
@@ -53,7 +53,8 @@ def record(call: RecordCall) -> InstalledDataset:
     place, id = CacheRoot(config.root), recorded_id(call.out)
     check_layout(layout)
     with (
-        shown(call.progress, "steps recorded") as told,
+        shown(call.progress, "steps recorded") as screen,
+        of_dataset(screen, id) as told,
         locked(place.lock(id), id, config.lock_timeout, told),
     ):
         restore(place, id)

@@ -26,7 +26,7 @@ from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.installed import condition_of, installed_id, read_manifest_of
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
-from datasets_cli.progress import Progress, ProgressOptions, reporting_to
+from datasets_cli.progress import Progress, ProgressOptions, expect_rows, reporting_to
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
@@ -193,8 +193,10 @@ def verify_deep(
 
     dataset = _opened(text, config)
     manifest = dataset.manifest
+    told = reporting_to(progress)
+    expect_rows(told, manifest.id, 0, manifest.num_transitions)
     with _reading_errors(manifest):
-        report = deep_check(dataset, reporting_to(progress))
+        report = deep_check(dataset, told)
     try:
         save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
     except OSError as error:  # the report is shown, and can be made again

@@ -30,10 +30,18 @@ def fetch(
     target = folder / resource.filename
     with disk_errors(target):
         make_folder(target.parent)
-    done = _reuse(resource, target, accept_any)
-    if done is not None:
-        progress.fetching(resource.filename, done.size, done.size)
-        return done
+    file = _reuse(resource, target, accept_any)
+    if file is None:
+        file = _fetch(resource, target, http, progress, accept_any)
+    progress.fetching(resource.filename, file.size, file.size)
+    return file
+
+
+def _fetch(
+    resource: Resource, target: Path, http: Http, progress: Progress, accept_any: bool
+) -> RawFile:
+    """Download from the first address that has the resource."""
+    progress.fetching(resource.filename, PartialDownload(target).size, resource.size)
 
     def ask(url: str, slow_retries: int) -> RawFile:
         partial = PartialDownload(target)
@@ -166,7 +174,8 @@ class _Download:
             if total is not None and digests.size > total:
                 raise IntegrityError(f"{self.url}: expected {total} bytes, the server sends more.")
             self.partial.write(data)
-            self.progress.fetching(self.resource.filename, digests.size, total)
+            if digests.size != total:  # the end is told once the file is checked
+                self.progress.fetching(self.resource.filename, digests.size, total)
         self.partial.flush()
         if state.size is None:
             is_whole = self.accept_any or self.resource.accepts_size(digests.size)

@@ -116,7 +116,8 @@ class Writer(Silent):
         self.has_written.wait()
 
     def fetching(self, filename: str, done: int, total: int | None) -> None:
-        self.has_written.set()
+        if done:
+            self.has_written.set()
 
     def finish(self) -> RawFile:
         self.stall.release.set()
@@ -289,7 +290,7 @@ def test_other_size_than_the_catalogue_is_refused_before_the_body(
     origin.always("file.bin", Fault(longer=longer))
     with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes.*offers {SIZE + longer}"):
         client.fetch(**PINNED)
-    assert (len(origin.requests), client.names(), client.seen.done) == (1, [], [])
+    assert (len(origin.requests), client.names(), client.seen.done) == (1, [], [0])
 
 
 def test_body_that_is_longer_than_the_file_is_stopped(client: Client, origin: Origin) -> None:
@@ -499,4 +500,4 @@ def test_file_that_will_not_fit_is_refused_before_its_body(
     with pytest.raises(DiskFull, match=f"needs about {SIZE:,} bytes.*--root") as caught:
         client.fetch()
     assert caught.value.exit_code == 7
-    assert (client.names(), client.seen.done) == ([], [])
+    assert (client.names(), client.seen.done) == ([], [0])

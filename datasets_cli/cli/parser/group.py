@@ -113,7 +113,7 @@ class Group(TyperGroup):
 
 def in_front(arguments: list[str], parameters: list[Any]) -> list[str]:
     """Return the arguments with the global options first, wherever they stood."""
-    options = {name: each for each in parameters if not each.is_eager for name in each.opts}
+    options = {name: each for each in parameters if each.expose_value for name in each.opts}
     front: list[str] = []
     rest: list[str] = []
     waiting = iter(arguments)
