@@ -11,35 +11,38 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from datasets_cli.look.column_statistics import MEASURES, ColumnStatistics
 from datasets_cli.look.summary import TABLE, VERSION
-from datasets_cli.progress import Progress, Silent
-from datasets_cli.replay.trajectories.reductions import AS_FLOAT32, block_dtype
+from datasets_cli.replay.trajectories.reductions import block_dtype
 from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.schema.bits import plain_numbers
+from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.records import is_frame
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import map_array, save_table, write_array
 
 SAMPLED_ROWS = 100_000
 SAMPLED_BYTES = 256 << 20
 SAMPLED_FRAMES = 1_000
 ESTIMATED_ROWS = 2_048
+PART_ROWS = 1 << 20
+PART_BYTES = 256 << 20
 CHANNELS = (1, 3, 4)
 """Sizes of a last or first dimension of frames that is one of channels."""
 
 
 def load_measures(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray] | None:
     """Return ``MEASURES`` of each number ``[13, size]`` by column; None where there are none."""
-    columns = measured(dataset)
+    columns = measured(dataset.manifest)
     sizes = [math.prod(column.shape) for column in columns]
     shape = len(MEASURES), sum(sizes)
     array = map_array(root, dataset.manifest.content, TABLE, np.dtype(np.float64), shape)
@@ -49,61 +52,102 @@ def load_measures(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray] | 
     return {show_key(column.key): part for column, part in zip(columns, parts, strict=True)}
 
 
-def measured(dataset: Dataset) -> list[Column]:
+def measured(manifest: Manifest) -> list[Column]:
     """Return the columns that are measured number by number: those of real numbers but frames."""
     return [
         column
-        for column in dataset.manifest.columns
+        for column in manifest.columns
         if (dtype := block_dtype(column)) is not None
         and dtype.kind != "c"
         and not _is_frame(column)
     ]
 
 
-def table_bytes(dataset: Dataset) -> int:
+def table_bytes(manifest: Manifest) -> int:
     """Return about how many bytes the tables of a dataset take."""
-    num_numbers = sum(math.prod(column.shape) for column in measured(dataset))
-    return 8 * (len(MEASURES) * num_numbers + 4 * dataset.num_trajectories) + 8192
+    num_numbers = sum(math.prod(column.shape) for column in measured(manifest))
+    return 8 * (len(MEASURES) * num_numbers + 4 * manifest.num_trajectories) + 8192
 
 
 def seconds_for(dataset: Dataset) -> float:
-    """Return about how long making the tables takes, by the time that some rows take."""
+    """Return about how long one process makes the tables, by the time that some rows take."""
     num_rows = min(len(dataset), ESTIMATED_ROWS)
     began = time.perf_counter()
-    _pass_over(dataset, Silent(), num_rows)
+    RowStatistics(dataset, range(num_rows))
     return (time.perf_counter() - began) * len(dataset) / num_rows
 
 
-def make_tables(dataset: Dataset, root: CacheRoot, progress: Progress) -> dict[str, Any]:
-    """Work out and keep the tables of a dataset: its trajectories, its columns, their summary."""
-    table = Trajectories(_Holder(dataset), root)
-    trajectories = {name: table[name] for name in table}
-    statistics = _pass_over(dataset, progress, len(dataset))
-    content = dataset.manifest.content
-    measures = {column: each.measures() for column, each in statistics.items()}
+def parts_of(manifest: Manifest) -> list[range]:
+    """Return the runs of rows that statistics are worked out of, each by itself, and joined."""
+    num_rows, row_bytes = manifest.num_transitions, _row_bytes(manifest)
+    step = max(1, min(PART_ROWS, PART_BYTES // max(1, row_bytes)))
+    return [range(start, min(start + step, num_rows)) for start in range(0, num_rows, step)]
+
+
+class RowStatistics:
+    """Statistics of a run of a dataset's rows: columns, and sums of the sampled frames in it."""
+
+    def __init__(self, dataset: Dataset, rows: range) -> None:
+        manifest = dataset.manifest
+        self.rows = rows
+        self.columns: dict[Column, ColumnStatistics] = {}
+        sample = sampled_rows(manifest)
+        columns = measured(manifest)
+        reader = dataset.rows_of(frozenset(column.key for column in columns))
+        step = rows_per_block(_row_bytes(manifest))
+        for start in rows[::step] if columns else ():
+            stop = min(start + step, rows.stop)
+            tree = reader.gather(torch.arange(start, stop))
+            sampled = _within(sample, range(start, stop)) - start
+            for column in columns:
+                block = ColumnStatistics(_numbers(entry(tree, column.key)), sampled)
+                if column in self.columns:
+                    self.columns[column].join(block)
+                else:
+                    self.columns[column] = block
+        sample = _within(sampled_frames(manifest), rows)
+        self.frames = {
+            column: _frame_sums(dataset, column, sample)
+            for column in manifest.columns
+            if _is_frame(column)
+        }
+
+    def join(self, following: RowStatistics) -> None:
+        """Add those of the rows that follow."""
+        assert following.rows.start == self.rows.stop, "their order decides the last bits"
+        self.rows = range(self.rows.start, following.rows.stop)
+        for column, each in following.columns.items():
+            self.columns[column].join(each)
+        for column, sums in following.frames.items():
+            self.frames[column] += sums
+
+
+def save_statistics(dataset: Dataset, root: CacheRoot, statistics: RowStatistics) -> None:
+    """Keep the statistics of all rows of a dataset, and their summary with its trajectories."""
+    manifest = dataset.manifest
+    measures = {column: each.measures() for column, each in statistics.columns.items()}
     array = np.hstack([np.zeros((len(MEASURES), 0)), *measures.values()])
-    write_array(root, content, TABLE, array.dtype, array.shape, [(0, array)])
+    write_array(root, manifest.content, TABLE, array.dtype, array.shape, [(0, array)])
+    num_frames = len(sampled_frames(manifest))
     summary = {
         "version": VERSION,
         "num_transitions": len(dataset),
-        "sampled_rows": len(_sample(dataset, _num_sampled(dataset))),
+        "sampled_rows": len(sampled_rows(manifest)),
         "columns": {
             show_key(column.key): _summary(measures[column], each)
-            for column, each in statistics.items()
+            for column, each in statistics.columns.items()
         },
         "frames": {
-            show_key(column.key): _frames(dataset, column)
-            for column in dataset.manifest.columns
-            if _is_frame(column)
+            show_key(column.key): _of_frames(column, sums, num_frames)
+            for column, sums in statistics.frames.items()
         },
         "trajectories": {
             name: _summary(each.measures(), each)
-            for name, each in _of_trajectories(trajectories).items()
+            for name, each in _of_trajectories(trajectory_columns(dataset, root)).items()
         },
     }
     # Last: who finds it finds the arrays.
-    save_table(root, content, TABLE, summary)
-    return summary
+    save_table(root, manifest.content, TABLE, summary)
 
 
 class _Holder:
@@ -111,62 +155,64 @@ class _Holder:
         self.dataset = dataset
 
 
-def _pass_over(
-    dataset: Dataset, progress: Progress, num_rows: int
-) -> dict[Column, ColumnStatistics]:
-    """Return statistics of the first rows of each measured column."""
-    columns = measured(dataset)
-    rows = dataset.rows_of(frozenset(column.key for column in columns))
-    statistics = {column: ColumnStatistics(math.prod(column.shape)) for column in columns}
-    sample = _sample(dataset, _num_sampled(dataset))
-    step = rows_per_block(sum(column.row_bytes for column in dataset.manifest.columns))
-    for start in range(0, num_rows if columns else 0, step):
-        stop = min(start + step, num_rows)
-        first, end = np.searchsorted(sample, (start, stop))
-        tree = rows.gather(torch.arange(start, stop))
-        for column, each in statistics.items():
-            each.add(_numbers(entry(tree, column.key), column), sample[first:end] - start)
-        progress.writing(stop)
-    return statistics
+def trajectory_columns(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray]:
+    """Return the columns of the table of trajectories, which are kept from now on."""
+    table = Trajectories(_Holder(dataset), root)
+    return {name: table[name] for name in table}
 
 
-def _numbers(leaf: torch.Tensor, column: Column) -> np.ndarray:
+def _numbers(leaf: torch.Tensor) -> np.ndarray:
     """Return rows of a leaf as ``[n, numbers of a row]``, in a type that numpy has."""
-    values = leaf.float() if column.dtype in AS_FLOAT32 else leaf
-    flat: np.ndarray = values.cpu().numpy().reshape(len(leaf), math.prod(column.shape))
-    return flat
+    numbers = plain_numbers(leaf)
+    assert numbers is not None, "a measured column has numbers"
+    return numbers.reshape(len(leaf), -1)
+
+
+def _row_bytes(manifest: Manifest) -> int:
+    return sum(column.row_bytes for column in manifest.columns)
 
 
 def _is_frame(column: Column) -> bool:
     return is_frame(column.dtype, column.shape)
 
 
-def _num_sampled(dataset: Dataset) -> int:
-    """Return how many rows quantiles are taken of, so that all of them fit into memory."""
-    row_bytes = sum(8 * math.prod(column.shape) for column in measured(dataset))
-    return min(SAMPLED_ROWS, SAMPLED_BYTES // max(1, row_bytes))
+def sampled_rows(manifest: Manifest) -> np.ndarray:
+    """Return the rows that quantiles are taken of, as many as fit into memory, int64 ``[n]``."""
+    row_bytes = sum(8 * math.prod(column.shape) for column in measured(manifest))
+    return _sample(manifest, min(SAMPLED_ROWS, SAMPLED_BYTES // max(1, row_bytes)))
 
 
-def _sample(dataset: Dataset, size: int) -> np.ndarray:
+def sampled_frames(manifest: Manifest) -> np.ndarray:
+    """Return the rows whose frames are measured, int64 ``[n]``."""
+    return _sample(manifest, SAMPLED_FRAMES)
+
+
+def _sample(manifest: Manifest, size: int) -> np.ndarray:
     """Return rows drawn by the dataset's content without replacement, in order, int64 ``[n]``."""
-    num_rows = len(dataset)
+    num_rows = manifest.num_transitions
     if num_rows <= size:
         return np.arange(num_rows)
-    generator = np.random.default_rng(int(dataset.manifest.content, 16))
+    generator = np.random.default_rng(int(manifest.content, 16))
     return np.sort(generator.choice(num_rows, size, replace=False, shuffle=False))
+
+
+def _within(sample: np.ndarray, rows: range) -> np.ndarray:
+    """Return the part of a sample that is in a run of rows."""
+    first, end = np.searchsorted(sample, (rows.start, rows.stop))
+    return sample[first:end]
 
 
 def _summary(measures: np.ndarray, statistics: ColumnStatistics) -> dict[str, Any]:
     """Return the measures of a column as a whole: of all its numbers together."""
     named = dict(zip(MEASURES, measures, strict=True))
     count, mean = named["count"], named["mean"]
-    total = count.sum()
+    low, high = statistics.range.whole
     summary: dict[str, Any] = {
-        "count": int(total),
+        "count": int(count.sum()),
         "mean": _joined(mean, count),
         "std": None,
-        "min": _finite(np.nanmin, named["min"]),
-        "max": _finite(np.nanmax, named["max"]),
+        "min": low,
+        "max": high,
         "nan": int(named["nan"].sum()),
         "infinite": int(named["infinite"].sum()),
         "constant": bool(named["constant"].all()) and measures.shape[1] > 0,
@@ -192,36 +238,35 @@ def _joined(values: np.ndarray, count: np.ndarray) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def _finite(reduce: Callable[[np.ndarray], Any], values: np.ndarray) -> float | None:
-    return None if np.isnan(values).all() else float(reduce(values))
-
-
 def _of_trajectories(columns: Mapping[str, np.ndarray]) -> dict[str, ColumnStatistics]:
     """Return statistics of the columns of a table of trajectories that are not numbers of it."""
-    found = {}
-    for name, values in columns.items():
-        if name not in ("number", "start"):
-            found[name] = ColumnStatistics(math.prod(values.shape[1:]))
-            found[name].add(values.reshape(len(values), -1), np.arange(len(values)))
-    return found
+    return {
+        name: ColumnStatistics(values.reshape(len(values), -1), np.arange(len(values)))
+        for name, values in columns.items()
+        if name not in ("number", "start")
+    }
 
 
-def _frames(dataset: Dataset, column: Column) -> dict[str, Any]:
-    """Return mean and deviation of each channel, of a sample of frames."""
-    rows, shape = dataset.rows_of(frozenset([column.key])), column.shape
-    sample = torch.from_numpy(_sample(dataset, SAMPLED_FRAMES))
-    axis = _channel_axis(shape)
-    num_channels = 1 if axis is None else shape[axis]
+def _frame_sums(dataset: Dataset, column: Column, sample: np.ndarray) -> np.ndarray:
+    """Return the sums of pixels and of their squares by channel, of some frames, ``[2, c]``."""
+    rows = dataset.rows_of(frozenset([column.key]))
+    axis = _channel_axis(column.shape)
+    num_channels = 1 if axis is None else column.shape[axis]
     sums = np.zeros((2, num_channels))
-    for part in sample.split(rows_per_block(column.row_bytes)):
+    for part in torch.from_numpy(sample).split(rows_per_block(column.row_bytes)):
         frames = entry(rows.gather(part), column.key).cpu().numpy()
         # [n, ..., channels], and all pixels of a channel in one column.
         by_channel = frames[..., None] if axis is None else np.moveaxis(frames, axis + 1, -1)
         pixels = by_channel.reshape(-1, num_channels).astype(np.float64)
         sums += pixels.sum(0), (pixels**2).sum(0)
-    mean, square = sums / (len(sample) * math.prod(shape) / num_channels)
+    return sums
+
+
+def _of_frames(column: Column, sums: np.ndarray, num_frames: int) -> dict[str, Any]:
+    """Return mean and deviation of each channel of the sampled frames."""
+    mean, square = sums / (num_frames * math.prod(column.shape) / sums.shape[1])
     deviation = np.sqrt(np.maximum(square - mean**2, 0))
-    return {"sampled": len(sample), "mean": mean.tolist(), "std": deviation.tolist()}
+    return {"sampled": num_frames, "mean": mean.tolist(), "std": deviation.tolist()}
 
 
 def _channel_axis(shape: tuple[int, ...]) -> int | None:

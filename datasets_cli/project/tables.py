@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
 
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.install.installed import condition_of
 from datasets_cli.install.options import FailedDataset
-from datasets_cli.look.statistics import make_tables, seconds_for, table_bytes
+from datasets_cli.look.statistics import (
+    RowStatistics,
+    parts_of,
+    save_statistics,
+    seconds_for,
+    table_bytes,
+    trajectory_columns,
+)
 from datasets_cli.look.summary import load_summary
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.tasks import run_tasks
-from datasets_cli.progress import Progress, Silent, expect_rows
+from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.project.results import DatasetTables, PlannedTables
 from datasets_cli.sources.disk import check_free_space
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
-from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.dataset import Dataset, open_dataset
 
 WORTH_PROCESSES_ROWS = 1_000_000
 """Rows of all datasets from which on processes are begun where nobody says how many: they take a
@@ -41,7 +50,7 @@ def plan_tables(
         elif load_summary(root, manifest.content) is None:
             dataset = open_dataset(root.dataset(id))
             reason = f"no statistics of its {manifest.num_transitions:,} transitions are kept yet"
-            size_bytes, seconds = table_bytes(dataset), seconds_for(dataset)
+            size_bytes, seconds = table_bytes(manifest), seconds_for(dataset)
             planned.append(PlannedTables(id, reason, "", size_bytes, seconds))
     return (*planned, *(PlannedTables(id, "it is made first") for id in coming))
 
@@ -49,32 +58,99 @@ def plan_tables(
 def make_due_tables(
     ids: Sequence[str], config: Config, workers: Workers, progress: Progress
 ) -> Iterator[DatasetTables | FailedDataset]:
-    """Make the tables of datasets, each by one worker; yield each as it is made, or why not."""
-    if not ids:
-        return
-    root = CacheRoot(config.root)
-    manifests = {id: condition_of(root.dataset(id), id).sound_manifest for id in ids}
-    num_rows = {id: each.num_transitions if each else 0 for id, each in manifests.items()}
-    rows_done = 0
-    expect_rows(progress, "tables", 0, sum(num_rows.values()))
+    """Make the tables of datasets, some rows a task; yield each as it is made, or why not."""
+    root, size_bytes = CacheRoot(config.root), 0
+    due: dict[str, _DueTables] = {}
+    for id in ids:
+        try:
+            dataset = open_dataset(root.dataset(id))
+            folder, needed = root.tables(dataset.manifest.content), table_bytes(dataset.manifest)
+            check_free_space(folder, size_bytes + needed, f"The tables up to those of {id}")
+        except RldsError as error:
+            yield FailedDataset(id, error)
+            continue
+        due[id], size_bytes = _DueTables(id, dataset, root), size_bytes + needed
+    if due:
+        yield from _made(root, due, workers, progress)
+
+
+class _Task(NamedTuple):
+    """Rows of a dataset to measure; with the first ones the trajectories are worked out, too."""
+
+    id: str
+    content: str
+    rows: range
+
+
+class _DueTables:
+    """The tables of a dataset, and what its tasks gave so far, joined in the order of its rows."""
+
+    def __init__(self, id: str, dataset: Dataset, root: CacheRoot) -> None:
+        self._id, self.dataset, self._root = id, dataset, root
+        self._waiting: dict[int, RowStatistics] = {}
+        self._joined: RowStatistics | None = None
+        self._has_failed = False
+
+    @property
+    def tasks(self) -> list[_Task]:
+        """What is to be done, the same for every number of workers."""
+        manifest = self.dataset.manifest
+        return [_Task(self._id, manifest.content, rows) for rows in parts_of(manifest)]
+
+    def add(self, part: RowStatistics | FailedDataset) -> DatasetTables | FailedDataset | None:
+        """Take what a task gave, and return what became of the dataset once that is known."""
+        if self._has_failed:
+            return None
+        if isinstance(part, FailedDataset):
+            self._has_failed = True
+            return part
+        self._waiting[part.rows.start] = part
+        while following := self._waiting.pop(self._joined.rows.stop if self._joined else 0, None):
+            if self._joined:
+                self._joined.join(following)
+            else:
+                self._joined = following
+        if self._joined is None or self._joined.rows.stop < len(self.dataset):
+            return None
+        try:
+            save_statistics(self.dataset, self._root, self._joined)
+        except RldsError as error:
+            return FailedDataset(self._id, error)
+        size = folder_size(self._root.tables(self.dataset.manifest.content))
+        return DatasetTables(self._id, self.dataset.folder, len(self.dataset), size)
+
+
+def _made(
+    root: CacheRoot, due: dict[str, _DueTables], workers: Workers, progress: Progress
+) -> Iterator[DatasetTables | FailedDataset]:
+    num_rows, rows_done = sum(len(each.dataset) for each in due.values()), 0
+    expect_rows(progress, "tables", 0, num_rows)
     kept = "Tables that were made are kept: the same command makes the others."
-    if workers.num_workers is None and sum(num_rows.values()) < WORTH_PROCESSES_ROWS:
+    if workers.may_be_left_out and num_rows < WORTH_PROCESSES_ROWS:
         workers = IN_THIS_PROCESS
-    with workers.at_most(len(ids)).pool() as pool:
-        make = partial(_made, root)
-        for id, result in run_tasks(pool, make, ids, kept, name=str, note=progress.note):
-            rows_done += num_rows[id]
+    tasks = [task for each in due.values() for task in each.tasks]
+    with workers.at_most(len(tasks)).pool() as pool:
+        measure = partial(_measured, root)
+        for task, part in run_tasks(
+            pool, measure, tasks, kept, name=attrgetter("id"), note=progress.note
+        ):
+            rows_done += len(task.rows)
             progress.writing(rows_done)
-            yield result
+            if result := due[task.id].add(part):
+                yield result
 
 
-def _made(root: CacheRoot, id: str) -> DatasetTables | FailedDataset:
+def _measured(root: CacheRoot, task: _Task) -> RowStatistics | FailedDataset:
     try:
-        dataset = open_dataset(root.dataset(id))
-        check_free_space(root.path, table_bytes(dataset), f"The tables of {id}")
-        make_tables(dataset, root, Silent())
+        dataset = open_dataset(root.dataset(task.id))
+        if dataset.manifest.content != task.content:
+            raise RldsError(
+                f"The tables of {task.id} are not made: expected the content {task.content[:16]}, "
+                f"and another process replaced it by {dataset.manifest.content[:16]}. Run the "
+                "command again."
+            )
+        if task.rows.start == 0:
+            trajectory_columns(dataset, root)  # kept, and found there by the process that joins
+        return RowStatistics(dataset, task.rows)
     except RldsError as error:
-        return FailedDataset(id, error)
-    manifest = dataset.manifest
-    size = folder_size(root.tables(manifest.content))
-    return DatasetTables(id, dataset.folder, manifest.num_transitions, size)
+        return FailedDataset(task.id, error)

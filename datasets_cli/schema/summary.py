@@ -30,18 +30,21 @@ CHUNK_ROWS = 1 << 20
 class RunningMoments(Generic[Number]):
     """Count, mean and squared deviations of what arrived so far."""
 
+    # count: int, or an array that has one for each number.
+
     mean: Number
     squares: Number
-    count: int = 0
+    count: Any = 0
 
-    def merge(self, mean: Number, squares: Number, count: int) -> None:
-        """Add the moments of another block, which has at least one number."""
+    def merge(self, mean: Number, squares: Number, count: Any) -> None:
+        """Add the moments of another block; those of no number are zeros."""
         total = self.count + count
+        some = np.maximum(total, 1)
         delta = mean - self.mean
         # Deviations from the common mean: those within each block, and that of the blocks' means.
         self.squares = self.squares + squares
-        self.squares = self.squares + delta * delta * self.count * count / total
-        self.mean = self.mean + delta * count / total
+        self.squares = self.squares + delta * delta * self.count * count / some
+        self.mean = self.mean + delta * count / some
         self.count = total
 
 

@@ -13,8 +13,7 @@ import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.look import statistics
 from datasets_cli.look import summary as summary_file
-from datasets_cli.look.column_statistics import MEASURES
-from datasets_cli.progress import Silent
+from datasets_cli.schema.column_statistics import MEASURES
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from tests.support.paths import DEMO_DATA
@@ -23,8 +22,11 @@ from tests.support.paths import DEMO_DATA
 def made(id: str, config: Config) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
     root = CacheRoot(config.root)
     dataset = open_dataset(root.dataset(id))
-    summary = statistics.make_tables(dataset, root, Silent())
-    assert summary == summary_file.load_summary(root, dataset.manifest.content)
+    statistics.save_statistics(
+        dataset, root, statistics.RowStatistics(dataset, range(len(dataset)))
+    )
+    summary = summary_file.load_summary(root, dataset.manifest.content)
+    assert summary is not None
     measures = statistics.load_measures(dataset, root)
     assert measures is not None
     named = {name: dict(zip(MEASURES, each, strict=True)) for name, each in measures.items()}
@@ -82,7 +84,7 @@ def test_a_sample_is_drawn_without_replacement_and_in_order(
     summary, _ = made(door, config)
     assert summary["sampled_rows"] == 100
     dataset = open_dataset(CacheRoot(config.root).dataset(door))
-    rows = statistics._sample(dataset, 100)
+    rows = statistics.sampled_rows(dataset.manifest)
     assert (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < len(dataset)
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure
+from datasets_cli.look import statistics
 from datasets_cli.look.summary import load_summary
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import open_dataset
 
 DEMOS = ["demo/door-human", "demo/iris"]
 Capture = pytest.CaptureFixture[str]
@@ -41,6 +45,40 @@ def test_the_tables_of_all_that_is_installed_are_made_once(
     capsys.readouterr()
     assert main(["preprocess", "--workers", workers]) == 0
     assert capsys.readouterr() == ("", "Nothing is due.\n")
+
+
+def test_tables_are_the_same_bytes_for_every_number_of_workers(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets_cli.download("demo/pong", config=config)
+    monkeypatch.setattr(statistics, "PART_ROWS", 300)  # of 999
+    made = []
+    for workers in (1, 3):
+        plan = datasets_cli.plan_preprocess(config=config)
+        datasets_cli.run_plan(plan, num_workers=workers, config=config)
+        [tables] = (config.root / "tables").iterdir()
+        made.append({file.name: file.read_bytes() for file in tables.iterdir()})
+        shutil.rmtree(tables)
+    assert {"statistics.json", "statistics.array"} < made[0].keys()
+    assert made[0] == made[1]
+
+
+def test_a_dataset_is_measured_in_parts_as_in_one(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    datasets_cli.download("demo/pong", config=config)
+    dataset = open_dataset(CacheRoot(config.root).dataset("demo/pong"))
+    whole = statistics.RowStatistics(dataset, range(len(dataset)))
+    monkeypatch.setattr(statistics, "PART_ROWS", 300)
+    first, *others = statistics.parts_of(dataset.manifest)
+    joined = statistics.RowStatistics(dataset, first)
+    for rows in others:
+        joined.join(statistics.RowStatistics(dataset, rows))
+    assert [*map(len, (first, *others))] == [300, 300, 300, 99]
+    for column, each in whole.columns.items():
+        np.testing.assert_allclose(joined.columns[column].measures(), each.measures(), rtol=1e-12)
+    for column, sums in whole.frames.items():
+        assert joined.frames[column].tolist() == sums.tolist()
 
 
 def test_the_tables_of_named_datasets_alone_are_made(here: Config) -> None:

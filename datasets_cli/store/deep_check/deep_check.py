@@ -8,6 +8,7 @@ import torch
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.progress import Progress
 from datasets_cli.schema.bits import bytes_of, plain_numbers
+from datasets_cli.schema.column_statistics import ColumnRange
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
@@ -24,17 +25,22 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     if problems := list(offset_problems(dataset)):
         raise _damaged(dataset, problems)
     invariants = Invariants(dataset.manifest, dataset.offsets.numpy())
-    ranges = {column.key: ColumnRange(column.key) for column in dataset.manifest.columns}
+    keys = [column.key for column in dataset.manifest.columns]
+    ranges: dict[Key, ColumnRange] = {}
     num_rows = len(dataset)
     step = rows_per_block(dataset.row_bytes)
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         # One row more than the block has, for the successor of its last one.
         tree = dataset.gather(torch.arange(start, min(stop + 1, num_rows)))
-        leaves = {key: entry(tree, key) for key in ranges}
+        leaves = {key: entry(tree, key) for key in keys}
         invariants.check(start, leaves)
-        for key, column_range in ranges.items():
-            column_range.add(leaves[key][: stop - start])
+        for key, leaf in leaves.items():
+            block = ColumnRange.of(_numbers(leaf[: stop - start]))
+            if key in ranges:
+                ranges[key].join(block)
+            else:
+                ranges[key] = block
         progress.writing(stop)
     num_frames = _decode_all(dataset)
     if invariants.problems:
@@ -43,7 +49,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
         num_rows,
         dataset.manifest.num_trajectories,
         num_frames,
-        tuple(column_range.report() for column_range in ranges.values()),
+        tuple(_report(key, found) for key, found in ranges.items()),
     )
 
 
@@ -78,51 +84,14 @@ def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
     )
 
 
-class ColumnRange:
-    """NaN, infinity, smallest and largest number of one column, so far."""
-
-    def __init__(self, key: Key) -> None:
-        self._key = key
-        self._num_nan = self._num_infinite = 0
-        self._smallest: float | None = None
-        self._largest: float | None = None
-        self._first: torch.Tensor | None = None
-        self._is_constant = True
-
-    def add(self, leaf: torch.Tensor) -> None:
-        """Add rows ``[n, *shape]`` of any element type; n is 1 or more."""
-        numbers = plain_numbers(leaf)
-        if numbers is not None and numbers.dtype.kind in "fc":
-            leaf = torch.from_numpy(numbers + 0)  # zeros of both signs are one number
-        bits = bytes_of(leaf)
-        if self._first is None:
-            self._first = bits[0].clone()
-        self._is_constant = self._is_constant and bool((bits == self._first).all())
-        if numbers is None or not numbers.size:
-            return
-        if numbers.dtype.kind in "fc":
-            finite = np.isfinite(numbers)
-            num_nan = int(np.isnan(numbers).sum())
-            self._num_nan += num_nan
-            self._num_infinite += int(numbers.size - finite.sum()) - num_nan
-            if not finite.all():
-                numbers = numbers[finite]
-        if numbers.size and numbers.dtype.kind != "c":
-            low, high = numbers.min().item(), numbers.max().item()
-            self._smallest = low if self._smallest is None else min(self._smallest, low)
-            self._largest = high if self._largest is None else max(self._largest, high)
-
-    def report(self) -> ColumnReport:
-        """Return what was found."""
-        return ColumnReport(
-            self._key,
-            self._num_nan,
-            self._num_infinite,
-            _plain(self._smallest),
-            _plain(self._largest),
-            self._is_constant,
-        )
+def _numbers(leaf: torch.Tensor) -> np.ndarray:
+    """Return the numbers of rows ``[n, size]``; their bytes where these cannot be told."""
+    numbers = plain_numbers(leaf)
+    if numbers is None:
+        numbers = bytes_of(leaf).numpy().view("V1")
+    return numbers.reshape(len(leaf), -1)
 
 
-def _plain(number: float | None) -> float | None:
-    return int(number) if isinstance(number, bool) else number
+def _report(key: Key, found: ColumnRange) -> ColumnReport:
+    num_nan, num_infinite = int(found.num_nan.sum()), int(found.num_infinite.sum())
+    return ColumnReport(key, num_nan, num_infinite, *found.whole, bool(found.is_constant.all()))

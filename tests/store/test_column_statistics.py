@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from datasets_cli.look.column_statistics import MEASURES, QUANTILES, ColumnStatistics
+from datasets_cli.schema.column_statistics import MEASURES, QUANTILES, ColumnStatistics
 
 ROWS = arrays.arrays(
     st.sampled_from([np.float32, np.float64, np.int32, np.uint8, np.bool_]),
@@ -16,10 +16,10 @@ ROWS = arrays.arrays(
 
 
 def measured(rows: np.ndarray, cuts: list[int]) -> tuple[dict[str, np.ndarray], ColumnStatistics]:
-    statistics = ColumnStatistics(rows.shape[1])
-    for block in np.split(rows, sorted(cut % len(rows) for cut in cuts)):
-        if len(block):
-            statistics.add(block, np.arange(len(block)))
+    blocks = [part for part in np.split(rows, sorted(cut % len(rows) for cut in cuts)) if len(part)]
+    statistics, *others = [ColumnStatistics(block, np.arange(len(block))) for block in blocks]
+    for other in others:
+        statistics.join(other)
     return dict(zip(MEASURES, statistics.measures(), strict=True)), statistics
 
 
@@ -56,8 +56,7 @@ def test_distinct_values_are_counted(rows: np.ndarray, cuts: list[int]) -> None:
 
 def test_quantiles_are_of_finite_sampled_numbers() -> None:
     rows = np.array([[1.0], [np.nan], [3.0], [np.inf], [2.0], [100.0]])
-    statistics = ColumnStatistics(1)
-    statistics.add(rows, np.arange(5))
+    statistics = ColumnStatistics(rows, np.arange(5))
     found = dict(zip(MEASURES, statistics.measures(), strict=True))
     expected = np.quantile([1.0, 2.0, 3.0], QUANTILES)
     assert [float(found[name][0]) for name in MEASURES[-5:]] == expected.tolist()
