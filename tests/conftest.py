@@ -30,6 +30,8 @@ def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLDS_HOME", str(tmp_path / "root"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    # What killed processes of others left on this machine.
+    monkeypatch.setattr("datasets_cli.manager.prune.abandoned_folders", list)
 
 
 @pytest.fixture(autouse=True)

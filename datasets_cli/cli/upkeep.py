@@ -54,7 +54,7 @@ def _repaired(result: RepairedDataset) -> list[str]:
 
 @options_of(call=PruneCall)
 def prune(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
-    """Delete what killed work left: half-written copies, old partial downloads, stray tables.
+    """Delete what killed work left: half-written copies, old partial downloads, rows in memory.
 
     No installed dataset is touched. A copy that was being replaced when a run was killed is brought
     back.

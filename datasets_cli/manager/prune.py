@@ -1,4 +1,4 @@
-"""What killed and abandoned work left under a cache root, and deleting it."""
+"""What killed and abandoned work left under a cache root or in memory, and deleting it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from datasets_cli.errors import DamagedDataset, LockedError, UsageError, argumen
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
+from datasets_cli.replay.sharing.temporary import abandoned_folders
 from datasets_cli.sources.disk import broken_link
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
@@ -31,6 +32,7 @@ DOWNLOAD = "download"
 RAW = "raw files"
 RUN = "preprocess run"
 TABLES = "tables"
+ROWS = "rows of a buffer"
 CONTINUED = frozenset({DOWNLOAD, RUN})
 """What the command that was interrupted takes up again."""
 
@@ -40,8 +42,8 @@ class Leftover(JsonForm):
     """A folder that no installed dataset needs.
 
     Args:
-        kind: ``"staging"``, ``"trash"``, ``"download"``, ``"raw files"``, ``"preprocess run"`` or
-            ``"tables"``.
+        kind: ``"staging"``, ``"trash"``, ``"download"``, ``"raw files"``, ``"preprocess run"``,
+            ``"tables"`` or ``"rows of a buffer"``.
         path: the folder.
         size_bytes: of its files.
         age_days: since anything in it was written.
@@ -102,7 +104,8 @@ def prune(call: PruneCall) -> list[Leftover]:
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
-    leftovers = [_judged(each, place, days, call.raw) for each in find_leftovers(place)]
+    rows = (_leftover(ROWS, path) for path in abandoned_folders())
+    leftovers = [_judged(each, place, days, call.raw) for each in (*find_leftovers(place), *rows)]
     return leftovers if call.dry_run else [_delete(each, place) for each in leftovers]
 
 
@@ -124,6 +127,8 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
         return replace(
             leftover, kept=f"it can be continued and is {leftover.age_days:.1f} days old"
         )
+    if leftover.kind == ROWS and leftover.age_days * SECONDS_A_DAY < 3600:
+        return replace(leftover, kept="it is less than an hour old")
     if leftover.kind == RAW and not raw:
         return replace(leftover, kept="a download that keeps raw files may have kept them")
     if leftover.kind == TRASH and leftover.id and not is_installed(root, leftover.id):

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
 
 import datasets_cli
+from datasets_cli import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
+from datasets_cli.manager import prune
 from datasets_cli.manager.prune import SECONDS_A_DAY
 from datasets_cli.manager.verify import verify_installed as verify
+from datasets_cli.replay.sharing import temporary
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked, locked
+from tests.support.processes import Child
 
 OTHER = "d4rl/hopper-random-v2"
 
@@ -147,6 +153,35 @@ def test_an_older_copy_in_the_trash_goes(config: Config, root: CacheRoot, door: 
     shutil.copytree(root.dataset(door), trash := root.new_trash(door))
     assert outcomes(config) == {"trash": True} and not trash.exists()
     assert verify(door, config).id == door
+
+
+def keep_rows_and_die(_: object) -> None:
+    storages = [LazyTensorStorage(9), LazyMemmapStorage(9)]
+    assert all(ReplayBuffer(storage=each, shared=True).shared for each in storages)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_rows_of_a_killed_process_go_after_an_hour(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = (tmp_path / "memory", tmp_path / "disk")
+    for place in places:
+        place.mkdir()
+    monkeypatch.setattr(temporary, "_MEMORY", places[0])
+    monkeypatch.setattr(tempfile, "tempdir", str(places[1]))
+    monkeypatch.setattr(prune, "abandoned_folders", temporary.abandoned_folders)
+    Child("fork", keep_rows_and_die).die()
+    left = [path for place in places for path in place.iterdir()]
+    alive = LazyMemmapStorage(9)
+    (places[0] / "rlds-mine").mkdir()
+    assert outcomes(config) == {"rows of a buffer": False}  # they are new
+    for path in tmp_path.rglob("*"):
+        os.utime(path, (0.0, 0.0))
+    found = datasets_cli.prune(config=config, dry_run=True)
+    assert [each.path for each in found if not each.kept] == [*reversed(left)]
+    assert outcomes(config) == {"rows of a buffer": True}
+    there = [path for place in places for path in place.iterdir()]
+    assert there == [places[0] / "rlds-mine", alive.scratch_dir]
 
 
 def test_files_of_others_in_a_folder_that_is_taken_for_the_root_stay(

@@ -8,8 +8,6 @@ import math
 import mmap
 import secrets
 import shutil
-import tempfile
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +19,8 @@ from datasets_cli.checked_json import decode
 from datasets_cli.errors import DiskFull
 from datasets_cli.json_form import JsonForm
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.sharing.process import rows_are_gone, this_process
+from datasets_cli.replay.sharing.process import rows_are_gone
+from datasets_cli.replay.sharing.temporary import is_in_memory
 from datasets_cli.schema.bits import bits_dtype, torch_dtype
 from datasets_cli.schema.columns import Column, one_file_each
 from datasets_cli.sources.disk import free_bytes, reserve
@@ -94,8 +93,6 @@ SUBFOLDER = ".sharing"
 """In the folder of the rows: the control file, and the form of the rows."""
 
 _BYTES = 8 * NUM_NUMBERS
-_PREFIX = "rlds-"
-_MEMORY = Path("/dev/shm")  # Linux: files that are memory
 
 
 def make_control(folder: Path) -> bytes:
@@ -136,22 +133,6 @@ def has_rows(folder: Path) -> bool:
     return folder.exists() and any(path.name != SUBFOLDER for path in folder.iterdir())
 
 
-def temporary_folder(*, in_memory: bool) -> Path:
-    """Return a new folder for files, on a disk or in memory where the system can."""
-    where = _MEMORY if in_memory and _MEMORY.is_dir() else None
-    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
-
-
-def delete_with(owner: object, folder: Path) -> None:
-    """Delete a folder when its owner, an object of this process, is gone."""
-    weakref.finalize(owner, _delete, folder, this_process())
-
-
-def _delete(folder: Path, maker: str) -> None:
-    if maker == this_process():  # a forked process has the owner too
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @contextmanager
 def room_for(folder: Path, num_bytes: int) -> Iterator[None]:
     """Turn a full disk into an error that says how many bytes are needed, and how many are free."""
@@ -178,7 +159,7 @@ PIECE_BYTES = 64 << 20
 
 def reserve_all(folder: Path, shared: SharedForm) -> None:
     """Reserve all that rows in shared memory will ever need; files on a disk stay sparse."""
-    if folder.parent != _MEMORY:
+    if not is_in_memory(folder):
         return
     num_bytes = shared.capacity * shared.row_bytes
     if num_bytes > free_bytes(folder):

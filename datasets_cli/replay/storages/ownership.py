@@ -11,15 +11,10 @@ import torch
 
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.sharing.files import (
-    Counters,
-    SharedCounters,
-    SharedForm,
-    delete_with,
-    temporary_folder,
-)
+from datasets_cli.replay.sharing.files import Counters, SharedCounters, SharedForm
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
+from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.replay.storages.description import TENSORS, describe, restore
 from datasets_cli.replay.storages.form import Form, Node, PytreeForm, TensorDictForm
 from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowType, new_columns

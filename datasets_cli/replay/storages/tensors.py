@@ -10,7 +10,8 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.sharing.files import delete_with, has_rows, temporary_folder
+from datasets_cli.replay.sharing.files import has_rows
+from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.replay.storages.batches import as_bits
 from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, row_types_of

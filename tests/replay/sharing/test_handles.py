@@ -29,7 +29,7 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import DiskFull, ImmutableError, UsageError
-from datasets_cli.replay.sharing import files
+from datasets_cli.replay.sharing import temporary
 from datasets_cli.replay.sharing.sharing import Sharing
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
@@ -180,7 +180,7 @@ def test_what_cannot_be_shared_says_so(storage: Any, problem: str) -> None:
 def test_memory_that_is_not_there_is_refused_before_a_write_kills_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(files, "_MEMORY", tmp_path)
+    monkeypatch.setattr(temporary, "_MEMORY", tmp_path)
     buffer = ReplayBuffer(storage=LazyTensorStorage(2**40), shared=True)
     with pytest.raises(DiskFull, match=r"need 18,691,697,672,192 bytes.*--shm-size"):
         buffer.extend(rows(range(3)))

@@ -1,0 +1,67 @@
+"""Temporary folders of rows: who made one holds a lock in it, which the kernel frees at its end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.sources.disk import open_regular
+
+_MEMORY = Path("/dev/shm")  # Linux: files that are memory
+_PREFIX, _OWNER = "rlds-", ".owner"
+_owned: dict[Path, int] = {}  # descriptors of the locked files; a forked process shares the locks
+
+
+def temporary_folder(*, in_memory: bool) -> Path:
+    """Return a new folder for files, on a disk or in memory where the system can."""
+    where = _MEMORY if in_memory and _MEMORY.is_dir() else None
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+    with suppress(OSError):  # nobody deletes it for a process that is killed then
+        _owned[folder] = os.open(folder / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(_owned[folder], fcntl.LOCK_EX)
+    return folder
+
+
+def is_in_memory(folder: Path) -> bool:
+    """Return whether files of a folder take memory and no disk."""
+    return folder.parent == _MEMORY
+
+
+def delete_with(owner: object, folder: Path) -> None:
+    """Delete a folder when its owner, an object of this process, is gone."""
+    weakref.finalize(owner, _delete, folder, this_process())
+
+
+def _delete(folder: Path, maker: str) -> None:
+    if maker == this_process():  # a forked process has the owner too
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder in _owned:
+        os.close(_owned.pop(folder))
+
+
+def abandoned_folders() -> Iterator[Path]:
+    """Yield the folders that this user's processes made which have ended."""
+    for place in sorted({_MEMORY, Path(tempfile.gettempdir())}):
+        yield from filter(_is_abandoned, sorted(place.glob(f"{_PREFIX}*")))
+
+
+def _is_abandoned(folder: Path) -> bool:
+    # Everybody may write there: no link is followed, and only the user's own folders are touched.
+    try:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
+            return False
+        with open_regular(folder / _OWNER) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, DamagedDataset):
+        return False
+    return True
