@@ -87,7 +87,7 @@ def _find(text: str, root: CacheRoot, unlisted: bool, web: GetWeb | None) -> Res
         raise UsageError(f"{text} could be {listed}. Write the family too.")
     if not found_in:
         ids = [f"{family}/{name}" for family, entries in by_family.items() for name in entries]
-        raise _unknown(text, ids)
+        raise _unknown(text, ids, root)
     (family, name), *_ = found_in.items()
     return _find_in(load_recipe(family), f"{name}{tilde}{variant}", root, unlisted, web)
 
@@ -105,7 +105,8 @@ def _find_in(
         return Resolved(recipe, name, None)
     if entry := entry or _ask(recipe, name, web, entries, root):
         return Resolved(recipe, entry.name, entry)
-    raise _unknown(f"{recipe.family}/{name}", [f"{recipe.family}/{known}" for known in entries])
+    ids = [f"{recipe.family}/{known}" for known in entries]
+    raise _unknown(f"{recipe.family}/{name}", ids, root)
 
 
 def _ask(
@@ -170,13 +171,10 @@ def _newest(name: str, entries: Collection[str]) -> str | None:
     return max(versions)[1] if versions else None
 
 
-def _unknown(text: str, ids: list[str]) -> UnknownDataset:
+def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset:
     family, _, rest = text.partition("/")
-    if verb := _OWN.get(family):
-        return UnknownDataset(
-            f"{text} is known to no recipe: {family} datasets are made by rlds {verb}. Those that "
-            f"are here: rlds list --installed '{family}/*'"
-        )
+    here = [id for id in root.installed() if not id.startswith("demo/")]
+    ids = list(dict.fromkeys((*here, *listed)))
     word = (rest if family in {id.partition("/")[0] for id in ids} else text).lower()
     containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))
     names = {id.partition("/")[2].lower(): id for id in ids}
@@ -191,6 +189,11 @@ def _unknown(text: str, ids: list[str]) -> UnknownDataset:
     # As the ids have it, because a list tells upper case from lower.
     start = containing[0].lower().index(word) if containing[3:] else 0
     more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""
+    if verb := _OWN.get(family):
+        return UnknownDataset(
+            f"{text} is known to no recipe: {family} datasets are made by rlds {verb}.{hint} Those "
+            f"that are here: rlds list --installed '{family}/*'"
+        )
     return UnknownDataset(f"{text} is not a known dataset.{hint} See: rlds list{more}")
 
 

@@ -22,6 +22,19 @@ def test_a_dataset_that_no_catalogue_lists_answers_to_its_short_name(small: Conf
     assert len(datasets_cli.ExperienceReplay("small", root=small.root, download=False)) == 150
 
 
+@pytest.mark.parametrize("typed", ["smal", "derived/smll", "d4rl/smal", "own/wals", "wals"])
+def test_installed_datasets_that_no_catalogue_lists_are_suggested(
+    typed: str, small: Config
+) -> None:
+    folder = small.root / "datasets" / "own" / "walks"  # whose recipe is gone
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").write_text("{}")
+    near = "own/walks" if "wals" in typed else "derived/small"
+    for ask in (datasets_cli.dataset_info, datasets_cli.dataset_path, datasets_cli.download):
+        with pytest.raises(UnknownDataset, match=f"Did you mean {near}[?,]"):
+            ask(typed, config=small)
+
+
 def test_demo_data_never_answer_for_the_published_ones(small: Config) -> None:
     with pytest.raises(UnknownDataset):
         datasets_cli.dataset_path("pong", config=small)
