@@ -20,7 +20,8 @@ A value that is not of the type that its field declares is a UsageError that nam
 A dataclass whose bases are others, each `kw_only=True`, takes what all of them take, and `part_of`
 returns one of them: `part_of(options, PreprocessOptions)`. Its keywords stand before those of its
 bases, and what its `FIRST` names stands before both. The metadata of a field may say the `least` of
-a whole number, and how the command line takes it: `cli/parser/fields.py`.
+a whole number, what to write `instead` of a wrong type, and how the command line takes it:
+`cli/parser/fields.py`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,9 @@ def check_types(options: Any) -> None:
         if bool not in kinds or type(value).__name__ not in ("bool", "bool_"):  # numpy has its own
             *others, last = [KINDS.get(kind) or f"a {kind.__name__}" for kind in kinds]
             expected = f"{', '.join(others)} or {last}" if others else last
-            raise UsageError(f"{argument(name)} must be {expected}, not {reprlib.repr(value)}.")
+            instead = options.__dataclass_fields__[name].metadata.get("instead", "")
+            found = f"not {reprlib.repr(value)}.{' ' * bool(instead)}{instead}"
+            raise UsageError(f"{argument(name)} must be {expected}, {found}")
 
 
 @functools.cache

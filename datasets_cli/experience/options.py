@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from datasets_cli.progress import ProgressOptions
@@ -16,7 +16,7 @@ from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.rows import RandomSampler, SamplerWithoutReplacement
 from datasets_cli.replay.draws.slices import SliceOptions, cut_of
 from datasets_cli.replay.rows.batch_format import BatchFormat
-from datasets_cli.replay.rows.format_choice import choose_format
+from datasets_cli.replay.rows.format_choice import DTYPES, choose_format
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
 
@@ -117,7 +117,7 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
     _: KW_ONLY
     replacement: bool = True
     format: str | None = None
-    cast: bool = False
+    cast: bool = field(default=False, metadata={"instead": DTYPES})
 
     def chosen_format(self, default: BatchFormat | None) -> BatchFormat | None:
         """Return the format that is given, or another one."""

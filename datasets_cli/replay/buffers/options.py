@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.rows.batch_maker import CollateFunction
+from datasets_cli.replay.rows.format_choice import DTYPES
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import TransformLike
@@ -52,7 +53,7 @@ class BatchOptions(DrawOptions):
     collate_fn: CollateFunction | None = None
     pin_memory: bool = False
     format: str = "torch"
-    cast: bool = False
+    cast: bool = field(default=False, metadata={"instead": DTYPES})
 
 
 @dataclass(frozen=True, kw_only=True)

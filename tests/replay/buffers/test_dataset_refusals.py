@@ -14,10 +14,12 @@ import datasets_cli
 from datasets_cli import (
     AtariDQNExperienceReplay,
     D4RLExperienceReplay,
+    DTypeCastTransform,
     ExperienceReplay,
     Mixture,
     RandomSampler,
     ReplayBuffer,
+    ReplayBufferEnsemble,
     SliceSampler,
 )
 from datasets_cli.errors import UsageError
@@ -31,6 +33,8 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"strict_length": "x", "slice_len": 4}, f"^strict_length {BOOL} 'x'"),
     ({"pin_memory": 2}, f"^pin_memory {BOOL} 2"),
     ({"text": "x"}, f"^text {BOOL} 'x'"),
+    ({"cast": "float16"}, f"^cast {BOOL} 'float16'.*DTypeCastTransform"),
+    ({"cast": True}, "^cast=True is for format 'jax'.*DTypeCastTransform"),
     ({"download": "never"}, "^download is True, False or 'force', not 'never'"),
     ({"generator": 3}, r"^generator must be a torch\.Generator, not 3\. .* seed"),
     ({"progress": 3}, "^progress must be a Progress or None, not 3"),
@@ -50,6 +54,19 @@ def test_a_wrong_value_is_named_with_what_it_may_be(door: str) -> None:
         UsageError,
         [(words, partial(ExperienceReplay, door, **given)) for given, words in VALUES],
     )
+
+
+def test_an_element_type_in_place_of_cast_is_told_the_transform(door: str) -> None:
+    replay, wrong = ExperienceReplay(door, 4), "float16"
+    calls: list[Callable[[], Any]] = [
+        lambda: replay.with_format("jax", cast=wrong),
+        lambda: replay.sequences(4, cast=wrong),
+        lambda: ReplayBufferEnsemble(replay, cast=wrong),
+    ]
+    words = "^cast must be True or False, not 'float16'. transform=DTypeCastTransform"
+    check_refused(UsageError, [(words, call) for call in calls])
+    transform = DTypeCastTransform(torch.float32, torch.float16)
+    assert ExperienceReplay(door, 4, transform=transform).sample()["action"].dtype == torch.float16
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="There is such a device.")
