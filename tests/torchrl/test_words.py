@@ -274,7 +274,7 @@ def test_nothing_to_draw_from_is_a_runtime_error_too(sampler: Any, storage: Any)
         buffer.sample()
     assert isinstance(caught.value, EmptyBuffer) and isinstance(caught.value, ValueError)
     prioritised = PrioritizedReplayBuffer(alpha=1, beta=1, storage=storage, batch_size=4)
-    with pytest.raises(RuntimeError, match="nothing to draw"):
+    with pytest.raises(RuntimeError, match="empty storage"):
         prioritised.sample()
 
 

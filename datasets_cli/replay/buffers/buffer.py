@@ -27,6 +27,7 @@ from datasets_cli.replay.buffers.parts import (
 )
 from datasets_cli.replay.buffers.readable import ReadableBuffer
 from datasets_cli.replay.draws.rows import RandomSampler
+from datasets_cli.replay.draws.slices import Slices
 from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.rows.batch_maker import CollateFunction
 from datasets_cli.replay.rows.format_choice import choose_format
@@ -82,6 +83,8 @@ class ReplayBuffer(ReadableBuffer):
                 f"{options.dim_extend}."
             )
         check_room(self.reader.sampler, self.reader.storage)
+        if isinstance(self.reader.sampler, Slices):
+            self.reader.sampler.check(self.reader.storage, self.reader.batch_size)
         writer = None if options.writer is None else as_writer(options.writer)
         self.row_writer = RowWriter(self.reader, writer)
         self._carry_index(options.writer)

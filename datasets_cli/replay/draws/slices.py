@@ -137,6 +137,15 @@ class Slices(CutSampler):
             return self.num_slices, batch_size // self.num_slices
         return batch_size // divisor, divisor
 
+    def check(self, storage: Storage, batch_size: int | None) -> None:
+        """Check that a dataset has slices of the length that batches will have."""
+        if not len(storage) or not hasattr(storage, "offsets") or self.trajectories != FROM_STORAGE:
+            return  # or every row would have to be read
+        rows = batch_size or 0
+        slice_len = self.slice_len or (self.num_slices and rows // self.num_slices)
+        if slice_len:
+            self.windows(storage, slice_len)
+
     def windows(self, storage: Storage, slice_len: int) -> SliceWindows:
         """Return the slices of a storage that can be drawn; worked out once after each write."""
         known, asked = self._windows, (storage, storage.revision, slice_len)

@@ -97,10 +97,14 @@ def test_slices_are_consecutive_rows_of_one_trajectory(door: str, arguments: Any
 
 
 def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
-    replay = ExperienceReplay(door, batch_size=2000, num_slices=2, seed=0)
-    with pytest.raises(UsageError, match="No trajectory has 1000 rows"):
-        replay.sample()
-    replay.set_sampler(SliceSampler(num_slices=2, strict_length=False))
+    size: Any
+    for size in {"num_slices": 2}, {"slice_len": 1000}, {"slice_len": 1000, "frame_stack": 2}:
+        with pytest.raises(UsageError, match="No trajectory has 1000 rows; the longest has 299"):
+            ExperienceReplay(door, batch_size=2000, **size)
+    too_long = SliceSampler(slice_len=300)
+    with pytest.raises(UsageError, match="No trajectory has 300 rows"):
+        ReplayBuffer(storage=ExperienceReplay(door).storage, sampler=too_long)
+    replay = ExperienceReplay(door, batch_size=2000, num_slices=2, strict_length=False, seed=0)
     batch = replay.sample()
     lengths = replay.storage.offsets.diff()
     drawn = batch["episode"][batch["next", "truncated"][:, 0]]
