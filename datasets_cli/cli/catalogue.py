@@ -169,10 +169,12 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
     if about.manifest is None:
         return
     yield "columns"
+    summary = about.summary or {"columns": {}, "frames": {}}
     for column in about.manifest.columns:
         name = ".".join(column.key)
         line = f"  {name:28} {column.dtype:8} {list(column.shape)!s:12}"
-        yield f"{line} {_range((about.summary or {}).get('columns', {}).get(name))}".rstrip()
+        known = _range(summary["columns"].get(name)) + _channels(summary["frames"].get(name))
+        yield f"{line} {known}".rstrip()
     for text in about.manifest.texts:
         yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"
 
@@ -184,10 +186,18 @@ def _range(measures: Mapping[str, Any] | None) -> str:
     if measures["constant"]:
         return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
     parts = [f"{measures[name]:,}" + f" {label}" for name, label in WRONG.items() if measures[name]]
-    if measures["mean"] is not None:
-        range_ = f"{measures['min']:.6g} to {measures['max']:.6g}"
-        parts.insert(0, f"{range_}, mean {measures['mean']:.6g}, std {measures['std']:.6g}")
-    return ", ".join(parts)
+    known = [name for name in ("mean", "std") if measures[name] is not None]
+    moments = [f"{name} {measures[name]:.6g}" for name in known]
+    range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []
+    return ", ".join([*range_, *moments, *parts])
+
+
+def _channels(measures: Mapping[str, Any] | None) -> str:
+    """Return mean and deviation of frames, a number a channel."""
+    if measures is None:
+        return ""
+    parts = [f"{name} {', '.join(f'{x:.6g}' for x in measures[name])}" for name in ("mean", "std")]
+    return f"{'; '.join(parts)} (of {measures['sampled']:,} frames)"
 
 
 def _origin(manifest: Manifest) -> Iterator[Fact]:

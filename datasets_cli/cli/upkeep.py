@@ -105,11 +105,12 @@ def _usage_lines(usage: DiskUsage, width: int | None) -> list[str]:
             ">SIZE": human_bytes(each.size_bytes),
             "ID": each.id,
             ">RAW": human_bytes(each.raw_bytes) if each.raw_bytes else "",
+            ">TABLES": human_bytes(each.table_bytes) if each.table_bytes else "",
             "STATE": each.state,
         }
         for each in usage.datasets
     ]
-    lines = table(rows, width, (">RAW", "STATE"))
+    lines = table(rows, width, (">TABLES", ">RAW", "STATE"))
     left = usage.leftovers
     if left:
         size = human_bytes(sum(each.size_bytes for each in left))

@@ -202,6 +202,7 @@ def _within(sample: np.ndarray, rows: range) -> np.ndarray:
     return sample[first:end]
 
 
+@np.errstate(all="ignore")  # deviations of the largest numbers are infinite, and null then
 def _summary(measures: np.ndarray, statistics: ColumnStatistics) -> dict[str, Any]:
     """Return the measures of a column as a whole: of all its numbers together."""
     named = dict(zip(MEASURES, measures, strict=True))
@@ -223,7 +224,7 @@ def _summary(measures: np.ndarray, statistics: ColumnStatistics) -> dict[str, An
         joined = _joined(variance, count)
         summary["std"] = None if joined is None else math.sqrt(joined)
     quantiles = statistics.quantiles().tolist()
-    summary["quantiles"] = [None if math.isnan(value) else value for value in quantiles]
+    summary["quantiles"] = [value if math.isfinite(value) else None for value in quantiles]
     if (distinct := statistics.distinct) is not None:
         summary["distinct"] = [[value, number] for value, number in distinct.items()]
     return summary

@@ -23,7 +23,7 @@ class DatasetUsage(JsonForm):
         id: the full id.
         data_bytes: of its folder.
         raw_bytes: of raw files that are kept.
-        table_bytes: of tables about it.
+        table_bytes: of tables about it, also in the user's cache.
         state: as in ``rlds list``.
     """
 
@@ -91,7 +91,7 @@ def disk_usage(call: InstalledIds) -> DiskUsage:
 def _usage(root: CacheRoot, id: str) -> DatasetUsage:
     condition = condition_of(root.dataset(id), id)
     manifest = condition.manifest
-    tables = folder_size(root.tables(manifest.content)) if manifest else 0
+    tables = sum(map(folder_size, root.tables_to_read(manifest.content))) if manifest else 0
     return DatasetUsage(
         id, folder_size(root.dataset(id)), folder_size(root.downloads(id)), tables, condition.state
     )

@@ -110,7 +110,7 @@ class ColumnStatistics:
 
     @property
     def distinct(self) -> dict[float, int] | None:
-        """How often each value occurs among all numbers; None where there are more than 64."""
+        """How often each value occurs among all finite numbers; None for more than 64 values."""
         return None if self._distinct is None else dict(sorted(self._distinct.items()))
 
     def measures(self) -> np.ndarray:
@@ -147,8 +147,8 @@ def _are_same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def _distinct(rows: np.ndarray) -> Counter[float] | None:
-    """Return how often each value but NaN, which has no equal, occurs; None for more than 64."""
-    values = rows[~np.isnan(rows)] if rows.dtype.kind == "f" else rows.reshape(-1)
+    """Return how often each finite value occurs; None where there are more than 64."""
+    values = rows[np.isfinite(rows)]
     if len(np.unique(values[:TRIED])) > MOST_DISTINCT:
         return None
     values, counts = np.unique(values, return_counts=True)

@@ -55,7 +55,7 @@ def work(config: Config, tmp_path: Path) -> None:
         install_dataset(MAZE, config, InstallOptions(source=origin.url, keep_raw=True))
     install_dataset(IRIS, config)
     datasets_cli.convert(IRIS, "compact", config=config)
-    datasets_cli.verify(MAZE, deep=True, config=config)  # leaves a table
+    datasets_cli.run_plan(datasets_cli.plan_preprocess(ids=MAZE, config=config), config=config)
     replay = ExperienceReplay(IRIS, download=False)
     derived = config.root / "datasets" / "derived"
     replay.preprocess(same, dest=derived / "whole", num_workers=0)
@@ -107,6 +107,10 @@ def test_a_read_only_root_is_read_and_what_would_write_names_it(
         assert main(command.split()) == 2, command
         error = capsys.readouterr().err
         assert str(config.root) in error and "Read-only file system" in error, error
+    assert main(["preprocess", door]) == 0  # its tables are in the user's cache
+    assert main(["info", door]) == 0
+    assert ", mean " in capsys.readouterr().out.partition("columns")[2]
+    assert list((tmp_path / "cache").rglob("statistics.array"))
     assert listing(config.root) == before
 
 

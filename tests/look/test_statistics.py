@@ -8,8 +8,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import torch
+from tensordict import TensorDict
 
 import datasets_cli
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.look import statistics
 from datasets_cli.look import summary as summary_file
@@ -56,7 +59,7 @@ def test_columns_have_the_numbers_of_the_published_file(door_minari: str, config
     assert summary["columns"]["next.done"]["distinct"] == [[False, 897], [True, 3]]
 
 
-def test_frames_are_measured_by_channel(config: Config) -> None:
+def test_frames_are_measured_by_channel(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
     datasets_cli.download("demo/pong", config=config)
     summary, _ = made("demo/pong", config)
     [frames] = (
@@ -66,6 +69,28 @@ def test_frames_are_measured_by_channel(config: Config) -> None:
     assert found["sampled"] == len(frames) == 999
     assert found["mean"] == pytest.approx([frames.double().mean().item()])
     assert found["std"] == pytest.approx([frames.double().std(correction=0).item()])
+    assert main(["info", "demo/pong"]) == 0
+    shown = f"mean {frames.double().mean():.6g}; std {found['std'][0]:.6g} (of 999 frames)"
+    assert capsys.readouterr().out.count(shown) == 1
+
+
+def test_what_is_not_finite_is_null_in_the_summary(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    datasets_cli.download("demo/door-human", config=config)
+
+    def put(batch: TensorDict) -> TensorDict:
+        odd = torch.tensor([np.inf, np.nan, 1.0, 1.7e308, -1.7e308], dtype=torch.float64)
+        batch["next", "reward"] = odd.repeat(len(batch))[: len(batch), None]
+        return batch
+
+    datasets_cli.preprocess("demo/door-human", put, "odd", config=config)
+    summary, _ = made("derived/odd", config)
+    reward, json_text = summary["columns"]["next.reward"], json.dumps(summary, allow_nan=False)
+    assert reward["distinct"] == [[-1.7e308, 59], [1.0, 60], [1.7e308, 60]]
+    assert (reward["nan"], reward["infinite"], reward["std"]) == (60, 60, None) and json_text
+    assert main(["info", "derived/odd"]) == 0
+    assert "-1.7e+308 to 1.7e+308, " in capsys.readouterr().out
 
 
 def test_the_sample_is_the_contents_and_both_layouts_agree(config: Config, tmp_path: Path) -> None:

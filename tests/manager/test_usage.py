@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.tables import save_table
 
 
 def size(folder: Path) -> int:
@@ -61,9 +64,12 @@ def test_what_is_installed_under_such_a_name_is_said(config: Config) -> None:
 def test_the_command_prints_sizes_and_json(
     config: Config, door: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    content = read_manifest(CacheRoot(config.root).dataset(door)).content
+    save_table(CacheRoot(config.root), content, "numbers", {"pi": 3})
     assert main(["du"]) == 0
     out = capsys.readouterr().out
     assert door in out and f"in {config.root}" in out
+    assert re.search(r"TABLES .*\n.* 9 B ", out)
     assert main(["du", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["datasets"][0]["data_bytes"] == size(CacheRoot(config.root).dataset(door))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,6 +95,20 @@ def test_a_dry_run_tells_bytes_and_seconds_and_makes_nothing(here: Config, capsy
     assert [each["id"] for each in tables] == DEMOS
     assert all(each["size_bytes"] > 0 and each["seconds"] > 0 for each in tables)
     assert kept(here) == []
+
+
+def test_without_room_for_all_tables_some_are_made(
+    here: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = datasets_cli.plan_preprocess(config=here)
+    sizes = [each.size_bytes or 0 for each in plan.tables]
+    room = SimpleNamespace(free=sum(sizes) - 1)
+    monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: room)
+    with pytest.raises(PartialFailure) as caught:
+        datasets_cli.run_plan(plan, config=here)
+    [failure] = caught.value.results.failures
+    assert f"{sum(sizes):,} bytes" in str(failure.error)
+    assert kept(here) == DEMOS[:1]
 
 
 def test_a_damaged_dataset_is_named_and_left(here: Config, capsys: Capture) -> None:
