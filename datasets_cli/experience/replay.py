@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -109,17 +108,17 @@ class ExperienceReplay(TensorDictReplayBuffer):
     @property
     def manifest(self) -> Manifest:
         """A copy of everything known about the dataset."""
-        return copy.deepcopy(self._rows.dataset.manifest)
+        return self._rows.dataset.manifest
 
     @property
     def dataset_id(self) -> str:
         """The full id, ``family/name``."""
-        return self._rows.dataset.manifest.id
+        return self.manifest.id
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """A copy of what the publisher says: spaces, reference scores, known traps, and so on."""
-        return copy.deepcopy(self._rows.dataset.manifest.metadata)
+        return self.manifest.metadata
 
     @cached_property
     def specs(self) -> Composite:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +53,7 @@ class Dataset:
         chosen: Sequence[Key] | None = None,
     ) -> None:
         self.folder = folder
-        self.manifest = manifest
+        self._manifest = manifest
         self.record = record
         self.device_options = device_options
         self._trajectories = TrajectoryTable(
@@ -86,7 +87,7 @@ class Dataset:
                 raise UsageError(f"columns: {self._missing(each)}")
         if not self.columns_read:
             raise UsageError(
-                f"columns names no column of numbers of {self.manifest.id}. Expected one or more "
+                f"columns names no column of numbers of {self._manifest.id}. Expected one or more "
                 f"of {self._known()}."
             )
 
@@ -94,7 +95,7 @@ class Dataset:
         """Return the rows of a selection, read as if they were a dataset."""
         # The files are those of this one. The numbers of rows and trajectories are the selection's;
         # the manifest stays that of the whole dataset.
-        manifest = self.manifest
+        manifest = self._manifest
         if selection.content != manifest.content:
             raise UsageError(
                 f"The view was made of a dataset of the content {selection.content[:16]}; what is "
@@ -117,8 +118,14 @@ class Dataset:
         """The dataset of all rows; itself, where nothing is selected."""
         return self if self._whole is None else self._whole
 
+    @property
+    def manifest(self) -> Manifest:
+        """A copy of everything known about the dataset."""
+        manifest: Manifest = pickle.loads(pickle.dumps(self._manifest))  # sooner than deepcopy
+        return manifest
+
     def __len__(self) -> int:
-        return self.manifest.num_transitions if self._row_map is None else len(self._row_map)
+        return self._manifest.num_transitions if self._row_map is None else len(self._row_map)
 
     @property
     def offsets(self) -> torch.Tensor:
@@ -138,14 +145,14 @@ class Dataset:
     def num_trajectories(self) -> int:
         """How many trajectories there are."""
         selection = self.selection
-        return self.manifest.num_trajectories if selection is None else len(selection)
+        return self._manifest.num_trajectories if selection is None else len(selection)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
         wanted = [c for c in self.columns_read if c.key[: len(key)] == key]
         if not wanted:
             raise KeyError(self._missing(key))
-        check_memory(sum(column.row_bytes for column in wanted) * len(self), self.manifest.id)
+        check_memory(sum(column.row_bytes for column in wanted) * len(self), self._manifest.id)
         rows = self.rows_of(frozenset(column.key for column in wanted))
         whole = {
             column.key: torch.empty((len(self), *column.shape), dtype=torch_dtype(column.dtype))
@@ -168,27 +175,28 @@ class Dataset:
 
     def _missing(self, key: Key) -> str:
         """Return why there is nothing to read below a key."""
-        id = self.manifest.id
-        if any(text.key[: len(key)] == key for text in self.manifest.texts):
+        manifest = self._manifest
+        id = manifest.id
+        if any(text.key[: len(key)] == key for text in manifest.texts):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
-        if any(column.key[: len(key)] == key for column in self.manifest.columns):
+        if any(column.key[: len(key)] == key for column in manifest.columns):
             return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
         parts = tuple(key[0].split(".")) if len(key) == 1 else ()
-        is_dotted = any(column.key[: len(parts)] == parts != () for column in self.manifest.columns)
+        is_dotted = any(column.key[: len(parts)] == parts != () for column in manifest.columns)
         hint = f" Write {parts}." if is_dotted else ""
         return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"
 
     def _known(self) -> str:
         """Return the keys of all columns, and of the text that is read."""
         texts = self.texts.keys if self.texts else ()
-        numbers = (column.key for column in self.manifest.columns)
+        numbers = (column.key for column in self._manifest.columns)
         return ", ".join(show_key(key) for key in (*numbers, *texts))
 
     def rows_of(self, keys: frozenset[Key]) -> LayoutRows:
         """Return the rows with only these leaves; no other is read."""
         if self._row_map is not None:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)
-        manifest = self.manifest
+        manifest = self._manifest
         if manifest.layout == "compact":
             num_rows, options = manifest.num_transitions, self.device_options
             return CompactRows(self._files, self.record, num_rows, options, keys)
@@ -205,7 +213,7 @@ class Dataset:
         row_bytes = self.row_bytes
         for text in self.texts.columns if self.texts else ():
             row_bytes += TEXT_BYTES * math.prod(text.shape)
-        check_memory(num_rows * row_bytes, self.manifest.id)
+        check_memory(num_rows * row_bytes, self._manifest.id)
 
 
 def open_dataset(

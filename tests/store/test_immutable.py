@@ -65,6 +65,7 @@ def test_writing_into_offsets_or_a_manifest_changes_no_draw_and_no_fact(door: st
         for offsets in (storage.offsets, storage.dataset.offsets):
             offsets[1] = 100
         assert 100 not in storage.offsets
+        storage.dataset.manifest.metadata["ref_min_score"] = 5
     replay.metadata["ref_min_score"] = replay.manifest.files["manifest.json"] = 5
     assert replay.manifest == expected.manifest and replay.metadata == expected.metadata
     for _ in range(20):
