@@ -47,15 +47,16 @@ def list_datasets(context: typer.Context, *, call: GivenOptions) -> None:
     search = partial(datasets_cli.list_datasets, config=state.config)
     records = search(**call, progress=state.progress())
     patterns = call.pop("patterns", [])
+    call.pop("refresh", None)
     # Of several globs, each that finds nothing is named.
-    if patterns[1:] and records:
-        call.pop("refresh", None)
-        if vain := [text for text in patterns if not search(text, **call)]:
-            state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
-    if not records:
+    is_each = records and patterns[1:]
+    vain = [text for text in patterns if not records or (is_each and not search(text, **call))]
+    if vain:
+        state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
+    elif not records:
         state.note("Nothing found.")
     width = state.width
-    is_whole = not (patterns or call.keys() - {"refresh"})
+    is_whole = not (patterns or call)
     lines = _rows(records, width) if width is None or not is_whole else _overview(records, width)
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
@@ -124,7 +125,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
         **({about.state: about.problem} if about.problem else {}),
         "steps": human_count(about.num_transitions),
         "episodes": human_count(about.num_trajectories),
-        "download": human_bytes(about.download_bytes),
+        "download": human_bytes(about.download_bytes) if about.download_bytes else None,
         "on disk": human_bytes(about.size_bytes) if about.installed else None,
         **{name: value for name, value in details.items() if name != "known_traps"},
         "licence": about.licence,

@@ -11,7 +11,7 @@ import datasets_cli
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.cli.parser.arguments import Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import state_of
+from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted
 from datasets_cli.manager.convert import ConvertCall
 from datasets_cli.manager.delete import DeleteCall
@@ -80,7 +80,7 @@ def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> N
         state.confirm(f"Delete {', '.join(ids)} ({size})?", yes=yes)
         deleted = datasets_cli.delete(ids, config=state.config)
     word = "would delete" if is_tried else "deleted"
-    lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}" for each in deleted]
+    lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}, {COUNTED}" for each in deleted]
     state.emit([each.to_json() for each in deleted], fitted(lines, state.width), ids)
 
 

@@ -22,6 +22,9 @@ from datasets_cli.system_errors import is_full
 
 Results = TypeVar("Results")
 
+COUNTED = "with manifest, tables and raw files"
+"""What the disk space of a dataset has beside the size of its data."""
+
 COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a state
 
 

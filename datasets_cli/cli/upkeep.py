@@ -12,7 +12,7 @@ import datasets_cli
 from datasets_cli.catalogue.selection import InstalledIds
 from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import state_of
+from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.manager.prune import PruneCall
 from datasets_cli.manager.repair import RepairCall
@@ -93,7 +93,11 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
 
 @options_of(call=InstalledIds)
 def du(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show how much of the disk each installed dataset takes, and what killed work left."""
+    """Show how much of the disk each installed dataset takes, and what killed work left.
+
+    Its manifest, tables about it and raw files that were kept count as well; rlds list and rlds
+    info have the size of its data alone.
+    """
     state = state_of(context)
     usage = datasets_cli.disk_usage(**call, config=state.config)
     state.emit(usage.to_json(), _usage_lines(usage, state.width), [str(usage.size_bytes)])
@@ -117,7 +121,7 @@ def _usage_lines(usage: DiskUsage, width: int | None) -> list[str]:
         text = f"{size} are left of killed or unfinished work. See: rlds prune --dry-run"
         lines += fitted([text], width)
     free, total = human_bytes(usage.free_bytes), human_bytes(usage.size_bytes)
-    return [*lines, *fitted([f"{total} in {usage.root}; {free} are free there"], width)]
+    return [*lines, *fitted([f"{total} in {usage.root}, {COUNTED}; {free} are free there"], width)]
 
 
 @options_of(call=ScanCall)

@@ -9,7 +9,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import RldsError
 from datasets_cli.install.installed import installed_dataset, is_there
 from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
-from datasets_cli.progress import Progress
+from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.system_errors import system_error
 
@@ -37,6 +37,7 @@ def install_dataset(
     """Return an installed dataset, installing it first if needed."""
     install_options = install_options or InstallOptions()
     if is_there(text, config, install_options):
+        reporting_to(progress).note(f"{text} is installed already")
         return find_installed(text, config, install_options, http)
     try:
         installation = _installation(config, install_options, http, progress, room)

@@ -95,6 +95,7 @@ class Installation:
         if known not in (asked, f"{resolved.recipe.family}/{asked}"):
             self._progress.note(f"{text} is {resolved.id}, its newest version")
         if id := self._find_installed(resolved):
+            self._progress.note(f"{id} is installed already")
             return self.installed(id)
         timeout = self._config.lock_timeout
         with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):

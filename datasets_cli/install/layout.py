@@ -28,7 +28,9 @@ def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> 
     """Have an installed dataset, whose lock is held, in a layout."""
     dataset = open_dataset(root.dataset(id))
     check_owner(dataset.manifest, id)  # under whose id the new copy is written
-    if dataset.manifest.layout != layout:
+    if dataset.manifest.layout == layout:
+        progress.note(f"{id} is up to date: it has the layout {layout}")
+    else:
         _write_again(dataset, layout, root, progress)
 
 

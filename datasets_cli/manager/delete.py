@@ -8,11 +8,11 @@ from functools import partial
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS, as_list, select_each, select_installed
 from datasets_cli.config import Config, RootOptions
-from datasets_cli.install.installed import condition_of, installed_id, remove
+from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.json_form import JsonForm
+from datasets_cli.manager.usage import usage_of
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.check import folder_size
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class DeletedDataset(JsonForm):
 
     Args:
         id: the full id.
-        size_bytes: of its files and of what is left of its downloads.
+        size_bytes: of its folder, of tables about it, and of what is left of its downloads.
         deleted: False where nothing was done.
         state: that it had: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
     """
@@ -58,14 +58,10 @@ def delete(call: DeleteCall) -> list[DeletedDataset]:
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
+    ids = select_each(as_list(call.ids), partial(_installed_ids, config))
+    usages = [usage_of(id, place) for id in ids]
     gone = [
-        DeletedDataset(
-            id,
-            folder_size(place.dataset(id)) + folder_size(place.downloads(id)),
-            deleted=not call.dry_run,
-            state=condition_of(place.dataset(id), id).state,
-        )
-        for id in select_each(as_list(call.ids), partial(_installed_ids, config))
+        DeletedDataset(each.id, each.size_bytes, not call.dry_run, each.state) for each in usages
     ]
     if not call.dry_run:
         for each in gone:

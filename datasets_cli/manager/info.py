@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.catalogue.names import Resolved, resolve
+from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.catalogue.selection import InstalledId, KnownId
 from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
 from datasets_cli.install.installed import (
@@ -128,6 +129,9 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     # The manifest speaks of this dataset; a recipe speaks of its whole family, and of nothing
     # that was derived, which has its parent's licence.
     own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}
+    published = str(own.get("sample_of")).partition("/")[0]
+    if published in families():  # of the demo, whose recipe has no citation of its own
+        own["citation"] = load_recipe(published).citation
     table = load_table(root, manifest.content, TABLE)
     report = None if table is None else report_from_json(table)
     terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}

@@ -74,7 +74,7 @@ class PruneCall(RootOptions):
     Args:
         older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
             only where nothing was written to it for so many days.
-        raw: also delete raw files of installed datasets, which ``keep_raw`` kept.
+        raw: also delete raw files of installed datasets, which a download kept.
         dry_run: delete nothing, and return what would be deleted, and why the rest stays.
     """
 

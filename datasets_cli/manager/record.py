@@ -66,6 +66,7 @@ def record(call: RecordCall) -> InstalledDataset:
             workers = Workers(num_workers=call.num_workers)
             manifest = _recorded(run, older, place, id, layout, workers, told)
         elif _is_same(older.manifest.metadata.get("recordings"), run.plan):
+            told.note(f"{id} is up to date: the same call recorded it")
             manifest = older.manifest
         else:
             raise UsageError(

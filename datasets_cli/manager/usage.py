@@ -77,7 +77,7 @@ def disk_usage(call: InstalledIds) -> DiskUsage:
     config = call.chosen_config()
     place = CacheRoot(config.root)
     ids = [installed_id(id, config) for id in select_installed(call.ids, config)]
-    usages = [_usage(place, id) for id in dict.fromkeys(ids)]
+    usages = [usage_of(id, place) for id in dict.fromkeys(ids)]
     # Raw files of installed datasets are counted with these.
     leftovers = find_leftovers(place) if call.ids == "*" else []
     return DiskUsage(
@@ -88,7 +88,8 @@ def disk_usage(call: InstalledIds) -> DiskUsage:
     )
 
 
-def _usage(root: CacheRoot, id: str) -> DatasetUsage:
+def usage_of(id: str, root: CacheRoot) -> DatasetUsage:
+    """Return the disk space of an installed dataset, and of what goes with it."""
     condition = condition_of(root.dataset(id), id)
     manifest = condition.manifest
     tables = sum(map(folder_size, root.tables_to_read(manifest.content))) if manifest else 0

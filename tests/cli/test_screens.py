@@ -230,6 +230,21 @@ def test_of_several_globs_each_that_finds_nothing_is_named(capsys: Capture) -> N
     assert capsys.readouterr().err == "Nothing matches 'nosuch', 'zz*'.\n"
 
 
+def test_a_glob_that_finds_nothing_is_named_where_it_is_the_only_one(capsys: Capture) -> None:
+    for call, told in (("hopper-* --installed", "'hopper-*'"), ("zz*", "'zz*'"), ("a yy", "'yy'")):
+        assert main(["list", *call.split()]) == 0
+        assert capsys.readouterr().err == f"Nothing matches {told}.\n"
+    assert main(["list", "--installed"]) == 0
+    assert capsys.readouterr().err == "Nothing found.\n"
+
+
+def test_no_help_has_a_name_of_python(capsys: Capture) -> None:
+    for command in (name for group in Rlds.groups.values() for name in group):
+        assert main([command, "--help"]) == 0
+        text = capsys.readouterr().out.replace("the column returns_to_go", "")
+        assert not re.findall(r"\w+_\w+|`|True|False", text), command
+
+
 @pytest.mark.parametrize(("call", "code"), [("info nosuch", 3), ("delete demo/iris", 2)])
 def test_a_stream_that_the_shell_closed_is_no_error(call: str, code: int, config: Config) -> None:
     datasets_cli.download("demo/iris", progress=Silent())

@@ -73,3 +73,41 @@ def test_the_command_prints_sizes_and_json(
     assert main(["du", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["datasets"][0]["data_bytes"] == size(CacheRoot(config.root).dataset(door))
+
+
+def test_what_a_size_counts_is_said_and_what_goes_is_what_du_counts(
+    config: Config, door: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["preprocess", "--workers", "0"]) == 0  # which makes tables
+    capsys.readouterr()
+    (gone,) = datasets_cli.delete(door, dry_run=True, config=config)
+    (usage,) = datasets_cli.disk_usage(config=config).datasets
+    (record,) = datasets_cli.list_datasets(installed=True, config=config)
+    assert record.size_bytes and gone.size_bytes == usage.size_bytes > record.size_bytes
+    assert usage.size_bytes == size(config.root / "datasets") + size(config.root / "tables")
+    for command in (["du"], ["delete", door, "--dry-run"]):
+        assert main(command) == 0
+        assert "with manifest, tables and raw files" in capsys.readouterr().out
+
+
+def test_what_does_nothing_again_says_so(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = ["record", "CartPole-v1", "--episodes", "1", "--out", "x", "--workers", "0"]
+    calls = [record, ["convert", "recorded/x", "--layout", "ted"], ["download", "demo/iris"]]
+    told = ["x is up to date: the same call", "x is up to date: it has the layout", "iris is inst"]
+    for call, words in zip(calls, told, strict=True):
+        for _ in range(2):
+            assert main(call) == 0
+        assert words in capsys.readouterr().err
+
+
+def test_own_data_have_no_unknown_download_and_their_parents_citation(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--keep"]) == 0
+    assert main(["preprocess", "demo/door-human", "--cast", "float32", "--out", "x"]) == 0
+    capsys.readouterr()
+    assert main(["info", "derived/x"]) == 0
+    out = capsys.readouterr().out
+    assert "download" not in out and re.search(r"citation +Fu, Kumar, .*D4RL: Datasets", out)
