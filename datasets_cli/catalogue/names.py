@@ -13,7 +13,7 @@ from datasets_cli.catalogue.entries import catalogue, catalogues
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.errors import OfflineError, UnknownDataset, UsageError
 from datasets_cli.recipe import CatalogueEntry, Recipe, Web
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.cache_root import CacheRoot, check_id, folder_advice
 
 _VERSION = re.compile(r"-v(\d+)$")
 _OWN = {"recorded": "record", "derived": "preprocess"}
@@ -185,7 +185,7 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset:
         for name in difflib.get_close_matches(text.lower(), known, n=3, cutoff=CLOSE)
     ]
     near = list(dict.fromkeys((*containing, *close)))[:3]
-    hint = f" Did you mean {', '.join(near)}?" if near else ""
+    hint = (f" Did you mean {', '.join(near)}?" if near else "") + folder_advice(text)
     # As the ids have it, because a list tells upper case from lower.
     start = containing[0].lower().index(word) if containing[3:] else 0
     more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""

@@ -34,7 +34,7 @@ from typing import NoReturn
 import platformdirs
 
 from datasets_cli.damage import MANIFEST_FILENAME
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.sources.disk import broken_link
 
 logger = logging.getLogger(__name__)
@@ -165,8 +165,23 @@ def check_id(id: str) -> str:
         raise UsageError(
             f"{id!r} cannot be a dataset id. An id is family/name, each part made of letters, "
             "digits and . _ - + = @ ~, and starting with a letter, a digit or _."
+            f"{folder_advice(id)}"
         )
     return id
+
+
+def folder_advice(id: str) -> str:
+    """Return what to write in place of an id that is the path of a folder; nothing of others."""
+    if not os.path.isdir(id):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
+        return ""
+    if has_manifest(Path(id)):
+        return f" That folder is a dataset: in Python, open_storage({id!r}) opens it."
+    if Path(id, "datasets").is_dir():
+        return f" Datasets in that folder are found by their id and {argument('root', repr(id))}."
+    return (
+        f" {argument('root')} names the folder that datasets are installed in, "
+        f"{argument('source')} one with a publisher's raw files; what dumps() wrote, loads() reads."
+    )
 
 
 def is_id(text: str) -> bool:

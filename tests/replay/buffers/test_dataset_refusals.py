@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +23,9 @@ from datasets_cli import (
     ReplayBuffer,
     ReplayBufferEnsemble,
     SliceSampler,
+    open_storage,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import RldsError, UsageError
 from tests.support.refusals import check_refused
 
 BOOL = "must be True or False, not"
@@ -54,6 +57,25 @@ def test_a_wrong_value_is_named_with_what_it_may_be(door: str) -> None:
         UsageError,
         [(words, partial(ExperienceReplay, door, **given)) for given, words in VALUES],
     )
+
+
+def test_a_folder_in_place_of_an_id_is_told_what_to_write(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = ExperienceReplay(door)
+    dataset, root = str(replay.data_path), str(replay.config.root)
+    monkeypatch.chdir(tmp_path)
+    Path("mine").mkdir()
+    cases = [
+        (f"open_storage({dataset!r}) opens it", dataset),
+        (f"found by their id and root={root!r}", root),
+        ("source one with a publisher's raw files", str(tmp_path)),
+        ("^mine is not a known dataset.* root names the folder", "mine"),
+    ]
+    for words, folder in cases:
+        with pytest.raises(RldsError, match=words if words[0] == "^" else re.escape(words)):
+            ExperienceReplay(folder)
+    assert len(open_storage(dataset)) == len(ExperienceReplay(door, root=root)) == len(replay)
 
 
 def test_an_element_type_in_place_of_cast_is_told_the_transform(door: str) -> None:
