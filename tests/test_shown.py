@@ -27,6 +27,19 @@ def test_no_repr_of_a_dataset_has_more_than_twenty_lines(hopper: str) -> None:
         assert max(map(len, repr(each).splitlines())) < 400, type(each)
 
 
+def test_an_ensemble_has_a_line_for_each_member_and_an_empty_table_one(hopper: str) -> None:
+    replay = ExperienceReplay(hopper, batch_size=8)
+    lines = repr(ReplayBufferEnsemble(replay, replay.take(1), batch_size=4)).splitlines()
+    assert lines[0] == "ReplayBufferEnsemble(" and lines[3:] == ["    batch_size=4)"]
+    assert lines[1].startswith(
+        "    ExperienceReplay(DatasetStorage(d4rl/hopper-medium-v2, shape=[911]"
+    )
+    assert lines[2].endswith("chosen by take(1) ...), RandomSampler()),")
+    columns = "number, start, length, return, terminated, truncated"
+    empty = replay.take(0).trajectories
+    assert repr(empty) == f"Trajectories of {hopper}, 0 rows; columns: {columns}"
+
+
 def test_a_manifest_of_many_files_is_shown_in_a_line(hopper: str) -> None:
     manifest = ExperienceReplay(hopper).manifest
     files = {f"{n}.memmap": {"bytes": 1, "sha256": "0" * 64} for n in range(1000)}

@@ -11,7 +11,6 @@ import torch
 from tensordict import LazyStackedTensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import (
     Rows,
     StateDict,
@@ -120,10 +119,6 @@ class ReplayBufferEnsemble(MixedBuffers):
         if self.generator is not torch.default_generator:
             self.set_rng(self.generator)
         self._collate_fn = collate_fn or stacked
-
-    def __repr__(self) -> str:
-        members = ", ".join(map(repr, self.buffers))
-        return few_lines(f"ReplayBufferEnsemble({members}, batch_size={self.batch_size})")
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[members drawn, B / members drawn]``.

@@ -16,6 +16,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
+from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Numbers, Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.keeping.dump_folder import DumpFolder, new_dump, open_dump
@@ -61,6 +62,18 @@ class MixedBuffers(ABC):
         vars(same).update(vars(self))
         same._format = choose_format(format, cast=cast)
         return same
+
+    def __repr__(self) -> str:
+        return few_lines(f"{type(self).__name__}({','.join(self._shown())})")
+
+    def _shown(self) -> list[str]:
+        """Return what is printed: a line for each member, and the batch size."""
+        members = []
+        for buffer in self.buffers:
+            storage, *rest = repr(buffer.storage).splitlines()
+            shown = f"{storage}{' ...)' * bool(rest)}, {buffer.sampler!r}"
+            members.append(f"\n    {type(buffer).__name__}({shown})")
+        return [*members, f"\n    batch_size={self.batch_size}"]
 
     def __len__(self) -> int:
         return sum(map(len, self.buffers))

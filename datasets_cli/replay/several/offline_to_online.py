@@ -9,7 +9,6 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
@@ -119,13 +118,10 @@ class OfflineToOnline(MixedBuffers):
         """The fraction of offline rows in the next batch; 1 while online has too few rows."""
         return self._share.fraction(len(self.online), self.online.write_count)
 
-    def __repr__(self) -> str:
+    def _shown(self) -> list[str]:
         share = self._share
-        return few_lines(
-            f"OfflineToOnline({self.offline!r}, {self.online!r}, fraction={share.start}, "
-            f"anneal={share.anneal!r}, min_online={share.min_online}, keys={self.keys}, "
-            f"batch_size={self.batch_size})"
-        )
+        own = f"anneal={share.anneal!r}", f"min_online={share.min_online}", f"keys={self.keys}"
+        return [*super()._shown(), f" fraction={share.start}", *(f" {each}" for each in own)]
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, offline rows first.

@@ -166,6 +166,8 @@ class Trajectories:
         return pandas.DataFrame(columns)
 
     def __repr__(self) -> str:
+        if not len(self):
+            return f"{self._title}; columns: {', '.join(self)}"
         table = self.to_pandas().to_string(
             index=False, max_rows=2 * SHOWN, float_format="{:.6g}".format
         )
