@@ -15,6 +15,9 @@ ordered dicts         {"__rlds__": ["OrderedDict", [[key, value], ...]]}
 TensorDicts           {"__rlds__": ["TensorDict", [[4], [[name, value], ...]]]}   and batch size
 values in them        {"__rlds__": ["NonTensorData", [[4], value]]}
 stacks of these       {"__rlds__": ["NonTensorStack", [0, [...]]]}  or LazyStackedTensorDict
+the items of a list   {"__rlds__": ["rows", [[5000, 3, item], ...]]}
+
+The last are 5,000 equal items, which differ in their tensors alone: each has the next 3 columns.
 
 A tensorclass becomes a TensorDict.
 """
@@ -22,6 +25,7 @@ A tensorclass becomes a TensorDict.
 from __future__ import annotations
 
 import base64
+import marshal
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
@@ -88,6 +92,8 @@ def describe(
     ``kinds`` are those that rows may be of; ``only_exact`` refuses what would come back otherwise.
     """
     encoder = _Encoder(kinds, only_exact)
+    if kinds is _ROWS and type(rows) is list:
+        return encoder.encode_rows(rows), encoder.columns
     return encoder.encode(rows, "rows"), encoder.columns
 
 
@@ -136,6 +142,20 @@ class _Encoder:
             raise UsageError(f"{name} is nested in more than {_MOST_LEVELS} levels; use fewer.")
         content = self._parts(kind, value, name, level + 1)
         return content if kind == "list" or isinstance(content, dict) else _tagged(kind, content)
+
+    def encode_rows(self, rows: list[Rows]) -> RowsJson:
+        """Return many rows, of which equal ones are there once: few objects to keep, and small."""
+        runs: list[RowsJson] = []
+        known, count = b"", 0
+        for number, row in enumerate(rows):
+            own = _Encoder(self._kinds, self._only_exact)
+            node = own.encode(row, f"rows[{number}]", 1)
+            self.columns += own.columns
+            exact = marshal.dumps(node, 2)  # which tells 1 from True and 1.0
+            count = count + 1 if exact == known and own.columns else 1
+            known = exact
+            runs[-1 if count > 1 else len(runs) :] = [[count, len(own.columns), node]]
+        return _tagged("rows", runs)
 
     def _parts(self, kind: str, value: Rows, name: str, level: int) -> RowsJson:
         if kind in ("list", "tuple"):
@@ -228,6 +248,19 @@ def _dict(pairs: Rows, left: _Left | None) -> dict[Rows, Rows]:
     return {_decoded(key, None): _decoded(item, left) for key, item in pairs}
 
 
+def _rows(runs: Rows, left: _Left | None) -> list[Rows]:
+    rows, first = [], 0
+    assert left is not None, "rows are no value"
+    for count, width, node in runs:
+        for _ in range(count if width > 0 else 1):  # no more than there are columns for
+            own = {number: left.pop(first + number) for number in range(width)}
+            rows.append(_decoded(node, own))
+            if own:
+                raise ValueError(f"a row does not have its columns {', '.join(map(str, own))}")
+            first += width
+    return rows
+
+
 def _stack(kind: Rows) -> Callable[[Rows, Rows], Rows]:
     return lambda parts, left: kind(*_decoded(parts[1], left), stack_dim=parts[0])
 
@@ -239,6 +272,7 @@ _KINDS: dict[str, Callable[[Rows, Rows], Rows]] = {
     "tuple": lambda items, left: tuple(_decoded(item, left) for item in items),
     "dict": _dict,
     "tensor": lambda number, left: left.pop(number),
+    "rows": _rows,
     "OrderedDict": lambda pairs, left: OrderedDict(_dict(pairs, left)),
     "TensorDict": lambda parts, left: TensorDict(_dict(parts[1], left), parts[0]),
     "NonTensorData": lambda parts, left: NonTensorData(_decoded(parts[1], left), parts[0]),

@@ -231,6 +231,17 @@ def test_other_rows_are_refused_by_name(row: Any, message: str) -> None:
         buffer.state_dict()
 
 
+def test_rows_that_are_alike_are_described_once_and_others_as_they_are(tmp_path: Path) -> None:
+    values = [*[1] * 5000, True, 1.0, -0.0, 0.0]
+    first, other = (ReplayBuffer(storage=ListStorage(6000)) for _ in range(2))
+    first.extend([{"x": torch.tensor(n), "y": value} for n, value in enumerate(values)])
+    state = saved(first.state_dict(), tmp_path)
+    assert [run[0] for run in state["rows"]["description"]["__rlds__"][1]] == [5000, 1, 1, 1, 1]
+    other.load_state_dict(state)
+    assert [int(row["x"]) for row in other.storage.contents()] == [*range(5004)]
+    assert [repr(row["y"]) for row in other.storage.contents()] == [*map(repr, values)]
+
+
 @tensorclass
 class Pair:
     one: torch.Tensor
@@ -254,6 +265,9 @@ def test_a_tensorclass_is_a_tensordict_in_the_state(tmp_path: Path, storage: Any
         {"description": tagged("TensorDict", [[1], []]), "columns": [torch.ones(1)]},
         {"description": [tagged("tensor", 0)] * 2, "columns": [torch.ones(1)]},
         {"description": tagged("TensorDict", 3), "columns": []},
+        {"description": tagged("rows", [[2, 1, tagged("tensor", 0)]]), "columns": [torch.ones(1)]},
+        {"description": tagged("rows", [[1, 1, 5]]), "columns": [torch.ones(1)]},
+        {"description": tagged("rows", [[9**9, -1, tagged("tensor", 0)]]), "columns": []},
     ],
 )
 def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
