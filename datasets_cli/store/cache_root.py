@@ -142,7 +142,7 @@ def runs_to(dest: Path) -> list[Path]:
 
 
 def lock_of(dest: Path) -> Path:
-    """Return the lock file of a destination, the same for all who can write there."""
+    """Return the lock file of a destination, the same for all processes that can write there."""
     return dest.parent / f".{dest.name}.lock"
 
 

@@ -171,5 +171,5 @@ def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> No
 
 
 def folder_size(folder: Path) -> int:
-    """Return the total size in bytes of the files below a folder; 0 where there is none."""
+    """Return the total size in bytes of the files below a folder; 0 if it does not exist."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

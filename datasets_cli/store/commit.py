@@ -26,7 +26,7 @@ from datasets_cli.store.manifest import Manifest, write_manifest
 Result = TypeVar("Result")
 
 Identity = tuple[int, int] | None
-"""What tells a folder from another one that takes its name; None where there is none."""
+"""What tells a folder from another one that takes its name; None for no folder."""
 
 TRIES = 10
 """How often a folder is read again that is replaced while it is read."""
@@ -190,7 +190,7 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
 
 
 def identity(folder: Path) -> Identity:
-    """Return what tells a folder from another one that takes its name; None where there is none."""
+    """Return what tells a folder from another one that takes its name; None for no folder."""
     try:
         status = folder.stat()
     except OSError:

@@ -19,7 +19,7 @@ from datasets_cli.store.text_rows import TextRows, Values
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """Some trajectories of a dataset in an order of their own, each whole or a run of its rows.
+    """Some trajectories of a dataset in any order, each whole or a run of its rows.
 
     dataset     0 0 0 0 1 1 2 2 2
     selection       0 0     2 2 2      numbers [0, 2], firsts [2, 0], lengths [2, 3]

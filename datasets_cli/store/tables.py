@@ -38,7 +38,7 @@ def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any
 
 
 def load_table(root: CacheRoot, content: str, name: str) -> dict[str, Any] | None:
-    """Return a table, or None where there is none that can be read."""
+    """Return a table, or None if it is missing or cannot be read."""
     for folder in root.tables_to_read(content):
         try:
             return parse(read_bounded(folder / f"{name}.json", MAX_BYTES))
@@ -81,7 +81,7 @@ def write_array(
 def map_array(
     root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Return an array, or None where there is none of this type and shape that was not changed."""
+    """Return an array, or None if it was changed or does not have this type and shape."""
     import numpy as np
 
     from datasets_cli.schema.mapped_bytes import map_descriptor

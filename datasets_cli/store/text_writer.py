@@ -96,7 +96,7 @@ class TextWriter:
                     shutil.copyfileobj(file, copy)
 
     def join(self, parts: Iterable[Path], columns: tuple[TextColumn, ...]) -> None:
-        """Write what writers of consecutive rows have left in folders of their own."""
+        """Write what writers of consecutive rows have left in separate folders."""
         # Values keep the order of first appearance, so that the files do not depend on the parts.
         with disk_errors(self.folder):
             self._open(columns)

@@ -85,7 +85,7 @@ class DatasetWriter:
                 raise SourceError(f"{self.id}: {error}") from error
 
     def copy_text(self, source: Path, columns: tuple[TextColumn, ...]) -> None:
-        """Take over the text of a dataset that has the same rows; ``write`` then has none."""
+        """Take over the text of a dataset that has the same rows; ``write`` then gets none."""
         self._text.copy(source, columns)
 
     def add_frames(

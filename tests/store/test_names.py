@@ -270,7 +270,7 @@ def test_a_disk_that_takes_two_groups_for_one_is_refused(tmp_path: Path) -> None
     keys: list[Key] = [("A", "x"), ("a", "y")]
     with pytest.raises(SourceError, match=r"a/meta.json.*does not tell two of the keys apart"):
         write(TedWriter, tmp_path / "rows", rows_of(keys))
-    with pytest.raises(SourceError, match="episode cannot have a file of its own"):
+    with pytest.raises(SourceError, match="episode cannot have its own file"):
         write(TedWriter, tmp_path / "other", rows_of([("Episode",)]))
 
 

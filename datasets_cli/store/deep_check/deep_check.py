@@ -19,7 +19,7 @@ from datasets_cli.store.layouts.frames import FrameReader
 
 
 def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
-    """Read every value of an opened dataset and return what there is to know about its numbers."""
+    """Read every value of an opened dataset and return the report on its numbers."""
     # Text is checked by its codes and offsets; any bytes are a value.
     # No row is read by offsets that are wrong.
     if problems := list(offset_problems(dataset)):
@@ -79,8 +79,8 @@ def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
     id = dataset.manifest.id
     return DamagedDataset(
         f"{id} under {dataset.folder} breaks the rules of the format: {'; '.join(problems)}. "
-        "Its files are as they were written, so that its recipe, or an older version of this "
-        "program, wrote them wrong. Upgrade, and make it again"
+        "Its files have not changed since they were written, so that its recipe, or an older "
+        "version of this program, wrote them wrong. Upgrade, and make it again"
     )
 
 
