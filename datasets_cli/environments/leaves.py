@@ -38,7 +38,7 @@ class SpaceLeaf:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one value as it is kept."""
+        """The shape in which one value is kept."""
         if self.one_hot and self.counts is not None:
             return (int(self.counts.sum()),)
         return tuple(self.space.shape or ())
@@ -55,7 +55,7 @@ class SpaceLeaf:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The element type as it is kept."""
+        """The element type that is kept."""
         return np.dtype(np.int64) if isinstance(self.space, spaces.Discrete) else self.native_dtype
 
     def keep(self, value: Any, rows: NDArray[Any]) -> None:

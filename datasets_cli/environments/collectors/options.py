@@ -26,7 +26,7 @@ COLLECTOR: dict[str, Word] = {
         instead="gymnasium's environments are on the processor; GymEnv(device=...) moves what "
         "they return.",
     ),
-    "return_same_td": Word(False, instead="Every batch has memory of its own."),
+    "return_same_td": Word(False, instead="Every batch has its own memory."),
     "extend_buffer": Word(True, instead="A replay buffer is extended by whole batches."),
     "trust_policy": Word(None, (True, False)),  # no policy is wrapped by guess, none distrusted
     "use_buffers": Word(None, (True, False)),  # rows are always written into arrays of a batch

@@ -51,7 +51,7 @@ class Processes:
         self._end = util.Finalize(self, _end, (self._connections, self._workers), exitpriority=10)
         for job in jobs:
             ours, theirs = context.Pipe()
-            # Daemons cannot have processes of their own, which a ParallelEnv has.
+            # Daemons cannot start processes, as a ParallelEnv does.
             worker = Worker(target=work, args=(theirs, job), daemon=False)
             worker.start()
             theirs.close()  # so that the end of the process is the end of the connection
@@ -59,7 +59,7 @@ class Processes:
             self._workers.append(worker)
         self._policy = options.policy
         self._batches: dict[int, TensorDict] = {}  # that came before they were waited for
-        self._waiting: list[int] = []  # for a batch; who was asked first comes first
+        self._waiting: list[int] = []  # for a batch, in the order in which they were asked
         self._weights: dict[int, dict[str, Any]] = {}  # that a process does not have yet
         self.devices = [self._answer(worker, "made") for worker in range(len(jobs))]
         """Where the tensors of each environment are; None where they have no device."""

@@ -194,7 +194,7 @@ def known_weights(policy: Any, weights: PolicyWeights) -> Mapping[str, Any]:
 
 
 def _weights_of(weights: Any) -> Mapping[str, Any]:
-    """Return weights by name, of a module, of a TensorDict or as they are given."""
+    """Return weights by name, of a module, of a TensorDict or of a mapping."""
     if isinstance(weights, torch.nn.Module):
         return weights.state_dict()
     if isinstance(weights, TensorDictBase):

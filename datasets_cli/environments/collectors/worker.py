@@ -36,7 +36,7 @@ class Job:
 
 
 class Packed(NamedTuple):
-    """A TensorDict as it is sent: arrays are pickled ten times as fast as tensors are."""
+    """A TensorDict in the form that is sent: arrays are pickled ten times as fast as tensors."""
 
     leaves: dict[Any, Any]
     shape: tuple[int, ...]

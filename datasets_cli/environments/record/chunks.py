@@ -1,4 +1,4 @@
-"""Chunks of a recording: some episodes, recorded by one worker into a folder of their own.
+"""Chunks of a recording: some episodes, recorded by one worker into a separate folder.
 
 <folder>/<number>/00000012.000.npz    the steps of episode 12 and of short ones after it, or the
                                       first piece of a long one
@@ -81,7 +81,7 @@ def record_chunk(task: ChunkTask) -> None:
 
 @contextmanager
 def _global_seeds_kept() -> Iterator[None]:
-    """Give the random numbers of torch and numpy back as they were: this may be the caller's."""
+    """Restore the random numbers of torch and numpy: this may be the caller's process."""
     numpys: Any = np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):

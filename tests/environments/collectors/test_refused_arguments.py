@@ -52,7 +52,7 @@ def below_next(tensordict: TensorDict) -> TensorDict:
         ({"postproc": 3}, "postproc must be a function"),
         ({"replay_buffer": 3}, "replay_buffer must be a buffer"),
         ({"exploration_type": "bold"}, "exploration_type is one of"),
-        ({"return_same_td": True}, "memory of its own"),
+        ({"return_same_td": True}, "its own memory"),
         ({"env_device": "cuda"}, "on the processor"),
         ({"extend_buffer": False}, "whole batches"),
     ],
