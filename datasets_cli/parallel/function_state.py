@@ -10,7 +10,7 @@ tensordict define is known by its name, and a module without text by its own.
 Its limits: the versions of libraries, and modules that are imported by a name in a variable, are
 not in it, so that with equal digests the values can differ where those do. An edit anywhere in a
 file, a comment too, gives another digest, so that digests can differ where the values do not. A
-path that the function holds counts as it is, and may differ between machines.
+path that the function holds counts unchanged, and may differ between machines.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def _newest(name: str) -> ModuleType:
             importlib.reload(sys.modules[each])
         module = sys.modules[name]
         digests = _digests_of_loaded(module)
-    # A module that the program imported itself stays as it is.
+    # A module that the program imported itself is not changed.
     ours = [each for each in digests if each in _imported or each not in before]
     _imported.update((each, digests[each]) for each in ours)
     return module

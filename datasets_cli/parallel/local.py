@@ -18,7 +18,7 @@ from datasets_cli.parallel.workers import WorkerContext
 
 Result = TypeVar("Result")
 
-_SECONDS_A_LOOK = 1.0  # at a worker whose pipe a process of its own may hold open
+_SECONDS_A_LOOK = 1.0  # at a worker whose pipe a process that it started may hold open
 _END = b""
 
 

@@ -1,4 +1,4 @@
-"""Executors of this machine, and tasks on any: each result as it is ready; an error ends all."""
+"""Executors of this machine, and tasks on any: each result when it is ready; an error ends all."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run_tasks(
     name: Callable[[Task], str] = lambda task: "a task",
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[Task, Result]]:
-    """Yield each task with its result, as they are done; in order in the calling process."""
+    """Yield each task with its result, as soon as it is done; in order in the calling process."""
     # A task whose worker is lost is tried again in another one, where the executor tells whose it
     # was. What is not begun is cancelled when a task fails, or when the caller stops asking for
     # more.

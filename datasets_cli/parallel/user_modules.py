@@ -82,12 +82,12 @@ class UserModule:
 
     @property
     def text(self) -> str | None:
-        """The text of its file, with plain lines; None where it has none."""
+        """The text of its file, with plain lines; None if it has no file."""
         return text_of(self.file)
 
     @property
     def digest(self) -> str | None:
-        """The sha256 of its text; None where it has none."""
+        """The sha256 of its text; None if it has no text."""
         text = self.text
         return None if text is None else hashlib.sha256(text.encode()).hexdigest()
 
@@ -99,7 +99,7 @@ class UserModule:
 
 
 def text_of(file: str | Path) -> str | None:
-    """Return the text of a Python file, in the encoding that it names; None where there is none."""
+    """Return a Python file's text, in the encoding that it names; None if it cannot be read."""
     if Path(file).suffix != ".py":
         return None
     try:
@@ -189,7 +189,7 @@ def file_of(name: str, folder: Path | None) -> str | None:
 def _spec_of(first: str, folder: Path | None) -> ModuleSpec | None:
     folders = [] if folder is None else [str(folder)]
     spec = PathFinder.find_spec(first, [*folders, *sys.path])
-    if spec is None:  # a package that is installed to be edited may have a finder of its own
+    if spec is None:  # a package that is installed to be edited may have its own finder
         specs = (finder.find_spec(first, None) for finder in sys.meta_path)
         spec = next((spec for spec in specs if spec is not None), None)
     return spec

@@ -70,7 +70,7 @@ def difference(name: str, digest: str) -> str | None:
 
 
 def source_digest(module: ModuleType) -> str | None:
-    """Return the sha256 of a module's text; None where it has none."""
+    """Return the sha256 of a module's text; None if it has no text."""
     known = UserModule.of(module)
     return None if known is None else known.digest
 
@@ -148,7 +148,7 @@ def without_main_file() -> Iterator[None]:
 
         def remaining_data(name: str) -> dict[str, Any]:
             data = original(name)
-            if threading.get_ident() == thread:  # another thread may start a process of its own
+            if threading.get_ident() == thread:  # another thread may start a process, too
                 data = {key: value for key, value in data.items() if key not in _MAIN_FILE}
             return data
 
