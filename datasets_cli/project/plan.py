@@ -263,7 +263,7 @@ def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -
             labels = " and ".join(filter(None, dict.fromkeys((other.label, each.label))))
             raise UsageError(
                 f"{_prefix(labels)}{each.out} would be made of {other.input} and of {each.input}. "
-                "Give each a name of its own; {name} in out stands for the last part of the "
+                "Give each its own name; {name} in out stands for the last part of the "
                 "input's id."
             )
 

@@ -91,7 +91,7 @@ class PreprocessPlan(JsonForm):
 
 @dataclass(frozen=True)
 class DatasetTables(JsonForm):
-    """The tables of a dataset, as they were made.
+    """The tables of a dataset that were made.
 
     Args:
         id: of the dataset.

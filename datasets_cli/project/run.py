@@ -74,7 +74,7 @@ def _results(
     progress: Progress | None,
     failures: Collection[str],
 ) -> Iterator[Made | DatasetTables | FailedDataset]:
-    """Yield each dataset as it is made, or why it is not, and then the tables of datasets."""
+    """Yield each dataset when it is made, or why it is not, and then the tables of datasets."""
     for task in plan.due:
         try:
             if task.input in failures:

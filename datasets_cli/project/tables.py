@@ -58,7 +58,7 @@ def plan_tables(
 def make_due_tables(
     ids: Sequence[str], config: Config, workers: Workers, progress: Progress
 ) -> Iterator[DatasetTables | FailedDataset]:
-    """Make the tables of datasets, some rows a task; yield each as it is made, or why not."""
+    """Make the tables of datasets, some rows a task; yield each when it is made, or its error."""
     root, size_bytes = CacheRoot(config.root), 0
     due: dict[str, _DueTables] = {}
     for id in ids:

@@ -243,7 +243,7 @@ def test_two_inputs_that_give_one_out_are_refused(
     with pytest.raises(UsageError, match=r"^derived/x would be made of demo/door-human and of "):
         plan_preprocess(PreprocessStep("demo/*", f"{module}:first", "x"))
     write_steps(here, step(module, "demo/iris", "x"), step(module, "*human", "x"))
-    with pytest.raises(UsageError, match=r"Step 1 of .* and Step 2 of .* a name of its own"):
+    with pytest.raises(UsageError, match=r"Step 1 of .* and Step 2 of .* its own name"):
         plan_preprocess()
 
 
