@@ -130,7 +130,7 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     # that was derived, which has its parent's licence.
     own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}
     published = str(own.get("sample_of")).partition("/")[0]
-    if published in families():  # of the demo, whose recipe has no citation of its own
+    if published in families():  # of the demo, whose recipe has no citation
         own["citation"] = load_recipe(published).citation
     table = load_table(root, manifest.content, TABLE)
     report = None if table is None else report_from_json(table)
@@ -177,7 +177,7 @@ class DatasetFolder(JsonForm):
 
 @takes_fields(InstalledId)
 def dataset_path(call: InstalledId) -> DatasetFolder:
-    """Return the folder of an installed dataset; ``Path`` and ``open`` take it as it is.
+    """Return the folder of an installed dataset; ``Path`` and ``open`` take it unchanged.
 
     Raises:
         DatasetNotInstalled: it is known, but not under this root.

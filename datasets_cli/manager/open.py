@@ -70,7 +70,7 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
     of some rows as a TensorDict, ``column`` one key of all rows, ``offsets`` where trajectories
     begin; and every replay buffer takes it as its ``storage``. It is not an ``ExperienceReplay``,
     which downloads what is missing and draws batches: to open a dataset is to read its rows in
-    their order, and batches have a class with a name of its own.
+    their order, and batches have a class of another name.
 
     With ``project`` it is the buffer that a table ``[data.NAME]`` of ``rlds.toml`` declares: a
     dataset, or a view or a mixture of some, with its transforms; datasets that are missing are

@@ -137,7 +137,7 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
 
 
 def _delete(leftover: Leftover, root: CacheRoot) -> Leftover:
-    """Delete a leftover that is not kept, under the lock of those who might use it."""
+    """Delete a leftover that is not kept, under the lock of the processes that might use it."""
     is_only_copy = bool(leftover.kind == TRASH and leftover.kept)
     if leftover.kept and not is_only_copy:
         return leftover
@@ -159,7 +159,7 @@ def _delete(leftover: Leftover, root: CacheRoot) -> Leftover:
 @contextmanager
 def _lock(leftover: Leftover, root: CacheRoot) -> Iterator[None]:
     with ExitStack() as locks:
-        # Nobody who runs made what has no id. A run of preprocess may replace a derived dataset.
+        # No running process made what has no id. A run of preprocess may replace a derived dataset.
         if leftover.id and leftover.kind != RUN:
             locks.enter_context(locked(root.lock(leftover.id), leftover.id, 0.0))
         if leftover.kind in (RUN, TRASH) and leftover.id:
@@ -199,7 +199,7 @@ def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
     for id in root.installed():
         manifest = condition_of(root.dataset(id), id).manifest
         if manifest is None:
-            return  # whose tables a damaged one has is not known
+            return  # it is not known whose tables a damaged one has
         known.add(manifest.content)
     for folder in sorted((root.path / "tables").glob("*")):
         if re.fullmatch("[0-9a-f]{64}", folder.name) and folder.name not in known:
@@ -217,7 +217,7 @@ def _age_days(folder: Path) -> float:
 
 
 def _id_in(folder: Path) -> str:
-    """Return the id that a folder's manifest has; empty where there is none that can be read."""
+    """Return the id that a folder's manifest has; empty if it cannot be read."""
     try:
         return read_manifest(folder).id
     except (OSError, DamagedDataset):
