@@ -1,4 +1,4 @@
-"""``rlds list`` and ``rlds info``: what there is, without opening any data."""
+"""``rlds list`` and ``rlds info``: the datasets there are, without opening any data."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def demo(context: typer.Context, *, call: GivenOptions) -> None:
     """Run the main job end to end on small data that ships with rlds; needs no network.
 
-    The datasets have ids of their own, demo/NAME. Without --keep, all is in a temporary folder.
+    The datasets have the ids demo/NAME. Without --keep, all is in a temporary folder.
     """
     state = state_of(context)
     results = []

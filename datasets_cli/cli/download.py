@@ -198,7 +198,7 @@ def _sum(sizes: Iterable[int | None]) -> str:
 
 
 def _sizes(plan: Plan) -> list[int | None]:
-    """Return the bytes of every file: as it is on this disk, else as its publisher states."""
+    """Return the bytes of every file: on this disk, else as its publisher states."""
     # An address is not a file either.
     local = [Path(resource.urls[0]) for resource in plan.resources]
     return [

@@ -51,7 +51,7 @@ PARSER_WORDS = {
 
 
 class _Printable(logging.Formatter):
-    """Shows the message alone; a traceback, with ``--debug``, follows it as it is."""
+    """Shows the message alone; a traceback, with ``--debug``, follows it unchanged."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return printable_message(record.message)

@@ -60,12 +60,12 @@ class State:
         emit(results)
 
     def say(self, lines: Sequence[str]) -> None:
-        """Print part of a result for people as soon as it is there; programs get it by ``emit``."""
+        """Print part of a result for people as soon as it is known; programs get it by ``emit``."""
         if not (self.json or self.quiet):
             write("\n".join(map(_printable_row, lines)))
 
     def failure(self, error: RldsError) -> str:
-        """Return why one of several failed, with arguments as they are typed, in its JSON too."""
+        """Return why one of several failed, with arguments as users type them, in its JSON too."""
         if self.context is not None:
             name_as_typed(self.context, error)
         return str(error)
@@ -81,12 +81,12 @@ class State:
         return None if self.json or self.quiet else terminal_width()
 
     def progress(self) -> Progress | None:
-        """Return who is told of the work: no one in a quiet run; programs by JSON on stderr."""
+        """Return what reports the work: nothing in a quiet run; JSON on stderr for programs."""
         return Silent() if self.quiet else JsonLines() if self.json else None
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a verb that takes time is given: who is told of it, and the configuration."""
+        """What a verb that takes time is given: what reports it, and the configuration."""
         return {"progress": self.progress(), "config": self.config}
 
     @property

@@ -84,7 +84,7 @@ def fact(name: str, text: str, width: int | None) -> list[str]:
     # On a narrow terminal the text has the whole line below its first words.
     indent = 19 if width is None or width >= 60 else 2
     if width is not None and text and 19 + len(text.split(maxsplit=1)[0]) > width:
-        # An address is not broken where a line of its own holds it.
+        # An address is not broken where it fits into one line.
         return [name, *wrapped(text, width, "  ", "  ")]
     return wrapped(text, width, f"{name:18} ", " " * indent)
 

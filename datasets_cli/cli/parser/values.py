@@ -36,7 +36,7 @@ class LazyConversion:
 
 def convert_lazily(parameters: list[Any]) -> list[Any]:
     """Return the parameters of a command, which import pydantic only for what they must convert."""
-    # They are changed in place; those of a typer without pydantic stay as they are.
+    # They are changed in place; those of a typer without pydantic are not changed.
     for parameter in parameters:
         # A command is asked for its parameters several times.
         if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):
