@@ -31,7 +31,7 @@ class ReplayBufferTrainer:
         flatten_tensordicts: store single steps: those that ``("collector", "mask")`` is True for,
             where there is one; else all, and the last step of each row of a batch that is not done
             is marked as truncated, since what follows it in the buffer is another row's.
-        max_dims: pad each batch dimension with zeros to this length, -1 for as it is;
+        max_dims: pad each batch dimension with zeros to this length, -1 to leave it;
             ``("collector", "mask")`` is False for what is padding. Only without
             ``flatten_tensordicts``.
 
@@ -75,7 +75,7 @@ class ReplayBufferTrainer:
         self.max_dims = max_dims if max_dims is None else tuple(max_dims)
 
     def extend(self, batch: TensorDict) -> TensorDict:
-        """Store a batch and return what was stored, on the CPU; the batch itself stays as it is.
+        """Store a batch and return what was stored, on the CPU; the batch itself is not changed.
 
         Args:
             batch: ``[*B]``, or ``[*B, T]`` with time last.
@@ -122,7 +122,7 @@ class ReplayBufferTrainer:
         trainer.register_module(name, self)
 
     def _padded(self, batch: TensorDict, lengths: tuple[int, ...]) -> TensorDict:
-        # What each dimension lacks; 0 where it stays as it is.
+        # What each dimension lacks; 0 where it is not padded.
         missing = [
             0 if length == -1 else length - size
             for size, length in zip(batch.shape, lengths, strict=False)
