@@ -22,7 +22,7 @@ MOVABLE = frozenset(
         *(torch.complex64, torch.complex128),
     }
 )
-"""Element types that torch moves by itself on every device."""
+"""Element types that torch moves on every device."""
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 TYPE_NAMES = {dtype: name for name in ITEM_BYTES if (dtype := getattr(torch, name, None))}

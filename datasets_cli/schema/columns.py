@@ -177,7 +177,7 @@ def escape_key(key: Key) -> Key:
 
         shape -> shape~    shape~ -> shape~~    shapes -> shapes    observation~ -> observation~
 
-    The last name is a file's, which gets an ending of its own; the others are folders'.
+    The last name is a file's, which gets an ending; the others are folders'.
     """
     last = len(key) - 1
     return tuple(
@@ -211,7 +211,7 @@ def one_file_each(path: Path, key: Key) -> Iterator[None]:
         yield
     except FileExistsError as error:
         raise SourceError(
-            f"{show_key(key)} cannot have a file of its own: {path} exists already. The disk does "
+            f"{show_key(key)} cannot have its own file: {path} exists already. The disk does "
             "not tell two of the keys apart, such as two that differ only in the case of letters. "
             "Rename one, or choose another disk with --root or RLDS_HOME."
         ) from error

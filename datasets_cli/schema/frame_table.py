@@ -1,6 +1,6 @@
 """Frames that are read apart from their steps: where each of them belongs.
 
-A source may have its frames in files of their own, too large to be read in the order of the steps.
+A source may have its frames in separate files, too large to be read in the order of the steps.
 Its other columns come first, in order, and give the rows; then the frames come, in any order, each
 by the number of its step:
 
