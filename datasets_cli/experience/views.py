@@ -76,7 +76,7 @@ class ViewChoices:
 
         Args:
             where: a text of the columns of ``trajectories`` and reductions of leaves; a condition
-                of ``traj``, which is of the rows as they are stored; or a function that takes
+                of ``traj``, which is of the stored rows; or a function that takes
                 ``trajectories`` and gives a mask, or numbers.
 
         Raises:

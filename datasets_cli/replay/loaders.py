@@ -1,4 +1,4 @@
-"""Batches for ``torch.utils.data.DataLoader``: each worker of each rank has a stream of its own."""
+"""Batches for ``torch.utils.data.DataLoader``: each worker of each rank has its own stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from datasets_cli.replay.several.offline_to_online import OfflineToOnline
 class BatchStream(IterableDataset[Rows]):
     """A buffer's batches as a dataset for ``torch.utils.data.DataLoader``; see ``loader``.
 
-    Every worker of every rank draws a stream of its own: its generator is seeded by the seed, the
+    Every worker of every rank draws its own stream: its generator is seeded by the seed, the
     number of times the stream was iterated, the rank and the worker. With a ``DistributedSampler``
     or a ``BlockShuffleSampler`` the workers share each epoch instead, and each pass over a loader
     begins the next one.
@@ -146,5 +146,5 @@ class _Loader(DataLoader[Rows]):
 
 
 def whole_batch(batch: Rows) -> Rows:
-    """Return a batch as it is: the ``collate_fn`` of a loader whose dataset gives batches."""
+    """Return a batch unchanged: the ``collate_fn`` of a loader whose dataset gives batches."""
     return batch

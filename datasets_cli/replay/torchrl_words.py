@@ -1,7 +1,7 @@
 """Keywords of TorchRL's that say what is so anyway, and what is said of one that asks for more.
 
 A class that has TorchRL's name takes all of TorchRL's keywords. Those that change something are
-arguments of its own; ``takes`` adds the others, so that ``help()`` shows them and a value that
+its own arguments; ``takes`` adds the others, so that ``help()`` shows them and a value that
 cannot be honoured is refused by the name of the class that was called.
 """
 
@@ -152,7 +152,7 @@ STORAGE: dict[str, Word] = {"compilable": COMPILABLE}
 
 LAZY: dict[str, Word] = {
     **STORAGE,
-    "consolidated": Word(False, instead="Each entry is a tensor of its own."),
+    "consolidated": Word(False, instead="Each entry is a separate tensor."),
     "shared_init": Word(False, instead="The rows of a LazyMemmapStorage are in files."),
     "cleanup_memmap": Word(True, (False,)),  # there are no files
 }
@@ -160,7 +160,7 @@ MAPPED: dict[str, Word] = {**STORAGE, "shared_init": Word(False, (True,))}  # fi
 LIST: dict[str, Word] = {
     **STORAGE,
     "device": Word(
-        None, ("cpu", torch.device("cpu")), instead="Items stay as they are; move them first."
+        None, ("cpu", torch.device("cpu")), instead="Items are not moved; move them first."
     ),
 }
 """Those of each kind that are more."""

@@ -128,7 +128,7 @@ class ReplayBuffer(ReadableBuffer):
         return converted
 
     def over(self, storage: Storage) -> Self:
-        """Return an equal buffer over other rows, which draws and counts epochs by itself.
+        """Return an equal buffer over other rows, which draws and counts epochs separately.
 
         Priorities begin at their default. A generator that was given is shared, and so are the
         steps of the transform; a seed begins again.

@@ -79,7 +79,7 @@ class ReadableBuffer:
 
     @property
     def generator(self) -> torch.Generator:
-        """What rows are drawn from; who asks may draw from it, so nothing is read ahead then."""
+        """What rows are drawn from; the caller may draw from it, so nothing is read ahead then."""
         return self.reader.hand_out_generator()
 
     @property

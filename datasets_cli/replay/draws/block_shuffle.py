@@ -26,7 +26,7 @@ MOST_PARTS = 2**20
 
 
 class BlockEpochs(SharedEpochs):
-    """Epochs of rows in blocks, of which each process reads blocks of its own."""
+    """Epochs of rows in blocks, of which each process reads other blocks."""
 
     kind = "shared epochs of blocks"
 
@@ -80,7 +80,7 @@ class BlockShuffleSampler(SharedSampler):
     rows of a batch are of few blocks, and related as neighbours are.
 
     The epoch is shared among ranks and loader workers as by ``DistributedSampler``, except that
-    each reads blocks of its own.
+    each reads other blocks.
 
     Args:
         block_len: consecutive rows in a block.

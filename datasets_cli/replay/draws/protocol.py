@@ -62,7 +62,7 @@ class Sampler(Protocol):
 
         Args:
             rows: the batch, or the nested dict of its leaves ``[B, ...]``, tensors or arrays of
-                numpy; leaves may be put in place of others, which stay as they are. Batches of
+                numpy; leaves may be put in place of others, which must not change. Batches of
                 something else than TensorDicts never come.
             info: what ``sample`` said of them.
         """

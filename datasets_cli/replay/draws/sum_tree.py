@@ -176,7 +176,7 @@ class DeviceSumTree:
 
     @staticmethod
     def tensor(values: torch.Tensor) -> torch.Tensor:
-        """Return a tensor as it is."""
+        """Return a tensor unchanged."""
         return values
 
     @staticmethod

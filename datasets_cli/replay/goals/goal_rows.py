@@ -129,7 +129,7 @@ class TrajectoryPlaces:
 
     def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
         """Return the last trajectory that begins before each place int64 ``[B]``, or at it."""
-        # -1 where there is none; `"right"` lets one at the place count. By numpy: torch shares even
+        # -1 for no goal; `"right"` lets one at the place count. By numpy: torch shares even
         # short searches among threads, which takes longer than they do.
         return torch.from_numpy(np.searchsorted(self._begins.numpy(), at.numpy(), side) - 1)
 
@@ -161,7 +161,7 @@ class GoalRows:
         self, rows: torch.Tensor, ratio: float, generator: torch.Generator
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them."""
-        # The latter are -1 where there is none.
+        # The latter are -1 for no goal.
         # rows: int64 `[S]`.
         chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
         is_new = chance < ratio

@@ -49,7 +49,7 @@ class GoalKeys:
             )
         if storage.row_batch_size:
             raise UsageError(
-                f"Each row has a batch size of its own, {list(storage.row_batch_size)}, and a goal "
+                f"Each row has its own batch size, {list(storage.row_batch_size)}, and a goal "
                 "is that of a single step. Write steps as rows."
             )
         ends = () if rule.terminated is None else (TERMINATED, DONE)

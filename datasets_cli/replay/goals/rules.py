@@ -21,7 +21,7 @@ class GoalRule:
     """What follows from goals. Each function is called once for a batch, of all its rows.
 
     It takes what the step of each row achieved, ``[B, ...]``, the goal that is now desired,
-    ``[B, ...]``, and the batch, a TensorDict ``[B]`` with that goal, which it leaves as it is.
+    ``[B, ...]``, and the batch, a TensorDict ``[B]`` with that goal, which it does not change.
 
     Args:
         reward: returns rewards, ``[B]`` or in the shape of those stored.

@@ -43,7 +43,7 @@ WRONG_STATE = (
 def try_state(
     part: Sampler | Writer, state: StateDict, what: str, kind: type[RldsError], remedy: str
 ) -> None:
-    """Check that a sampler or writer takes a state; it stays as it was."""
+    """Check that a sampler or writer takes a state; it is not changed."""
     with _trial(part, what, kind, remedy):
         part.load_state_dict(state)
 
@@ -56,7 +56,7 @@ def _trial(
     remedy: str,
     known: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """Let a state be loaded into a part, which is then as it was; ``known`` errors are raised."""
+    """Let a state be loaded into a part, without changing it; ``known`` errors are raised."""
     before = part.state_dict()
     try:
         yield
@@ -115,7 +115,7 @@ def write_generator(folder: Path, generator: torch.Generator, state: torch.Tenso
 
 def read_generator(path: Path, generator: torch.Generator) -> torch.Tensor | None:
     """Return the state that a folder has for a generator, uint8 ``[n]``."""
-    # None where there is none, or only that of a generator on another kind of device.
+    # None where none was kept, or only that of a generator on another kind of device.
     if not os.path.lexists(path):
         return None
     check_folder(path)

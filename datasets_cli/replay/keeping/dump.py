@@ -125,7 +125,7 @@ def _write_counts(
 
 
 def _as_one(items: list[Rows]) -> Rows:
-    """Return rows that are TensorDicts or tensorclasses as one TensorDict; others as they are."""
+    """Return rows that are TensorDicts or tensorclasses as one TensorDict; others unchanged."""
     # Unlike in a batch, rows that differ make a lazy stack, and equal values that are not tensors
     # stay one value a row.
     if not all(map(is_tensor_collection, items)):

@@ -74,7 +74,7 @@ def plan_load(
     tensorclass: TensorClass = None,
 ) -> Callable[[], None]:
     """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called."""
-    # Whatever may be refused is refused here, with the buffer as it was.
+    # Whatever may be refused is refused here, before the buffer changes.
     # A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
     # starts again. An epoch also starts again where another kind of sampler was dumped, or
     # TorchRL's sampler of slices, which counts trajectories differently. Ranks that TorchRL's
@@ -90,7 +90,7 @@ def plan_load(
     elif not reader.storage.is_writable:
         raise ImmutableError(
             f"{path} holds rows; the rows of this buffer are a dataset, which is never written. "
-            "Load it into a buffer with a storage of its own, such as LazyTensorStorage."
+            "Load it into a buffer with its own storage, such as LazyTensorStorage."
         )
     is_own = is_dataset or reader.generator is not torch.default_generator
     generator = read_generator(folder / GENERATOR, reader.generator) if is_own else None

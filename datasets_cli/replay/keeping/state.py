@@ -49,7 +49,7 @@ def plan_restore(
     reader: BatchReader, writer: Writer, state: StateDict, tensorclass: TensorClass = None
 ) -> Callable[[], None]:
     """Return what continues with the rows and draws of a state, in place of a buffer's own."""
-    # Whatever may be refused is refused here, with the buffer as it was.
+    # Whatever may be refused is refused here, before the buffer changes.
     names = state.keys() if isinstance(state, Mapping) else set()
     if not {"sampler", "generator"} <= names:
         raise UsageError(

@@ -121,7 +121,7 @@ def write_files(folder: Path, files: list[Planned]) -> None:
 
 
 def as_class(rows: Rows, tensorclass: TensorClass) -> Rows:
-    """Return rows of TensorDicts as a tensorclass; as they are where that is None."""
+    """Return rows of TensorDicts as a tensorclass; unchanged where that is None."""
     if tensorclass is None:
         return rows
     try:

@@ -283,8 +283,8 @@ class TrajectoryPredicate:
     def __bool__(self) -> NoReturn:
         # Python asks for this in "a and b", "not a" and "1 < a < 2", and would drop one of them.
         raise UsageError(
-            f"{self._description} is true or false of a trajectory, and not by itself. Join "
-            "conditions by & | ~ in place of and, or, not, each in brackets, and write "
+            f"{self._description} is true or false only of a trajectory. Join conditions by "
+            "& | ~ in place of and, or, not, each in brackets, and write "
             "(50 <= traj.length) & (traj.length < 60) in place of 50 <= traj.length < 60."
         )
 

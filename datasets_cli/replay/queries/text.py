@@ -21,7 +21,7 @@ from datasets_cli.replay.trajectories.table import Trajectories
 MAX_LENGTH = 10_000
 """Characters of a condition."""
 
-RETURN = "return_"  # as Python's parser takes it: return is one of its own words
+RETURN = "return_"  # as Python's parser takes it: return is a keyword
 
 _SIGNS: dict[type[ast.AST], Operator] = {
     ast.And: "&",

@@ -71,7 +71,7 @@ class Trajectory:
         return self.data.keys(include_nested, leaves_only)
 
     def get(self, key: NestedKey, default: Any = None) -> Any:
-        """Return an entry, at the root or else below ``"next"``; a default where there is none."""
+        """Return an entry, at the root or else below ``"next"``; the default for no entry."""
         entry = self.data.get(key, None)
         return self.data.get(("next", *key_of(key)), default) if entry is None else entry
 

@@ -61,7 +61,8 @@ class SavedView:
                 "or install what it was made of."
             )
         first, counts = self.trajectories.T
-        _check(self.path, (first + counts <= len(offsets) - 1).all(), "a trajectory that is none")
+        is_there = (first + counts <= len(offsets) - 1).all()
+        _check(self.path, is_there, "a trajectory that does not exist")
         check_memory(3 * 8 * int(counts.sum()), str(self.path))
         # Each run of numbers is one that rises by 1 from its first.
         skipped = np.cumsum(counts) - counts
@@ -70,7 +71,7 @@ class SavedView:
         firsts = np.zeros_like(lengths)
         place, row, length = self.cut.T
         _check(self.path, (place < len(numbers)).all(), "a place that it does not have")
-        _check(self.path, (row + length <= lengths[place]).all(), "rows that are none")
+        _check(self.path, (row + length <= lengths[place]).all(), "rows that do not exist")
         firsts[place], lengths[place] = row, length
         return Selection(self.content, numbers, firsts, lengths, self.steps)
 

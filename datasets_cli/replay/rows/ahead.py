@@ -138,8 +138,8 @@ class ReadAhead:
     # A batch is a view of its own part of the memory that they were gathered into. Whoever asks
     # where the draws stand is told as if batches were made one by one: the generator is private,
     # and `give_back` turns it back; the sampler stays where it is until a batch is handed out.
-    # After that the first batch is drawn alone, and blocks are of 2, 4, 8 ... batches, so that who
-    # wants few of them does not wait for many.
+    # After that the first batch is drawn alone, and blocks are of 2, 4, 8 ... batches, so that
+    # whoever wants few of them does not wait for many.
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -182,7 +182,7 @@ class ReadAhead:
         self._block, self._count = None, 1
 
     def _read(self, sampler: Sampler, size: int, source: DrawGenerator) -> DrawnBlock | None:
-        """Return a new block, or None where the next batch is to be drawn by itself."""
+        """Return a new block, or None where the next batch is to be drawn alone."""
         if not tells_ahead(sampler):
             return None
         count, most = self._count, BLOCK_BYTES // (self._storage.row_bytes * size)

@@ -29,7 +29,7 @@ class BatchFormat(Protocol):
 
     @abstractmethod
     def check(self, storage: Storage) -> None:
-        """Check that the rows of a storage can be given as they are."""
+        """Check that the rows of a storage can be given unchanged."""
 
     @abstractmethod
     def from_tree(self, tree: Tree) -> Tree:

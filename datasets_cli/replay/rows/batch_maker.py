@@ -32,7 +32,7 @@ class BatchMaker:
     _checked: BatchFormat | None
 
     def check_format(self, batch_format: BatchFormat) -> None:
-        """Check that batches can be had in a format, as far as is known before they are made."""
+        """Check that batches can be had in a format, as far as is known beforehand."""
         if self._is_direct:  # a transform may give other types than the storage
             batch_format.check(self.storage)
             self._checked = batch_format

@@ -46,7 +46,7 @@ class DrawGenerator:
         """Return what another buffer draws from: a seed begins again, a given generator is
         shared.
         """
-        # With neither, it has a generator of its own too.
+        # With neither, it has its own generator too.
         if self._is_seeded_here or self._seed is not None:
             return DrawGenerator(None, self._seed)
         return DrawGenerator(self._generator, None)
@@ -190,7 +190,7 @@ class OtherWriters:
             raise UsageError(
                 "This buffer is a copy of one in another process, and is not shared: rows written "
                 "here would reach no other. Make it with shared=True, or over a LazyMemmapStorage; "
-                "or load its state_dict() into a new buffer, which has rows of its own."
+                "or load its state_dict() into a new buffer, which has its own rows."
             )
         if writer is not None:
             raise UsageError(

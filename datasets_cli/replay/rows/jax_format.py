@@ -44,7 +44,7 @@ class JaxFormat(BatchFormat):
         self.cast = cast
 
     def check(self, storage: Storage) -> None:
-        """Check that jax has the columns' types as it is set."""
+        """Check that jax, with its settings, has the columns' types."""
         found = [(column.key, column.dtype) for column in columns_of(storage)]
         if lacking := [pair for pair in found if pair[1] in UNKNOWN]:
             raise _lacks(lacking)

@@ -117,7 +117,7 @@ class BatchReader(BatchMaker):
         return generator
 
     def over(self, storage: Storage) -> BatchReader:
-        """Return what makes the same batches of other rows, by draws of its own."""
+        """Return what makes the same batches of other rows, which draws separately."""
         # Epochs and priorities begin; a given generator and the steps of the transform are shared.
         reader = type(self).__new__(type(self))
         vars(reader).update(vars(self))
@@ -211,7 +211,7 @@ class BatchReader(BatchMaker):
             self._prefetch.drop()
 
     def _begin(self) -> None:
-        """Make what a process has of its own."""
+        """Make what each process has."""
         self._threads = threading.RLock()
         self._held = 0  # how often the lock of shared rows is held
         self._prefetch: Prefetch | None = None

@@ -107,7 +107,7 @@ def replace_rows(
 
 
 def clear_rows(reader: BatchReader, writer: Writer) -> None:
-    """Forget a buffer's rows, and tell all who know of them."""
+    """Forget a buffer's rows, and tell all parts that know of them."""
     storage = writable(reader)
     if not isinstance(writer, RoundRobinWriter):
         reader.others.check_writes(storage, writer=type(writer).__name__)

@@ -48,7 +48,7 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
 
 
 def rows_at(storage: Storage, index: Index) -> Rows:
-    """Return copies of the rows that an index means, as they are stored."""
+    """Return copies of the stored rows that an index means."""
     if storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
         start, stop, _ = index.indices(len(storage))
         return storage.run(start, max(start, stop))

@@ -48,7 +48,7 @@ class SampleInfo:
         carried: Info = {("index",): numbers} if self.index or self.marks else {}
         if self.marks:
             carried |= info
-        if inner:  # each row has a batch size of its own: the same all over a row
+        if inner:  # each row has its own batch size: the same all over a row
             carried = {key: expand_to_rows(mark, inner) for key, mark in carried.items()}
             if self.marks:
                 carried |= slice_flags(rows, sampler, carried)

@@ -74,7 +74,7 @@ class RoundRobinWriter(Writer):
 
     @property
     def write_count(self) -> int:
-        """Rows that were written since the storage was empty, by all who write there."""
+        """Rows that were written since the storage was empty, by all processes that write there."""
         return self._write_count if self._followed is None else self._followed.write_count
 
     @write_count.setter
@@ -124,7 +124,7 @@ class RoundRobinWriter(Writer):
 
 @takes(**WRITER)
 class TensorDictRoundRobinWriter(RoundRobinWriter):
-    """Writes TensorDicts row after row; batches carry ``index``, the data are left as they are."""
+    """Writes TensorDicts row after row; batches carry ``index``, the data are not changed."""
 
     def __init__(self) -> None:
         super().__init__()  # so that a wrong argument is reported by this name

@@ -55,7 +55,7 @@ class ColumnForm(NamedTuple):
 def forms_of(storage: Storage, name: str) -> dict[Key, ColumnForm]:
     """Return the form of every column of a storage."""
     if not storage.is_tensordict or storage.row_batch_size:
-        have = "no TensorDicts" if not storage.is_tensordict else "a batch size of their own"
+        have = "no TensorDicts" if not storage.is_tensordict else "a batch size each"
         raise UsageError(
             f"{name}: a mixture takes rows that are TensorDicts of plain columns, and rows of this "
             f"{type(storage).__name__} have {have}. Give it a dataset, or a buffer that such rows "
@@ -92,7 +92,7 @@ def check_columns(forms: Sequence[Mapping[Key, ColumnForm]], names: Sequence[str
 
 def plain_leaves(batch: Rows) -> dict[Key, torch.Tensor] | None:
     """Return the leaves of a batch that is tensors in plain TensorDicts of one batch size."""
-    # None for any other: with text, tensorclasses, or nested batch sizes of their own.
+    # None for any other: with text, tensorclasses, or nested batch sizes.
     if type(batch) is not TensorDict:
         return None
     leaves: dict[Key, torch.Tensor] = {}
@@ -168,7 +168,7 @@ def table(title: str, names: Sequence[str], lines: Mapping[str, Sequence[str]]) 
 
 
 def manifest_of(storage: Storage) -> Manifest | None:
-    """Return the manifest of a storage's dataset; None where it has rows of its own."""
+    """Return the manifest of a storage's dataset; None where it has other rows."""
     dataset = storage.dataset if isinstance(storage, Sequences) else dataset_of_rows(storage)
     return None if dataset is None else dataset.manifest
 

@@ -62,7 +62,7 @@ class MemberRows(Storage):
 
     @property
     def row_batch_size(self) -> tuple[int, ...]:  # type: ignore[override]
-        """Batch size of each row by itself."""
+        """Batch size of each row."""
         return self._rows.row_batch_size
 
     @property
@@ -104,7 +104,7 @@ class MemberRows(Storage):
         return GatheredLeaves(self._plan, slots, [*map(to_array, mapped.values())], len(index))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, as it is before it is mapped: ``[T, W]``."""
+        """Return a column of one number a row, before it is mapped: ``[T, W]``."""
         if self._map is not None and key in self._map.fill:
             return self._map.fill[key].expand(len(self), 1)
         with self._lock:

@@ -140,7 +140,7 @@ class MixedBuffers(ABC):
             buffer.reader.use_generator(None, seed)
 
     def dumps(self, path: str | Path) -> None:
-        """Write every member into a folder of its own below ``path``; see ``ReplayBuffer.dumps``.
+        """Write every member into its own folder below ``path``; see ``ReplayBuffer.dumps``.
 
         Raises:
             UsageError: as ``ReplayBuffer.dumps``.

@@ -102,7 +102,7 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
         if of_epochs and self.epoch is None:
             raise UsageError(
                 f"{', '.join(of_epochs)}: only epochs are shared out. Pass epoch='all', 'first' or "
-                "'last', too; with replacement, give each rank a seed of its own."
+                "'last', too; with replacement, give each rank its own seed."
             )
         if self.generator is not None and self.epoch is not None and not self.has_slices:
             raise UsageError(

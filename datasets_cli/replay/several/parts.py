@@ -49,7 +49,7 @@ class MemberBatch:
         return len(self.marks["index"])
 
     def info(self) -> TensorDict:
-        """Return the marks as a batch of their own, with ``index`` as in the rows."""
+        """Return the marks as a separate batch, with ``index`` as in the rows."""
         size = torch.Size([len(self)])
         numbers = _owned(self.member, self.marks["index"], size)
         return TensorDict({**self.marks, "index": numbers}, size).clone()

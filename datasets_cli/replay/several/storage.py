@@ -72,7 +72,7 @@ class MixtureStorage(Storage):
             own = [name for name, dataset in pairs if dataset is None]
             raise UsageError(
                 f"{', '.join(own)}: rows of a buffer, which no dataset has. A state of a mixture "
-                "names datasets and has no rows: save the buffer by itself, and mix it again."
+                "names datasets and has no rows: save the buffer alone, and mix it again."
             )
         told = [{**each, "id": None} for each in members]  # the same data may have another name
         content = hashlib.sha256(json.dumps(told, sort_keys=True).encode("utf-8")).hexdigest()

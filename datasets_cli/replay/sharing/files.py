@@ -79,7 +79,7 @@ class SharedCounters:
         self.numbers = numbers
 
     def begin(self) -> None:
-        """Begin a change: what is not set from here on stays as it is."""
+        """Begin a change: what is not set from here on is kept."""
         turn = self.numbers[SEQUENCE] // 2 % 2
         old, new = (_FIRST + which * _NUM_COUNTERS for which in (turn, 1 - turn))
         self.numbers[new : new + _NUM_COUNTERS] = self.numbers[old : old + _NUM_COUNTERS]

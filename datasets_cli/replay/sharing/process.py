@@ -47,7 +47,7 @@ os.register_at_fork(after_in_child=_tell_parts)
 
 
 class ProcessLock:
-    """A lock between processes and their threads; who holds it may take it again."""
+    """A lock between processes and their threads; its holder may take it again."""
 
     # The kernel frees it when its process dies. `store.lock` saves work, so that it may be missing,
     # and it looks for its turn twenty times a second; rows depend on this one, thousands of times.

@@ -1,4 +1,4 @@
-"""Temporary folders of rows: who made one holds a lock in it, which the kernel frees at its end."""
+"""Temporary folders of rows: their process locks them; the kernel frees the locks at its end."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def as_tensordict(rows: Rows) -> TensorDictBase:
 
 def stack_rows(items: list[Rows]) -> Rows:
     """Return rows of tensors, or of tensors in tuples and dicts, as one batch."""
-    # Rows that are TensorDicts keep the shape they have by themselves, and what is not a tensor.
+    # Rows that are TensorDicts keep their own shape, and what is not a tensor.
     if all(is_tensorclass(item) for item in items):
         return _stack_tensors(items)
     for kind, stack in _STACKS.items():
@@ -96,8 +96,8 @@ def stack_rows(items: list[Rows]) -> Rows:
             return stack(items)
     kinds = ", ".join(sorted({type(item).__name__ for item in items}))
     raise UsageError(
-        f"Rows of {kinds} do not make a batch by themselves. Give the buffer a collate_fn that "
-        "takes a list of them."
+        f"Rows of {kinds} do not make a batch. Give the buffer a collate_fn that takes a list of "
+        "them."
     )
 
 
@@ -167,7 +167,7 @@ def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) 
 
 def stack_texts(values: Values, shape: tuple[int, ...]) -> NonTensorStack:
     """Return texts ``[B, *shape]``, lists nested in this way, as one non-tensor entry."""
-    # Every text is an object of its own: tensordict assigns into such objects, and two rows that
+    # Every text is a separate object: tensordict assigns into such objects, and two rows that
     # share one would change together.
     entries = [stack_texts(value, shape[1:]) for value in values] if shape else map(_entry, values)
     stack: NonTensorStack = object.__new__(NonTensorStack)

@@ -1,4 +1,4 @@
-"""Values, and rows of any structure, as JSON; what JSON cannot say by itself is tagged.
+"""Values, and rows of any structure, as JSON; what JSON has no form for is tagged.
 
 text, 64-bit integers, finite numbers, bool, None, lists, dicts     as they are
 bytes                 {"__rlds__": ["bytes", "aGk="]}               base64
@@ -184,7 +184,7 @@ class _Encoder:
 
 
 def _plain(value: object) -> object:
-    """Return a number, bool or text of numpy as Python's; anything else as it is."""
+    """Return a number, bool or text of numpy as Python's; anything else unchanged."""
     if isinstance(value, np.generic) and type(scalar := value.item()).__name__ in SCALARS:
         return scalar
     return value

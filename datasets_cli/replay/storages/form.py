@@ -40,7 +40,7 @@ def leaves_of(rows: Rows, above: Key = ()) -> dict[Key, LeafColumn]:
 
 def _items(rows: Rows, above: Key) -> list[tuple[str, Rows]]:
     """Return the entries of a TensorDict or a tensorclass, by name."""
-    shared: StateDict = {}  # by all rows of a tensorclass; None is what it has by itself
+    shared: StateDict = {}  # by all rows of a tensorclass; None is the default
     if is_tensorclass(rows):
         others = rows._non_tensordict.items()
         shared = {name: value for name, value in others if value is not None}
@@ -77,7 +77,7 @@ def no_tensor(name: str, item: object) -> UsageError:
 
 
 def inner_shape(data: Rows, ndim: int) -> tuple[int, ...]:
-    """Return the batch size that each row has by itself, of a TensorDict or tensorclass."""
+    """Return the batch size of each single row, of a TensorDict or tensorclass."""
     return tuple(data.batch_size[ndim:]) if is_tensor_collection(data) else ()
 
 

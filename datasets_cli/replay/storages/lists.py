@@ -167,7 +167,7 @@ class ListStorage(WritableStorage):
 
 
 def _owned(part: Rows) -> Rows:
-    """Return a copy of tensors, which has no other memory than theirs; anything else as it is."""
+    """Return a copy of tensors, which has no other memory than theirs; anything else unchanged."""
     is_copied = is_tensor_collection(part) or isinstance(part, torch.Tensor)
     return part.clone() if is_copied and not part.requires_grad else part
 

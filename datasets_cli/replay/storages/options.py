@@ -21,7 +21,7 @@ class StorageOptions:
             batches there; None reads them from the disk. Frames are decoded from the disk.
         pin_memory: leave the rows on the disk and gather each batch into page-locked memory; with a
             ``device``, it is copied there, in one copy for all leaves of the compact layout.
-        contiguous: give every leaf memory of its own: leaves of the compact layout are views of
+        contiguous: give every leaf its own memory: leaves of the compact layout are views of
             one tensor, on which ``view(-1)`` raises.
         text: read the columns of text too, as non-tensor entries of batches: in one,
             ``batch["observation", "mission"]`` is a list of str.

@@ -31,7 +31,7 @@ class Storage(Protocol):
 
     Attributes:
         ndim: leading dimensions of what is written that are rows; time is the last of them.
-        row_batch_size: batch size of each row by itself, where rows are TensorDicts with one.
+        row_batch_size: batch size of each row, where rows are TensorDicts with one.
         is_tensordict: whether rows are TensorDicts; ``gather`` then returns their nested dict.
         is_writable: whether this is a ``WritableStorage``.
         takes_lists: whether that takes a list of rows of any kind, and not only rows as one batch.

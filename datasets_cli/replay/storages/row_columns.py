@@ -118,7 +118,7 @@ class RowsForm:
         return replace(self, form=whole, row_types=row_types_of(columns, ndim))
 
     def as_kept(self, columns: Sequence[LeafColumn], device: torch.device) -> list[LeafColumn]:
-        """Return columns as they are written: flat, time first, on the storage's device."""
+        """Return columns in the form that is written: flat, time first, on the storage's device."""
         # Of types that torch cannot move, they are the bits. A copy to another device may fail: it
         # must not when half of the leaves are written.
         time = len(self.grid) - 1
@@ -239,7 +239,7 @@ class RowsSnapshot:
     columns: list[TensorBytes | ValueColumn]
 
     def restored(self, device: torch.device) -> RowColumns:
-        """Return columns of their own with these rows."""
+        """Return new columns with these rows."""
         rows = new_columns(self.form, device)
         columns = [
             column.restored() if isinstance(column, TensorBytes) else column

@@ -63,7 +63,7 @@ class Sequences(Storage):
     each beginning once. A batch ``[B, T]`` has every leaf of the rows, and
 
     - ``returns_to_go`` ``[B, T, 1]``: the sum of the row's reward and of those after it up to the
-      end of the trajectory, as far as it was recorded; for each number of the rewards by itself;
+      end of the trajectory, as far as it was recorded; for each number of the rewards separately;
     - ``timesteps`` int64 ``[B, T]``: the row's place in its trajectory, from 0 on;
     - ``attention_mask`` bool ``[B, T]``: False for padding, which is zeros, and text ``""``.
 

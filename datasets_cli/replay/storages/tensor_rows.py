@@ -144,14 +144,14 @@ class TensorRows(WritableStorage):
                 are there.
 
         Raises:
-            UsageError: what the rows have under the other keys is not as it was, or the keys of
+            UsageError: what the rows have under the other keys has changed, or the keys of
                 this storage are fixed.
         """
         rows = self._rows
         extended = None if rows is None else rows.form.extended(data)
         if rows is None or extended is None:
             return
-        before = self.flatten(data.select(*rows.form.leaves))  # refuses what is not as it was
+        before = self.flatten(data.select(*rows.form.leaves))  # refuses what has changed
         if len(before[0]) != len(self):
             return
         self._check_keys_may_be_added(extended.leaves)

@@ -65,8 +65,8 @@ class LazyTensorStorage(TensorStorage):
     shapes and element types of the first ones; ``rb[:] = rows`` may add keys to all rows.
 
     With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
-    each environment's steps are a run of their own; ``max_size`` counts all of them, and is
-    rounded up to a whole step, as TorchRL does.
+    each environment's steps are one run; ``max_size`` counts all of them, and is rounded up to
+    a whole step, as TorchRL does.
 
     Args:
         max_size: most rows.

@@ -85,7 +85,7 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
         row = order[int(twice.nonzero()[0, 0])]
         raise UsageError(
             f"{show_key(key)}={number[row].item()} has step {step[row].item()} twice. Trajectories "
-            "whose rows are apart need numbers of their own, over all that is stored."
+            "whose rows are apart need their own numbers, over all that is stored."
         )
     is_end = torch.ones(1, len(order), dtype=torch.bool)
     is_end[0, :-1] = ~is_same | (ahead != 1)

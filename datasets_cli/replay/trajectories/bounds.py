@@ -7,7 +7,7 @@ first     0 0 0 3 3 3 6       of the trajectory of each step
 last      2 2 2 5 5 5 6
 number    0 0 0 1 1 1 2
 
-Time is the last dimension. The other ones are sequences, each of which has trajectories of its own.
+Time is the last dimension. The other ones are sequences, each of which has its own trajectories.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def find_start_stop_traj(
     if signal.ndim == 0 or signal.shape[0] == 0:
         raise UsageError(f"Trajectories need rows [T, *B], not a tensor {list(signal.shape)}.")
     ends = _last_rows(signal.to(device or signal.device), end is None, at_capacity, cursor)
-    # Each place in the batch is a ring of its own; without at_capacity the last row is an end, so
+    # Each place in the batch is a separate ring; without at_capacity the last row is an end, so
     # that nothing continues at row 0.
     rings = ends.reshape(len(ends), -1).t()
     ring, first, last, lengths = ring_bounds_of(rings)

@@ -158,7 +158,7 @@ def _with_texts(
 
 
 def _empty(value: object) -> object:
-    """Return what pads values like this one: empty text, nested as they are; None for others."""
+    """Return what pads values like this one: empty text, nested as it is; None for others."""
     if isinstance(value, list):
         return [_empty(item) for item in value]
     return "" if isinstance(value, str) else None

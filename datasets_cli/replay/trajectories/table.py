@@ -188,7 +188,7 @@ class Trajectories:
         return self._storage.dataset.manifest.id
 
     def _leaf_of(self, name: str) -> Key | None:
-        """Return the leaf that a column of a name is a reduction of; None where there is none."""
+        """Return the leaf that a column of a name is a reduction of; None for other columns."""
         keys, _ = REDUCED.get(name, ((), ""))
         return next((key for key in keys if key in self._leaves), None)
 

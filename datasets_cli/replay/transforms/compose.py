@@ -36,7 +36,7 @@ class Compose(Transform):
 
     @property
     def transforms(self) -> list[TransformLike]:
-        """The transforms, as they were given."""
+        """The transforms that were given."""
         return [_given(step) for step in self.steps]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
@@ -88,7 +88,7 @@ class Compose(Transform):
     @overload
     def __getitem__(self, index: slice) -> Compose: ...
     def __getitem__(self, index: int | slice) -> TransformLike | Compose:
-        """Return one transform as it was given, or some of them as one."""
+        """Return one of the transforms that were given, or some of them as one."""
         if isinstance(index, slice):
             return Compose(*self.steps[index])
         return _given(self.steps[index])
@@ -99,5 +99,5 @@ class Compose(Transform):
 
 
 def _given(step: Transform) -> TransformLike:
-    """Return a transform as it was given, before ``as_transform``."""
+    """Return the transform that was given to ``as_transform``."""
     return step.function if isinstance(step, CallableTransform) else step

@@ -62,7 +62,7 @@ class MultiStep(Transform):
         self.mark_terminated = mark_terminated
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch of multi-step rows; the one given stays as it is."""
+        """Return the batch of multi-step rows; the one given is not changed."""
         kept = _of_first_step(self.done_keys, self.mark_terminated)
         spanned = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), kept)
         return spanned.of(batch, ("collector", "mask"))
@@ -72,7 +72,7 @@ class MultiStepTransform(Transform):
     """Makes rows span n steps each as they are written, across the seams of what is written.
 
     The last ``n_steps`` rows written are kept back until those after them come; nothing is stored
-    while there are no others. What is read stays as it is. See ``MultiStep`` for the entries.
+    while there are no others. What is read is not changed. See ``MultiStep`` for the entries.
 
     A row whose span reaches a terminal state is marked as terminated, because rows of a buffer are
     drawn one by one: nothing else tells a value target that there is no value to add. TorchRL's

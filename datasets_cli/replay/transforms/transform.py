@@ -30,7 +30,7 @@ class Transform(Protocol):
         """Return the batch transformed."""
 
     def inv(self, data: TensorDict, /) -> TensorDict | None:
-        """Return what is to be stored for the rows ``data``, which stay as they are.
+        """Return what is to be stored for the rows ``data``, which it must not change.
 
         None means that there is nothing to store yet.
         """

@@ -149,7 +149,7 @@ def test_rewards_of_another_form_are_refused() -> None:
 
 def test_rows_that_are_no_single_steps_are_refused() -> None:
     several: list[Any] = [goal_rows([2])] * 3
-    for rows, words in (([1, 2, 3], "do not have"), (several, r"batch size of its own, \[2\]")):
+    for rows, words in (([1, 2, 3], "do not have"), (several, r"its own batch size, \[2\]")):
         buffer = ReplayBuffer(storage=ListStorage(9), sampler=HERSampler(RULE))
         buffer.extend(rows)
         check_refused(UsageError, [(words, partial(buffer.sample, 2))])

@@ -262,7 +262,7 @@ def test_a_buffer_that_is_written_is_mixed_as_it_is_at_each_draw(members: Member
     online.empty()
     with pytest.raises(EmptyBuffer, match="buffer 1: no rows to draw"):
         mixture.sample()
-    with pytest.raises(UsageError, match="save the buffer by itself"):
+    with pytest.raises(UsageError, match="save the buffer alone"):
         mixture.state_dict()
     with pytest.raises(UsageError, match="would change while it is drawn"):
         online.extend(rows[:2])

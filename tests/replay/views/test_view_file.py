@@ -87,10 +87,10 @@ WRONG: dict[str, dict[str, Any]] = {
     "no numbers  ": {"trajectories": [[0, 0]]},
     "trajectories: expected a list": {"trajectories": "all"},
     "several lengths": {"trajectories": [[0, 1], [2]]},
-    "a trajectory that is none": {"trajectories": [[3, 3]]},
+    "a trajectory that does not exist": {"trajectories": [[3, 3]]},
     "numbers that no dataset has": {"trajectories": [[2**60, 1]]},
     "a place that it does not have": {"cut": [[9, 0, 1]]},
-    "rows that are none": {"cut": [[0, 3, 2]]},
+    "rows that do not exist": {"cut": [[0, 3, 2]]},
 }
 
 
