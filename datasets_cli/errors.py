@@ -18,7 +18,8 @@
 
 Each error is also the builtin beside it, which plain code would catch. A message says what failed,
 what was expected, what was found, and what to do next. Addresses in it are without their secrets:
-see ``public_url``. Arguments have the names that the caller wrote: see ``argument``.
+see ``public_url``. Arguments have the names that the caller wrote: see ``argument`` and
+``by_reader``.
 
 ``UnverifiedDataset`` is the one warning: a dataset is opened whose files are not known to be the
 publisher's.
@@ -27,17 +28,19 @@ publisher's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 # They say which file is meant; any other parameter may be a secret.
 OPEN_PARAMETERS = frozenset({"alt", "delimiter", "generation", "prefix"})
 HIDDEN = "***"
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
-_AFTER_ADDRESS = "\"'`.,:;)\ue001"
+_AFTER_ADDRESS = "\"'`.,:;)\ue001\ue003"
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.%]*\]?|[^:\[\]]*)(:[0-9]*)?")
 # Characters of private use, which no message has.
 _ARGUMENT = re.compile("\ue000(\\w+)=?([^\ue001]*)\ue001")
+_BY_READER = re.compile("\ue002([^\ue003]*)\ue003([^\ue001]*)\ue001")
 
 
 def public_url(url: str) -> str:
@@ -92,8 +95,42 @@ def argument(name: str, value: str = "") -> str:
     return f"\ue000{name}{'=' * bool(value)}{value}\ue001"
 
 
+def by_reader(command_line: str, python: str) -> str:
+    """Return what stands for words of the command line and for others in Python, likewise."""
+    return f"\ue002{command_line}\ue003{python}\ue001"
+
+
+SOURCE = by_reader("--source", "source=")
+MIRROR = by_reader("--mirror", "mirror (RLDS_MIRRORS)")
+NO_VERIFY = by_reader("--no-verify", "verify=False")
+ROOT = by_reader("--root or RLDS_HOME", "root= or RLDS_HOME")
+
+Words = Callable[[str, str], str]
+"""How an argument is named: of its name and value in Python."""
+
+
 def _as_in_python(name: str, value: str) -> str:
     return f"{name}={value}" if value else name
+
+
+_words: list[Words] = [_as_in_python]
+
+
+@contextmanager
+def arguments_named(words: Words) -> Iterator[None]:
+    """Have this process speak to a reader at the command line, who writes arguments so."""
+    _words.append(words)
+    try:
+        yield
+    finally:
+        _words.pop()
+
+
+def for_reader(text: str) -> str:
+    """Return a text with the words of who reads it; those of an error are so already."""
+    words = _words[-1]
+    text = _BY_READER.sub(lambda found: found[2 if words is _as_in_python else 1], text)
+    return _ARGUMENT.sub(lambda found: words(found[1], found[2]), text)
 
 
 class RldsError(Exception):
@@ -112,21 +149,17 @@ class RldsError(Exception):
         self._parts = tuple(
             public_text(each) if isinstance(each, str) else each for each in arguments
         )
-        self.name_arguments(_as_in_python)
-
-    def name_arguments(self, words: Callable[[str, str], str]) -> None:
-        """Name the arguments in the message as ``words`` does, of a name and a value."""
         self.args = tuple(
-            _ARGUMENT.sub(lambda found: words(found[1], found[2]), each)
-            if isinstance(each, str)
-            else each
-            for each in self._parts
+            for_reader(each) if isinstance(each, str) else each for each in self._parts
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Raised by a worker, and read where its caller is.
+        return type(self), self._parts, self.__dict__
 
     def append(self, text: str) -> None:
         """Add what is known further up to the end of the message."""
-        self._parts = (" ".join(map(str, self._parts)) + text,)
-        self.name_arguments(_as_in_python)
+        RldsError.__init__(self, " ".join(map(str, self._parts)) + text)
 
     def __str__(self) -> str:
         # LookupError and OSError subclasses would otherwise print a quoted or numbered form.

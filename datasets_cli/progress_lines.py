@@ -94,8 +94,7 @@ class PlainLines(Silent):
 
     def __init__(self, about: str = "") -> None:
         self._about = about
-        self._began: dict[str, float] = {}
-        self._is_whole: dict[str, bool] = {}
+        self._began: dict[str, float | None] = {}  # None of files that are here
 
     @contextmanager
     def of_dataset(self, id: str) -> Iterator[PlainLines]:
@@ -104,20 +103,16 @@ class PlainLines(Silent):
 
     def fetching(self, filename: str, done: int, total: int | None) -> None:
         """Print that a file begins, ends, or is here already."""
-        is_whole, known = done == total, self._is_whole.get(filename)
-        if is_whole == known:
-            return
-        self._is_whole[filename] = is_whole
+        began, is_new = self._began.get(filename), filename not in self._began
         size, now = human_bytes(total) if total is not None else "size unknown", time.monotonic()
-        if not is_whole:
-            self._began[filename] = now
+        self._began[filename] = None if done == total else began or now
+        if done != total and began is None:
             here = f", {human_bytes(done)} of it here" if done else ""
             self.note(f"{self._about}fetching {filename} ({size}{here})")
-        elif known is None:
+        elif done == total and began is not None:
+            self.note(f"{self._about}fetched {filename} ({size}) in {now - began:.1f} s")
+        elif is_new:
             self.note(f"{self._about}{filename} is here already ({size})")
-        else:
-            seconds = now - self._began[filename]
-            self.note(f"{self._about}fetched {filename} ({size}) in {seconds:.1f} s")
 
     def note(self, text: str) -> None:
         """Print a note."""

@@ -6,7 +6,7 @@ import errno
 import stat
 from pathlib import Path
 
-from datasets_cli.errors import DiskFull, RldsError, UsageError
+from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
 
 MAX_TEXT_BYTES = 1 << 20
 """Of a file that users write by hand: ``rlds.toml`` and the configuration."""
@@ -30,7 +30,7 @@ def system_error(error: OSError) -> RldsError:
         return RldsError(what)
     return RldsError(
         f"{what}. See the permissions of it and of its folder, or choose another cache root with "
-        "--root or RLDS_HOME."
+        f"{ROOT}."
     )
 
 

@@ -121,7 +121,7 @@ class Outcomes:
             self._state.note(f"{result.id} is installed, but {result.unverified[0]}{advice}")
 
     def _without_repeats(self, result: FailedDataset) -> str:
-        text, advice = self._state.failure(result.error), getattr(result.error, "advice", "")
+        text, advice = str(result.error), getattr(result.error, "advice", "")
         shown = text.replace(advice, "").rstrip() if advice and self._has_advised else text
         self._has_advised = self._has_advised or bool(advice)
         return shown

@@ -26,7 +26,7 @@ from datasets_cli.cli.state import (
 )
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import load_config
-from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError
+from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError, arguments_named
 from datasets_cli.system_errors import is_full, system_error
 from datasets_cli.version import __version__
 
@@ -140,7 +140,7 @@ def _replace_closed_streams() -> None:
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit code; see ``errors`` for the codes."""
     as_json, debug = "--json" in arguments, "--debug" in arguments
-    with interruptible():
+    with interruptible(), arguments_named(lambda name, _: f"--{name}"):
         try:
             settings = {"standalone_mode": False, "terminal_width": help_width()}
             code = int(app(arguments or ["--help"], prog_name="rlds", **settings) or 0)

@@ -208,7 +208,7 @@ def _made(
     from datasets_cli import DatasetTables, DerivedDataset, FailedDataset
 
     if isinstance(result, FailedDataset):
-        return f"rlds: {result.id}: {state.failure(result.error)}"
+        return f"rlds: {result.id}: {result.error}"
     rows = counted(result.num_transitions, "transition")
     if isinstance(result, DatasetTables):
         return f"{result.id}: tables of {rows}, {human_bytes(result.size_bytes)}"

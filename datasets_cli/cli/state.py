@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import typer
 
-from datasets_cli.cli.parser.command import name_as_typed
 from datasets_cli.cli.terminal import fitting, has_colour, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
@@ -35,7 +34,6 @@ class State:
     config: Config
     json: bool = False  # stdout has one document, and stderr an object a line
     quiet: bool = False  # stdout has ids or paths alone, and there are no notes
-    context: typer.Context | None = None  # of the command
 
     def with_limits(self, texts: Sequence[str] | None) -> State:
         """Return the state with other limits, too; see ``Config.with_limits``."""
@@ -63,12 +61,6 @@ class State:
         """Print part of a result for people as soon as it is known; programs get it by ``emit``."""
         if not (self.json or self.quiet):
             write("\n".join(map(_printable_row, lines)))
-
-    def failure(self, error: RldsError) -> str:
-        """Return why one of several failed, with arguments as users type them, in its JSON too."""
-        if self.context is not None:
-            name_as_typed(self.context, error)
-        return str(error)
 
     def note(self, text: str) -> None:
         """Tell a person something that is not the result."""
@@ -128,7 +120,7 @@ def state_of(context: typer.Context) -> State:
     """Return the state that the global options made."""
     state = context.obj
     assert isinstance(state, State)
-    return replace(state, context=context)
+    return state
 
 
 def printable(text: str) -> str:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from datasets_cli.environments.leaves import SpaceLeaf, spaces, tree_of
 from datasets_cli.environments.rows import PolicyOutput
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument, for_reader
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.schema.columns import show_key
 
@@ -37,9 +37,10 @@ class Outside:
         return Outside(self.count + other.count, max(self.excess, other.excess))
 
     def __str__(self) -> str:
+        strict = for_reader(argument("check_actions", "'strict'"))
         return (
             f"{self.count:,} actions of the policy were out of bounds, by up to {self.excess:.3g}, "
-            "and were taken as given. check_actions='strict' refuses such actions."
+            f"and were taken as given. {strict} refuses such actions."
         )
 
 
@@ -138,7 +139,8 @@ class _Part:
             f"The policy's {show_key(leaf.key)} of lane {lane} in step {steps[lane]} of its "
             f"trajectory is not in the environment's action_spec. Expected: {leaf.space}"
             f"{', one-hot' if self._is_one_hot else ''}. Found: {rows[lane].tolist()}. "
-            "action_spec.project makes an action of numbers; check_actions=False takes any."
+            "action_spec.project makes an action of numbers; "
+            f"{argument('check_actions', 'False')} takes any."
         )
 
     def _outside(self, rows: NDArray[Any], is_in: NDArray[np.bool_]) -> Outside:

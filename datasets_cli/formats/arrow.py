@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import SOURCE, SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
 from datasets_cli.formats.structure import parquet_pages
 
@@ -73,7 +73,7 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise SourceError(
                 f"{name} is not a whole {format} file ({error}). Download it again, or check "
-                "--source."
+                f"{SOURCE}."
             ) from error
         tables.append(table)
     return pa.concat_tables(tables) if len(tables) > 1 else tables[0]

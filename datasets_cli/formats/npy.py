@@ -11,7 +11,7 @@ from tokenize import TokenError
 
 import numpy as np
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import MIRROR, SOURCE, SourceError
 from datasets_cli.formats.gzip import GzipStream
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.schema.columns import rows_per_block
@@ -91,7 +91,7 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> 
         *(ArithmeticError, RecursionError, MemoryError),  # of brackets in brackets
     ) as error:
         raise SourceError(
-            f"{path.name} is not an array as numpy saves it ({error}). Check --source or --mirror."
+            f"{path.name} is not an array as numpy saves it ({error}). Check {SOURCE} or {MIRROR}."
         ) from error
     fits = len(shape) == len(expected) and all(
         actual >= 0 and length in (None, actual)

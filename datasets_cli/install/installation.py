@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, RldsError, SourceError, UnknownDataset
+from datasets_cli.errors import (
+    NO_VERIFY,
+    SOURCE,
+    AccessError,
+    RldsError,
+    SourceError,
+    UnknownDataset,
+    argument,
+    for_reader,
+)
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.install.installed import (
@@ -268,13 +277,13 @@ def _with_name(text: str, id: str, files: list[RawFile]) -> str:
 
 def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> str:
     """Return what a recipe says of a file, with what to do where it does not say that."""
-    if "--source" in text or "ownload" in text:
+    if for_reader(SOURCE) in text or "ownload" in text:
         return text
     if options.source is not None:
-        return f"{text} Check the files at --source {options.source}."
+        return f"{text} Check the files at {argument('source', options.source)}."
     checks = [file.checked for file in files if not file.describes]
     if any(check.startswith(UNVERIFIED) for check in checks):
-        return f"{text} Run again without --no-verify."
+        return f"{text} Run again without {NO_VERIFY}."
     if not UNCHECKED.isdisjoint(checks):
         return f"{text} Run again: what no checksum vouches for is downloaded again."
     return f"{text} The files are the published ones: report that the recipe does not read them."

@@ -12,7 +12,13 @@ from pathlib import Path
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
-from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UnknownDataset, UsageError
+from datasets_cli.errors import (
+    DamagedDataset,
+    DatasetNotInstalled,
+    UnknownDataset,
+    UsageError,
+    by_reader,
+)
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.check import check_sizes
@@ -48,7 +54,7 @@ def installed_id(
         return fallback
     raise DatasetNotInstalled(
         f"{resolved.id} is not installed under {config.root}{_alike(text, root)}. Run: rlds "
-        f"download {resolved.id} (in Python, datasets_cli.download)"
+        f"download {resolved.id}{by_reader('', f', or datasets_cli.download({resolved.id!r})')}"
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
+from typing import Any, cast
 
 from datasets_cli.install.options import InstalledDataset
-from datasets_cli.progress import Progress, expect_files, of_dataset, reporting_to
+from datasets_cli.progress import Progress, of_dataset, reporting_to
 from datasets_cli.progress_bars import Bars, PartOfRun
 
 _SECONDS_A_LOOK = 0.2
@@ -48,7 +49,7 @@ class Screen:
         bars = self._progress if isinstance(self._progress, Bars) else None
         inner = PartOfRun(id, bars, beside=True) if bars else self._progress
         try:
-            yield _FromThread(self, inner)
+            yield cast(Progress, _FromThread(self, inner))
         finally:
             if isinstance(inner, PartOfRun):
                 with self.lock:
@@ -64,38 +65,26 @@ class Screen:
 
 
 class _FromThread:
-    """The ``Progress`` of one dataset."""
+    """The ``Progress`` of one dataset: has the methods of another one, each one at a time."""
 
     def __init__(self, screen: Screen, progress: Progress) -> None:
         self._screen, self._progress = screen, progress
 
-    @contextmanager
-    def _telling(self) -> Iterator[Progress]:
-        with self._screen.lock:
-            if self._screen.stopped.is_set():
-                raise Stopped
-            yield self._progress
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._progress, name)
+
+        def tell(*arguments: Any) -> None:
+            with self._screen.lock:
+                if self._screen.stopped.is_set():
+                    raise Stopped
+                method(*arguments)
+
+        return tell
 
     @contextmanager
     def of_dataset(self, id: str) -> Iterator[_FromThread]:
         with of_dataset(self._progress, id) as progress:
             yield _FromThread(self._screen, progress)
-
-    def expecting(self, sizes: Mapping[str, int | None]) -> None:
-        with self._telling() as progress:
-            expect_files(progress, sizes)
-
-    def fetching(self, filename: str, done: int, total: int | None) -> None:
-        with self._telling() as progress:
-            progress.fetching(filename, done, total)
-
-    def writing(self, num_transitions: int) -> None:
-        with self._telling() as progress:
-            progress.writing(num_transitions)
-
-    def note(self, text: str) -> None:
-        with self._telling() as progress:
-            progress.note(text)
 
 
 class Threads:

@@ -12,7 +12,14 @@ from typing import Any
 import requests
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.errors import AccessError, NetworkError, UsageError, public_url
+from datasets_cli.errors import (
+    AccessError,
+    NetworkError,
+    UsageError,
+    argument,
+    by_reader,
+    public_url,
+)
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
 from datasets_cli.install.source_place import Address
@@ -55,11 +62,12 @@ def check_source(
         )
         return
     if difference:
+        command = f"rlds download --force {manifest.id} --source {options.source}"
+        replaced = ' give force=True, or download="force" to a replay class'
         raise UsageError(
-            f"{manifest.id} is installed from {_origin(manifest)}, and --source {options.source} "
-            f"has other files: {difference}. To install those instead: rlds download --force "
-            f"{manifest.id} --source {options.source} (in Python force=True, or "
-            'download="force" of a replay class)'
+            f"{manifest.id} is installed from {_origin(manifest)}, and "
+            f"{argument('source', str(options.source))} has other files: {difference}. To install "
+            f"those instead{by_reader(f': {command}', replaced)}"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from datasets_cli.errors import SourceError, UsageError, public_url
+from datasets_cli.errors import SourceError, UsageError, argument, public_url
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -22,7 +22,7 @@ class Folder:
     id: str
 
     def __str__(self) -> str:
-        return f"--source {self.path}"
+        return argument("source", str(self.path))
 
     def names(self) -> list[str]:
         """Return the names of the files in the folder; what is in folders below it is left out."""
@@ -65,7 +65,7 @@ class Address:
     http: Http
 
     def __str__(self) -> str:
-        return f"--source {public_url(self.base)}"
+        return argument("source", public_url(self.base))
 
     def names(self) -> None:
         """Return None: what is below a URL cannot be listed."""

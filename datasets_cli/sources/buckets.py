@@ -6,7 +6,14 @@ import base64
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError, SourceError
+from datasets_cli.errors import (
+    MIRROR,
+    AccessError,
+    NetworkError,
+    OfflineError,
+    RldsError,
+    SourceError,
+)
 from datasets_cli.sources.resource import Web
 
 HOST = "https://storage.googleapis.com/"
@@ -51,7 +58,7 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
                 f"{url} does not answer as Google Cloud Storage does: expected an object whose "
-                "items have name and size. Check --mirror."
+                f"items have name and size. Check {MIRROR}."
             ) from error
         if not token:
             return items

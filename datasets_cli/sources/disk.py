@@ -18,7 +18,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import DamagedDataset, DiskFull, UsageError
+from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, UsageError
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
@@ -45,7 +45,7 @@ def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
     if free < size_bytes:
         raise DiskFull(
             f"{what} needs about {size_bytes:,} bytes on the disk of {folder}, which has {free:,} "
-            "free. Make room, or choose another disk with --root or RLDS_HOME."
+            f"free. Make room, or choose another disk with {ROOT}."
         )
 
 
@@ -79,7 +79,7 @@ def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
         raise UsageError(f"{folder} cannot be made: {link}. Is its disk mounted?") from error
     raise UsageError(
         f"{folder} cannot be made: {existing} is a file, not a folder. Move it away, or choose "
-        "another place: --root or RLDS_HOME is the cache root."
+        f"another place: {ROOT} is the cache root."
     ) from error
 
 

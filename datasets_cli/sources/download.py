@@ -9,7 +9,7 @@ from pathlib import Path
 
 import requests
 
-from datasets_cli.errors import IntegrityError, NetworkError, public_url
+from datasets_cli.errors import MIRROR, NO_VERIFY, IntegrityError, NetworkError, public_url
 from datasets_cli.progress import Progress
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
@@ -148,7 +148,7 @@ class _Download:
             kind = response.headers.get("Content-Type", "no content type")
             raise IntegrityError(
                 f"{self.url}: expected {self.resource.size} bytes, the server offers {size} "
-                f"({kind}). It is not the published file; --no-verify accepts it."
+                f"({kind}). It is not the published file; {NO_VERIFY} accepts it."
             )
         etag = response.headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None
@@ -208,7 +208,7 @@ class _Download:
             if self.origin in str(error):
                 raise
             raise IntegrityError(
-                f"{error} It came from {self.url}. Try another --mirror; --no-verify takes it all "
+                f"{error} It came from {self.url}. Try another {MIRROR}; {NO_VERIFY} takes it all "
                 "the same."
             ) from error
         self.partial.publish(replace(state, size=digests.size, sha256=file.sha256))

@@ -18,11 +18,15 @@ import urllib3
 from requests.utils import get_environ_proxies, select_proxy
 
 from datasets_cli.errors import (
+    MIRROR,
+    SOURCE,
     AccessError,
     IntegrityError,
     NetworkError,
     RldsError,
     UnknownDataset,
+    by_reader,
+    for_reader,
     public_url,
 )
 from datasets_cli.sources.pace import TooSlow
@@ -50,10 +54,14 @@ MAX_WORDS_BYTES = 1 << 16  # of a refusal that is read for its words
 MAX_DIGITS = 18  # of a number in a header; no size has more
 
 WORST = (IntegrityError, NetworkError, AccessError)
+COPY = by_reader(
+    "--mirror PREFIX=REPLACEMENT (RLDS_MIRRORS) or --source DIR|URL", "RLDS_MIRRORS or source="
+)
 UNREACHABLE = (
-    "Check the connection. Without a network, --source (in Python source=) reads files that you "
-    "have, and --offline (RLDS_OFFLINE=1) skips the attempt; --mirror (RLDS_MIRRORS) asks another "
-    "server. What is downloaded is kept."
+    f"Check the connection. Without a network, {SOURCE} reads files that you have, and "
+    f"{by_reader('--offline (RLDS_OFFLINE=1)', 'RLDS_OFFLINE=1')} skips the attempt; "
+    f"{by_reader('--mirror (RLDS_MIRRORS)', 'RLDS_MIRRORS')} asks another server. What is "
+    "downloaded is kept."
 )
 
 
@@ -85,7 +93,7 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
 
 def _unreachable(text: str) -> NetworkError:
     error = NetworkError(text)
-    error.advice = UNREACHABLE
+    error.advice = for_reader(UNREACHABLE)
     return error
 
 
@@ -116,8 +124,7 @@ def check_status(
     if status in REFUSALS:
         refusal = AccessError(
             f"{url} cannot be downloaded: HTTP {status}, {REFUSALS[status]}. "
-            "Use --mirror PREFIX=REPLACEMENT (RLDS_MIRRORS) or --source DIR|URL (in Python "
-            "source=) if you have a copy."
+            f"Use {COPY} if you have a copy."
         )
         refusal.missing = status in MISSING
         raise refusal
@@ -170,7 +177,7 @@ def _tls_advice(url: str, cause: ssl.SSLError) -> str:
     return (
         f"{url} cannot be read over TLS: {cause}. It was asked {way}, and its certificate compared "
         f"with {known_by}. Where a proxy or an organisation signs certificates of its own, set "
-        "REQUESTS_CA_BUNDLE to the file of its certificates; else try another --mirror."
+        f"REQUESTS_CA_BUNDLE to the file of its certificates; else try another {MIRROR}."
     )
 
 

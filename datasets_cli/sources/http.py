@@ -17,7 +17,13 @@ from urllib.parse import urljoin
 import requests
 
 from datasets_cli.config import Config
-from datasets_cli.errors import AccessError, NetworkError, OfflineError, RldsError
+from datasets_cli.errors import (
+    AccessError,
+    NetworkError,
+    OfflineError,
+    RldsError,
+    by_reader,
+)
 from datasets_cli.formats.limits import beyond, limit, raised_limits
 from datasets_cli.sources.failures import (
     WORST,
@@ -199,8 +205,9 @@ class Http:
         """Send one GET and give the response with its body still to be read."""
         if self.config.offline:
             raise OfflineError(
-                f"{url} is needed, but offline mode is on (RLDS_OFFLINE or --offline). "
-                "Give the files with --source DIR (in Python source=), or go online."
+                f"{url} is needed, but offline mode is on (RLDS_OFFLINE"
+                f"{by_reader(' or --offline', '')}). Give the files with "
+                f"{by_reader('--source DIR', 'source=')}, or go online."
             )
         # Of redirects the first host counts, which decides where they lead.
         with self._hosts.turn(url):

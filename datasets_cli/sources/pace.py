@@ -20,6 +20,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from datasets_cli.config import LOWEST_SPEED
+from datasets_cli.errors import by_reader
 
 MAX_BODY_LINES = 100
 """In a row, in the framing of a chunked body; http.client takes as many headers."""
@@ -83,7 +84,8 @@ class Pace:
         if num_bytes and self._received < limits.lowest_speed * self._waited:
             raise TooSlow(
                 f"it sent {self._received:,} bytes in {self._waited:.0f} s, and the lowest speed "
-                f"is {limits.lowest_speed:g} bytes a second (--lowest-speed, RLDS_LOWEST_SPEED)"
+                f"is {limits.lowest_speed:g} bytes a second "
+                f"({by_reader('--lowest-speed, ', '')}RLDS_LOWEST_SPEED)"
             )
         self._begin_window()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets_cli.errors import IntegrityError
+from datasets_cli.errors import MIRROR, NO_VERIFY, SOURCE, IntegrityError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.resource import Resource
@@ -47,8 +47,8 @@ def verify(
     except IntegrityError as error:
         if not accept_any:
             raise type(error)(
-                f"{error} Download it again, or check --source and --mirror; --no-verify "
-                "accepts the file anyway."
+                f"{error} Download it again, or check {SOURCE} and {MIRROR}; {NO_VERIFY} accepts "
+                "the file anyway."
             ) from error
         checked = f"not verified: {error}"
     return RawFile(

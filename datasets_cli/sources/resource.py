@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from datasets_cli.errors import IntegrityError, SourceError, public_text
+from datasets_cli.errors import MIRROR, SOURCE, IntegrityError, SourceError, public_text
 from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import MAX_NAME_BYTES
@@ -170,5 +170,5 @@ class Resource(JsonForm):
         kind = "an HDF5 file" if self.magic == HDF5_MAGIC else kind
         raise SourceError(
             f"{self.filename} from {origin}: expected {kind}, found {found}. "
-            "Try another --mirror or --source."
+            f"Try another {MIRROR} or {SOURCE}."
         )

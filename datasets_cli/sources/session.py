@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 import requests
 from requests.utils import requote_uri
 
-from datasets_cli.errors import NetworkError, UsageError, public_url
+from datasets_cli.errors import MIRROR, NetworkError, UsageError, by_reader, public_url
 from datasets_cli.sources.failures import CA_VARIABLES, is_on_this_machine, not_an_address
 from datasets_cli.sources.pace import PacedAdapter, PaceLimits
 
@@ -64,8 +64,8 @@ class Session:
         if schemes == ("https", "http") and not self._allow_http:
             raise NetworkError(
                 f"{url} leads from https to {public_url(target)}, where anyone on the way can read "
-                "and change what is sent; expected an https address. Try another --mirror; "
-                "--allow-http (RLDS_ALLOW_HTTP=1) follows it all the same."
+                f"and change what is sent; expected an https address. Try another {MIRROR}; "
+                f"{by_reader('--allow-http, ', '')}RLDS_ALLOW_HTTP=1 follows it all the same."
             )
 
     def _target(self, url: str, place: str, response: requests.Response) -> str | None:

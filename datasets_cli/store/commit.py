@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from datasets_cli.damage import MANIFEST_FILENAME, damaged
-from datasets_cli.errors import DamagedDataset, RldsError, UsageError
+from datasets_cli.errors import DamagedDataset, RldsError, UsageError, argument
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
@@ -42,7 +42,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
         if not is_committed and not has_manifest(target):
             raise UsageError(
                 f"{target} holds files that are not a dataset, and {manifest.id} is to be there. "
-                "Move them away; --force deletes them."
+                f"Move them away; {argument('force', 'True')} deletes them."
             )
     finally:
         sweep(staging)

@@ -469,7 +469,7 @@ def test_a_wrong_call_in_python_raises_the_documented_error(place: Path) -> None
     rlds, opened = datasets_cli, partial(datasets_cli.ExperienceReplay, batch_size=4)
     usage: list[tuple[str, Callable[[], Any]]] = [
         ("ted, compact", lambda: rlds.download("demo/iris", layout="x")),
-        ("--force", lambda: rlds.download("demo/iris", source=place / "sources/empty")),
+        ("force=True", lambda: rlds.download("demo/iris", source=place / "sources/empty")),
         (AN_ID, lambda: rlds.download("demo/../x")),
         ("0 or more", lambda: rlds.download("openml/61", num_workers=-1)),
         ("Known: ", lambda: rlds.list_datasets(family="x")),

@@ -114,5 +114,5 @@ def test_features_that_are_not_those_of_the_file_are_refused(
 def test_a_folder_that_lacks_a_file_is_refused_by_its_name(source: Path, config: Config) -> None:
     for name in ("dataset.arff", "description.json"):
         (source / name).unlink()
-        with pytest.raises(UsageError, match=f"needs the file {name}, which is not in --source"):
+        with pytest.raises(UsageError, match=f"needs the file {name}, which is not in source="):
             install_dataset("openml/61", config, InstallOptions(source=str(source)))

@@ -55,7 +55,7 @@ def test_a_download_asks_each_host_once_more_and_says_what_helps(
     with pytest.raises(NetworkError) as caught:
         fetch(Resource(urls, "a"), tmp_path, http, Silent())
     assert asked == ["one.invalid"] * 2 + ["two.invalid"] * 2
-    for words in (*urls, "--source (in Python source=)", "--offline", "--mirror"):
+    for words in (*urls, "source=", "RLDS_OFFLINE", "RLDS_MIRRORS"):
         assert str(caught.value).count(words) == 1, words
 
 

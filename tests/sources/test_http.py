@@ -161,7 +161,7 @@ def test_refusal_is_an_access_error_at_once(
     assert caught.value.exit_code == 6
     assert isinstance(caught.value, PermissionError)
     assert url in str(caught.value)
-    assert "--source" in str(caught.value)
+    assert "source=" in str(caught.value)
     assert (len(origin.log("page.json")), waits) == (1, [])
 
 

@@ -112,7 +112,7 @@ def test_a_redirect_from_https_to_http_is_refused(
     http: Http, secure: Origin, plain: Origin, trusted: None
 ) -> None:
     secure.always("moved", redirect(plain.url + "page"))
-    with pytest.raises(NetworkError, match=r"from https to http://127\S+/page, .*--allow-http"):
+    with pytest.raises(NetworkError, match=r"from https to http://127\S+/page, .*RLDS_ALLOW_HTTP"):
         http.json(secure.url + "moved")
     assert (len(secure.requests), plain.requests) == (1, [])
 

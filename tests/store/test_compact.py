@@ -238,7 +238,7 @@ def test_the_files_do_not_depend_on_how_rows_were_cut(tmp_path: Path) -> None:
 def test_frames_whose_successor_is_another_are_refused_by_row(tmp_path: Path, cut: int) -> None:
     rows = pixel_rows([10, 10])
     rows["next", "observation"][13, 0, 0] += 1
-    with pytest.raises(SourceError, match=r"next.observation of row 13 .* --layout ted"):
+    with pytest.raises(SourceError, match=r"next.observation of row 13 .* layout=ted"):
         write(CompactWriter, tmp_path / "compact", rows, cut)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from typer.core import TyperCommand
 
 from datasets_cli.cli.parser.values import convert_lazily
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError, UsageError, arguments_named
 
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 20
@@ -53,10 +53,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
-        except RldsError as error:
-            name_as_typed(ctx, error)
-            raise
+            with arguments_named(partial(_as_typed, ctx)):
+                return super().invoke(ctx)
         except SystemExit as error:  # its code would be taken for one of ours
             raise RldsError(
                 "A function, module or recipe that was called ended the program (SystemExit: "
@@ -88,11 +86,6 @@ class Command(TyperCommand):
         )
 
 
-def name_as_typed(ctx: Any, error: RldsError) -> None:
-    """Name the arguments in an error as the command line has them."""
-    error.name_arguments(partial(_as_typed, ctx))
-
-
 def _as_typed(ctx: Any, name: str, value: str) -> str:
     """Return an argument of a verb as the command line has it: ``--name value``, or ``NAME``."""
     parameters = (*ctx.command.params, *ctx.find_root().command.params)
@@ -102,6 +95,7 @@ def _as_typed(ctx: Any, name: str, value: str) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar)
     flag, typed = str(parameter.opts[-1]), value.strip("'\"")
+    typed = typed.lower() if typed in ("True", "False") else typed
     return f"{flag} {typed}" if typed and not parameter.is_flag else flag
 
 

@@ -22,7 +22,7 @@ from datasets_cli.environments.record.chunks import (
 from datasets_cli.environments.record.episodes import make_environments
 from datasets_cli.environments.record.options import RANDOM, Recording
 from datasets_cli.environments.record.policies import PolicyFunction
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, for_reader
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.function_state import identity_of
@@ -84,9 +84,9 @@ class RecordingRun:
     def record(self, folder: Path, workers: Workers, progress: Progress) -> list[Path]:
         """Record what is missing and return the folders of the chunks that are needed, in order."""
         if self._episode_limit is None:
+            cut = for_reader(argument("max_episode_steps", "N"))
             progress.note(
-                f"{self.options.env} has no step limit, and an episode may never end: "
-                "max_episode_steps (--max-episode-steps N) cuts it"
+                f"{self.options.env} has no step limit, and an episode may never end: {cut} cuts it"
             )
         make_folder(folder)
         recorded: list[Path] = []

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import zstandard
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import SourceError, argument
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.frame_table import FrameRun
 from datasets_cli.schema.trajectories import record_of
@@ -229,5 +229,5 @@ class SharedFrames:
                 f"{self._id}: the compact layout keeps each frame once, but "
                 f"{show_key(self.field.successor or ())} of row {wrong[0]} is not the "
                 f"{show_key(self.field.column.key)} of the row after it. "
-                "Install it with --layout ted."
+                f"Install it with {argument('layout', 'ted')}."
             )
