@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, arguments_named
 from datasets_cli.options import (
     argument_docs,
     check_numbers,
@@ -229,9 +229,10 @@ def test_a_part_has_the_fields_of_one_base() -> None:
 def test_an_argument_has_the_name_that_the_caller_wrote() -> None:
     address = "https://me:secret@example.org/f"
     error = UsageError(f"{argument('source', address)} is not {argument('seed')}.")
-    error = pickle.loads(pickle.dumps(error))
     assert str(error) == "source=https://example.org/f is not seed."
-    error.name_arguments(lambda name, value: f"--{name} {value}".strip())
+    from_worker = pickle.dumps(error)
+    with arguments_named(lambda name, value: f"--{name} {value}".strip()):
+        error = pickle.loads(from_worker)
     assert str(error) == "--source https://example.org/f is not --seed."
 
 

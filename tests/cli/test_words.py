@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.errors import RldsError
 from tests.support.origin import closed_port_url
 
 Capture = pytest.CaptureFixture[str]
@@ -61,11 +60,3 @@ def test_a_policy_that_is_refused_names_the_option(
     call = {"policy": "far:act", "num_episodes": 2, "num_workers": int(workers)}
     in_python = refused(lambda: datasets_cli.record("Pendulum-v1", "x", **call))  # type: ignore[arg-type]
     assert "check_actions=False takes any" in in_python
-
-
-def test_an_error_of_a_worker_has_the_words_of_where_it_is_read() -> None:
-    error = UsageError(f"{argument('check_actions', 'False')} takes any.")
-    error.append(" It was found.")
-    error.results = [1]
-    again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.results) == ("check_actions=False takes any. It was found.", [1])
