@@ -10,14 +10,15 @@ two ``parts``              8 9 10 11 12 13 0   1 2 3 4 5 6 7
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import StateDict, whole_number
-from datasets_cli.replay.draws.distributed import SharedEpochs, SharedSampler
+from datasets_cli.replay.draws.distributed import SharedEpochOptions, SharedEpochs, SharedSampler
 from datasets_cli.replay.draws.orders import Order, permutation, random_words, storage_order
 from datasets_cli.replay.draws.rows import of_draw
 
@@ -25,15 +26,29 @@ MOST_PARTS = 2**20
 """Processes that share an epoch; a state that says more is not a state of ours."""
 
 
+@dataclass(frozen=True)
+class BlockOptions(SharedEpochOptions):
+    """What ``BlockShuffleSampler`` takes.
+
+    Args:
+        block_len: consecutive rows in a block.
+        window: blocks in a window.
+        shuffle: draw in random order; otherwise each process draws a run of rows in storage order.
+    """
+
+    block_len: int = 1024
+    window: int = 64
+
+
 class BlockEpochs(SharedEpochs):
     """Epochs of rows in blocks, of which each process reads other blocks."""
 
     kind = "shared epochs of blocks"
 
-    def __init__(self, block_len: int, window: int, **shared: Any) -> None:
-        super().__init__(**shared)
-        self.block_len = whole_number("block_len", block_len, 1)
-        self.window = whole_number("window", window, 1)
+    def __init__(self, options: BlockOptions) -> None:
+        super().__init__(options)
+        self.block_len = whole_number("block_len", options.block_len, 1)
+        self.window = whole_number("window", options.window, 1)
         self._parts: int | None = None  # processes that the epoch began with
 
     def restart(self) -> None:
@@ -82,16 +97,6 @@ class BlockShuffleSampler(SharedSampler):
     The epoch is shared among ranks and loader workers as by ``DistributedSampler``, except that
     each reads other blocks.
 
-    Args:
-        block_len: consecutive rows in a block.
-        window: blocks in a window.
-        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
-        rank: which one this is; that of ``torch.distributed`` by default, or 0.
-        shuffle: draw in random order; otherwise each process draws a run of rows in storage order.
-        seed: orders the epochs; it must be the same in all processes.
-        drop_last: leave out the last rows where the processes do not divide them; otherwise the
-            first rows of the epoch fill them up, so that every process draws equally many.
-
     Raises:
         UsageError: the rank is not below the number of replicas, or a block or a window is empty.
     """
@@ -99,21 +104,9 @@ class BlockShuffleSampler(SharedSampler):
     draw: BlockEpochs
     block_len, window = map(of_draw, ("block_len", "window"))
 
-    def __init__(
-        self,
-        block_len: int = 1024,
-        window: int = 64,
-        *,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ) -> None:
-        shared = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last}
-        super().__init__(
-            BlockEpochs(block_len, window, num_replicas=num_replicas, rank=rank, **shared)
-        )
+    @takes_fields(BlockOptions)
+    def __init__(self, options: BlockOptions) -> None:
+        super().__init__(BlockEpochs(options))
 
     def __repr__(self) -> str:
         return f"BlockShuffleSampler(block_len={self.block_len}, window={self.window})"

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.utils.data import get_worker_info
 
 from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.epochs import Epochs
 from datasets_cli.replay.draws.rows import SingleRows, of_draw
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedEpochOptions:
+    """How epochs are shared among processes.
+
+    Args:
+        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
+        rank: which one this is; that of ``torch.distributed`` by default, or 0.
+        shuffle: draw in random order; in storage order otherwise.
+        seed: orders the epochs; it must be the same in all processes.
+        drop_last: leave out the last rows where the processes do not divide them; otherwise the
+            first rows of the epoch fill them up, so that every process draws equally many.
+    """
+
+    num_replicas: int | None = None
+    rank: int | None = None
+    shuffle: bool = True
+    seed: int = 0
+    drop_last: bool = False
 
 
 class SharedEpochs(Epochs):
@@ -23,24 +46,15 @@ class SharedEpochs(Epochs):
 
     kind = "shared epochs of {}"
 
-    def __init__(
-        self,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-        fills_up: bool = True,
-    ) -> None:
-        super().__init__(shuffle, seed=whole_number("seed", seed))
-        ours, all_ranks = process_rank()
-        replicas = all_ranks if num_replicas is None else num_replicas
+    def __init__(self, shared: SharedEpochOptions, fills_up: bool = True) -> None:
+        super().__init__(shared.shuffle, seed=whole_number("seed", shared.seed))
+        rank, replicas = process_rank()
+        replicas = replicas if shared.num_replicas is None else shared.num_replicas
         self.num_replicas = whole_number("num_replicas", replicas, 1)
-        self.rank = whole_number("rank", ours if rank is None else rank)
+        self.rank = whole_number("rank", rank if shared.rank is None else shared.rank)
         if not 0 <= self.rank < self.num_replicas:
             raise UsageError(f"There is no rank {self.rank} of {self.num_replicas}.")
-        self.drop_last = drop_last
+        self.drop_last = shared.drop_last
         self._fills_up = fills_up
 
     def set_epoch(self, epoch: int) -> None:
@@ -87,6 +101,14 @@ class SharedSampler(SingleRows):
         self.draw.set_epoch(epoch)
 
 
+@dataclass(frozen=True)
+class RankOptions(SharedEpochOptions):
+    """What ``DistributedSampler`` takes."""
+
+    num_replicas: int | None = None
+    rank: int | None = None
+
+
 class DistributedSampler(SharedSampler):
     """Draws every row once an epoch, shared out among processes.
 
@@ -97,30 +119,13 @@ class DistributedSampler(SharedSampler):
     Rows are shared by the conventions of ``torch.utils.data.DistributedSampler``. A process here is
     a worker of a ``DataLoader`` on a rank of ``torch.distributed``, where there are such.
 
-    Args:
-        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
-        rank: which one this is; that of ``torch.distributed`` by default, or 0.
-        shuffle: draw in random order; in storage order otherwise.
-        seed: orders the epochs; it must be the same in all processes.
-        drop_last: leave out the last rows where the processes do not divide them; otherwise the
-            first rows of the epoch fill them up, so that every process draws equally many.
-
     Raises:
         UsageError: the rank is not below the number of replicas.
     """
 
-    def __init__(
-        self,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        *,
-        shuffle: bool = True,
-        seed: int = 0,
-        drop_last: bool = False,
-    ) -> None:
-        super().__init__(
-            SharedEpochs(num_replicas, rank, shuffle=shuffle, seed=seed, drop_last=drop_last)
-        )
+    @takes_fields(RankOptions)
+    def __init__(self, options: RankOptions) -> None:
+        super().__init__(SharedEpochs(options))
 
 
 def share(rank: int, num_replicas: int) -> tuple[int, int]:

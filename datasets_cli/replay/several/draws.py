@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.draws.distributed import SharedEpochs
+from datasets_cli.replay.draws.distributed import SharedEpochOptions, SharedEpochs
 from datasets_cli.replay.draws.draw import IndependentDraw, SliceBegins
 from datasets_cli.replay.draws.mixed_order import bounds_reached, mixed_order
 from datasets_cli.replay.draws.orders import Order
@@ -72,16 +72,8 @@ class MixtureEpochs(SharedEpochs):
 
     kind = "epochs of {} of a mixture"
 
-    def __init__(
-        self,
-        weights: MixtureWeights,
-        end: EpochEnd,
-        num_replicas: int | None,
-        rank: int | None,
-        seed: int,
-        drop_last: bool,
-    ) -> None:
-        super().__init__(num_replicas, rank, seed=seed, drop_last=drop_last, fills_up=False)
+    def __init__(self, weights: MixtureWeights, end: EpochEnd, shared: SharedEpochOptions) -> None:
+        super().__init__(shared, fills_up=False)
         self.weights = weights
         self.end = end
         self._of: tuple[list[int], torch.Tensor] = [], torch.empty(0)  # items, shares of members

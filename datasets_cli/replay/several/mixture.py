@@ -10,6 +10,7 @@ from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.draws.distributed import SharedEpochOptions
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.draws.slices import SliceOptions, cut_of
@@ -157,8 +158,13 @@ def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
             return RandomSampler()
         return cut_of(Weighted(weights), options)
     _check_epoch(rows, weights, options.epoch)
-    shared = options.num_replicas, options.rank, options.seed or 0, options.drop_last
-    return cut_of(MixtureEpochs(weights, options.epoch, *shared), options)
+    shared = SharedEpochOptions(
+        num_replicas=options.num_replicas,
+        rank=options.rank,
+        seed=options.seed or 0,
+        drop_last=options.drop_last,
+    )
+    return cut_of(MixtureEpochs(weights, options.epoch, shared), options)
 
 
 def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -> None:

@@ -24,6 +24,7 @@ from datasets_cli import (
     TensorStorage,
     UsageError,
 )
+from datasets_cli.replay.draws.distributed import SharedEpochOptions
 from datasets_cli.replay.draws.rows import SingleRows
 from datasets_cli.replay.draws.slices import Slices
 from datasets_cli.replay.several.draws import MixtureEpochs, Weighted
@@ -36,7 +37,7 @@ ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])
 
 
 WEIGHTS = MixtureWeights([1, 2], ["first", "second"])
-MIXED = WEIGHTS, "first", 1, 0, 0, False
+MIXED = WEIGHTS, "first", SharedEpochOptions(num_replicas=1, rank=0)
 
 
 KINDS: dict[str, Callable[[], Sampler]] = {
