@@ -10,7 +10,7 @@ from typing import Any
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.catalogue.selection import InstalledId, KnownId
-from datasets_cli.errors import DamagedDataset, UnknownDataset, UsageError
+from datasets_cli.errors import UnknownDataset, UsageError
 from datasets_cli.install.installed import (
     condition_of,
     id_without_family,
@@ -156,17 +156,6 @@ class DatasetFolder(JsonForm):
     path: Path
     state: str = "installed"
     problem: str = ""
-
-    @property
-    def sound_path(self) -> Path:
-        """The folder of a dataset without damage.
-
-        Raises:
-            DamagedDataset: it has some.
-        """
-        if self.problem:
-            raise DamagedDataset(self.problem)
-        return self.path
 
     def __fspath__(self) -> str:
         return str(self.path)
