@@ -109,11 +109,12 @@ Words = Callable[[str, str], str]
 """How an argument is named: of its name and value in Python."""
 
 
-def _as_in_python(name: str, value: str) -> str:
+def as_in_python(name: str, value: str) -> str:
+    """Return an argument as Python has it, and so a key of ``rlds.toml``."""
     return f"{name}={value}" if value else name
 
 
-_words: list[Words] = [_as_in_python]
+_words: list[Words] = [as_in_python]
 
 
 @contextmanager
@@ -129,7 +130,7 @@ def arguments_named(words: Words) -> Iterator[None]:
 def for_reader(text: str) -> str:
     """Return a text with the words of who reads it; those of an error are so already."""
     words = _words[-1]
-    text = _BY_READER.sub(lambda found: found[2 if words is _as_in_python else 1], text)
+    text = _BY_READER.sub(lambda found: found[2 if words is as_in_python else 1], text)
     return _ARGUMENT.sub(lambda found: words(found[1], found[2]), text)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.functions import load_function
@@ -63,7 +63,8 @@ class DataFile:
 
     def _read(self, name: str, table: Any) -> Declaration:
         try:
-            return declaration_of(table)
+            with arguments_named(as_in_python):
+                return declaration_of(table)
         except UsageError as error:
             why = str(error).rstrip(".")
             raise UsageError(f"[{DATA}.{name}] of {self.path}: {why}.") from error
@@ -91,8 +92,9 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
     """Open declared data."""
     declared = file.get(name)
     try:
-        buffer = _buffer(declared, file, root, download)
-        functions = [load_function(text, file.folder) for text in declared.transforms or ()]
+        with arguments_named(as_in_python):
+            buffer = _buffer(declared, file, root, download)
+            functions = [load_function(text, file.folder) for text in declared.transforms or ()]
     except (UsageError, IndexError) as error:
         raise UsageError(f"[{DATA}.{name}] of {file.path}: {error}") from error
     for function in functions:

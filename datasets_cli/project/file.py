@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.project.step import PreprocessStep
 from datasets_cli.system_errors import read_user_text
 
@@ -102,7 +102,8 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
     steps = []
     for number, table in enumerate(step_tables, 1):
         try:
-            steps.append(PreprocessStep.of(table))
+            with arguments_named(as_in_python):
+                steps.append(PreprocessStep.of(table))
         except UsageError as error:
             raise UsageError(f"Step {number} of {path}: {str(error).rstrip('.')}.") from error
     return steps
