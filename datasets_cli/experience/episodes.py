@@ -74,8 +74,8 @@ class EpisodeReader:
         """
         if whole_number("n_episodes", n_episodes, 0) > self._count:
             raise UsageError(
-                f"{self._id} has {counted(self._count, 'episode')}, of which {n_episodes} "
-                "different ones cannot be drawn. Ask for fewer, or draw slices with replacement."
+                f"{self._id} has {counted(self._count, 'episode')}, and {n_episodes} different "
+                "ones are asked for. Ask for fewer, or draw slices with replacement."
             )
         self._replay.reader.rewind()  # what was drawn ahead must be drawn after these
         generator = self._replay.reader.generator

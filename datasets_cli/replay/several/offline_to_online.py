@@ -140,9 +140,8 @@ class OfflineToOnline(MixedBuffers):
         fraction = self.fraction
         num_offline, carried = self._share.split(size // unit, fraction)
         if num_offline and not len(self.offline):
-            raise EmptyBuffer(
-                "There are no offline rows to draw. Fill the offline buffer, or give fraction=0."
-            )
+            why = self.offline.storage.no_rows
+            raise EmptyBuffer(f"There are no offline rows to draw; fraction=0 needs none. {why}")
         counts = {OFFLINE: num_offline * unit, ONLINE: size - num_offline * unit}
         parts = self._draw((member, count) for member, count in counts.items() if count)
         drawn = [member for member, part in ((OFFLINE, fraction), (ONLINE, 1 - fraction)) if part]

@@ -23,6 +23,7 @@ from datasets_cli import (
     DistributedSampler,
     ExperienceReplay,
     FrameStack,
+    OfflineToOnline,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     SamplerWithoutReplacement,
@@ -296,6 +297,9 @@ def test_an_empty_view_says_so_when_it_is_drawn_from(replay: ExperienceReplay) -
             view.sample()
     with pytest.raises(IndexError, match=r"filter.* left no row"):
         empty[0]
+    online = TensorDictReplayBuffer(batch_size=2)
+    with pytest.raises(EmptyBuffer, match=r"no offline rows .* filter.* left no row"):
+        OfflineToOnline(empty, online, batch_size=2).sample()
     assert empty.to_pandas().shape == (0, len(replay.to_pandas().columns))
 
 
