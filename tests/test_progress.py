@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,3 +125,15 @@ def test_other_work_on_rows_tells_programs_its_dataset_and_total(
         assert main(["--json", *command, door]) == 0
         *_, last = map(json.loads, capsys.readouterr().err.splitlines())
         assert (last["id"], last["rows"], last["total"]) == (door, 1495, 1495)
+
+
+def test_programs_are_told_of_an_interrupt_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    def interrupt(**_: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(datasets_cli, "list_datasets", interrupt)
+    assert main(["--json", "list"]) == 143
+    note = json.loads(capsys.readouterr().err)
+    assert note["event"] == "note" and note["text"].startswith("Interrupted.")

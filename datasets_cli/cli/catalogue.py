@@ -41,7 +41,7 @@ def list_datasets(context: typer.Context, *, call: GivenOptions) -> None:
     The state is installed; unchecked: the publisher states no checksum for some file; unverified:
     some file is not known to be the publisher's (--no-verify, rlds demo --keep); newer: a newer
     version of rlds wrote it; damaged: the files are not what the manifest says; or -, not
-    installed.
+    installed. ON DISK has the data alone; rlds du counts what goes with them, too.
     """
     state = state_of(context)
     search = partial(datasets_cli.list_datasets, config=state.config)

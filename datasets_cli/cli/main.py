@@ -27,6 +27,7 @@ from datasets_cli.cli.state import (
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import load_config
 from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError, arguments_named
+from datasets_cli.progress_lines import JsonLines, PlainLines
 from datasets_cli.system_errors import is_full, system_error
 from datasets_cli.version import __version__
 
@@ -147,7 +148,8 @@ def main(arguments: list[str]) -> int:
             _flush()
             return code
         except Interrupted as interruption:
-            print("Interrupted. What is done is kept; run the same command again.", file=sys.stderr)
+            lines = JsonLines() if as_json else PlainLines()
+            lines.note("Interrupted. What is done is kept; run the same command again.")
             return interruption.code
         except ReaderGone:
             _drop_output()
