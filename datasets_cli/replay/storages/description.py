@@ -8,18 +8,14 @@ tuples                {"__rlds__": ["tuple", [...]]}
 other dicts           {"__rlds__": ["dict", [[key, value], ...]]}   keys that are not text
 
 States, pickles of lists, and dumps of rows that are not TensorDicts have rows in the same form, and
-the tensors of these beside it, as columns:
+the tensors of these beside it, as columns; a tensorclass becomes a TensorDict:
 
 a tensor              {"__rlds__": ["tensor", 3]}                   the column of that number
 ordered dicts         {"__rlds__": ["OrderedDict", [[key, value], ...]]}
 TensorDicts           {"__rlds__": ["TensorDict", [[4], [[name, value], ...]]]}   and batch size
 values in them        {"__rlds__": ["NonTensorData", [[4], value]]}
 stacks of these       {"__rlds__": ["NonTensorStack", [0, [...]]]}  or LazyStackedTensorDict
-the items of a list   {"__rlds__": ["rows", [[5000, 3, item], ...]]}
-
-The last are 5,000 equal items, which differ in their tensors alone: each has the next 3 columns.
-
-A tensorclass becomes a TensorDict.
+items of a list       {"__rlds__": ["rows", [[5000, 3, item], ...]]}    5,000 alike, each the next 3
 """
 
 from __future__ import annotations
@@ -51,8 +47,7 @@ from datasets_cli.schema.bits import TYPE_NAMES
 RowsJson = dict[str, "RowsJson"] | list["RowsJson"] | str | int | float | None
 """A value, or rows, as JSON."""
 
-_Left = dict[int, torch.Tensor]
-"""_Left by their numbers."""
+_Left = dict[int, torch.Tensor]  # columns that no row has yet, by their numbers
 
 TAG = "__rlds__"
 SCALARS = ("str", "bytes", "int", "float", "bool", "NoneType")
@@ -92,9 +87,9 @@ def describe(
     ``kinds`` are those that rows may be of; ``only_exact`` refuses what would come back otherwise.
     """
     encoder = _Encoder(kinds, only_exact)
-    if kinds is _ROWS and type(rows) is list:
-        return encoder.encode_rows(rows), encoder.columns
-    return encoder.encode(rows, "rows"), encoder.columns
+    is_list = kinds is _ROWS and type(rows) is list
+    described = encoder.encode_rows(rows) if is_list else encoder.encode(rows, "rows")
+    return described, encoder.columns
 
 
 def restore(description: RowsJson, columns: Sequence[torch.Tensor]) -> Rows:
@@ -151,9 +146,8 @@ class _Encoder:
             own = _Encoder(self._kinds, self._only_exact)
             node = own.encode(row, f"rows[{number}]", 1)
             self.columns += own.columns
-            exact = marshal.dumps(node, 2)  # which tells 1 from True and 1.0
-            count = count + 1 if exact == known and own.columns else 1
-            known = exact
+            before, known = known, marshal.dumps(node, 2)  # which tells 1 from True and 1.0
+            count = count + 1 if known == before and own.columns else 1
             runs[-1 if count > 1 else len(runs) :] = [[count, len(own.columns), node]]
         return _tagged("rows", runs)
 
@@ -248,15 +242,13 @@ def _dict(pairs: Rows, left: _Left | None) -> dict[Rows, Rows]:
     return {_decoded(key, None): _decoded(item, left) for key, item in pairs}
 
 
-def _rows(runs: Rows, left: _Left | None) -> list[Rows]:
+def _rows(runs: Rows, left: Rows) -> list[Rows]:
     rows, first = [], 0
-    assert left is not None, "rows are no value"
     for count, width, node in runs:
         for _ in range(count if width > 0 else 1):  # no more than there are columns for
             own = {number: left.pop(first + number) for number in range(width)}
             rows.append(_decoded(node, own))
-            if own:
-                raise ValueError(f"a row does not have its columns {', '.join(map(str, own))}")
+            left |= own  # what it does not have is refused at the end
             first += width
     return rows
 
