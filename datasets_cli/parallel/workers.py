@@ -108,6 +108,24 @@ _lock = threading.Lock()
 _CTRL_C = frozenset({signal.SIGINT})
 
 
+@contextmanager
+def _ctrl_c_after() -> Iterator[None]:
+    """Have a Ctrl-C that another thread takes meanwhile interrupt this one afterwards."""
+    # A process that was not told all would end with a traceback.
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    numbers: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: numbers.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        for number in numbers[:1]:
+            signal.raise_signal(number)
+
+
 class Worker(SpawnProcess):
     """A process without the caller's main file, which leaves Ctrl-C to the one that started it."""
 
@@ -119,7 +137,7 @@ class Worker(SpawnProcess):
         resource_tracker.ensure_running()  # whose own start would let Ctrl-C through again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _CTRL_C)
         try:
-            with without_main_file():
+            with _ctrl_c_after(), without_main_file():
                 super().start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -142,3 +142,22 @@ def test_a_worker_that_starts_leaves_ctrl_c_to_its_parent(
     worker.join()
     assert (worker.exitcode, capfd.readouterr().err) == (0, "")
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+class MetByCtrlC(popen_spawn_posix.Popen):
+    """Has this process interrupted, as when another thread took the signal."""
+
+    def _launch(self, process_obj: object) -> None:
+        signal.getsignal(signal.SIGINT)(signal.SIGINT, None)  # type: ignore[operator,misc]
+        super()._launch(process_obj)  # type: ignore[misc]
+
+
+def test_ctrl_c_while_a_worker_is_told_what_to_do_comes_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SpawnProcess, "_Popen", staticmethod(MetByCtrlC))
+    worker = Worker(target=print)
+    with pytest.raises(KeyboardInterrupt):
+        worker.start()
+    worker.join()
+    assert worker.exitcode == 0
