@@ -96,7 +96,7 @@ class Column(JsonForm):
     dtype: ElementType
     shape: RowShape
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Size of one row in bytes; 0 for a leaf of zero width, which has no file."""
         return math.prod(self.shape) * ITEM_BYTES[self.dtype]

@@ -65,7 +65,9 @@ class Dataset:
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         self.chosen = chosen
-        self.columns_read = tuple(each for each in manifest.columns if self._is_read(each.key))
+        self.columns_read = manifest.columns
+        if chosen is not None:
+            self.columns_read = tuple(each for each in manifest.columns if self._is_read(each.key))
         texts = tuple(each for each in manifest.texts if text and self._is_read(each.key))
         if texts:
             self.texts = TextRows(folder, texts, manifest.files, manifest.num_transitions)
