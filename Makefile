@@ -35,8 +35,8 @@ fuzz: install ## flip 10,000 bits of two datasets, mutate 36,000 files, manifest
 	RLDS_TEST_FLIPS=5000 $(BIN)/python -m pytest -s tests/store/test_bit_flips.py
 	RLDS_TEST_MUTATIONS=3000 $(BIN)/python -m pytest --timeout 0 tests/formats/test_mutations.py $(FUZZED)
 
-mutants: install ## break one thing at a time and list what no test finds (ONLY=PATH limits it)
-	$(BIN)/python scripts/mutants $(ONLY) $(if $(TESTS),--tests $(TESTS))
+mutants: install ## break 150 things, one at a time, and list what no test finds (SAMPLE, SEED, ONLY=PATH)
+	$(BIN)/python scripts/mutants $(ONLY) --sample $(or $(SAMPLE),150) --seed $(or $(SEED),0)
 
 soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
 	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)

@@ -78,6 +78,14 @@ def test_a_limit_can_be_set_for_one_run(source: Path, tmp_path: Path) -> None:
     assert install(source, tmp_path / "root", ("rows", 300)).is_dir()
 
 
+def test_as_many_arrays_as_a_limit_says_are_read(source: Path, tmp_path: Path) -> None:
+    with h5py.File(next(source.iterdir())) as file:
+        count = len(file)
+    with pytest.raises(SourceError, match="--limit arrays="):
+        install(source, tmp_path / "root", ("arrays", count - 1))
+    assert install(source, tmp_path / "root", ("arrays", count)).is_dir()
+
+
 def test_a_limit_that_there_is_not_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no limit 'row'\. Expected one of: row_bytes, chunk_by"):
         install(source, tmp_path / "root", ("row", 300))

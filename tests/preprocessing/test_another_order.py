@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, Pipeline
 from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.comparison import SAMPLED, GivenRows, odd_numbers
+from datasets_cli.preprocessing.returned import Returned
+from datasets_cli.preprocessing.task import _compared
 
 
 @pytest.fixture
@@ -47,6 +51,12 @@ def test_what_is_returned_in_place_of_which_row_is_named(
     named = r"rows 0 to 298 of .*\(trajectory 0\) it returned row 298 as row 0 of these, .*order="
     with pytest.raises(UsageError, match=named):
         replay.preprocess(MOVED["flip without flags"], dest=tmp_path / "out", chunksize=1)
+
+
+def test_of_many_rows_the_first_and_the_last_are_looked_at_and_of_one_row_that_one() -> None:
+    places = [GivenRows({("x",): np.zeros((count, 1))}).places.tolist() for count in (1, 2, 1000)]
+    assert places[:2] == [[0], [0, 1]]
+    assert (places[2][0], places[2][-1], len({*places[2]})) == (0, 999, SAMPLED)
 
 
 def to_go(batch: TensorDict) -> TensorDict:
@@ -109,3 +119,10 @@ def test_numbers_that_become_nan_or_infinite_are_counted_and_said(
         f"action has {3 * count} infinite numbers that the parent does not have",
         f"next.reward has {2 * count} NaN that the parent does not have",
     ]
+
+
+def test_a_nan_in_a_row_that_was_dropped_is_not_one_that_was_there_before() -> None:
+    given = {("x",): np.array([[np.nan], [1.0]])}
+    returned = Returned({("x",): np.array([[np.nan]])}, np.array([False, True]))
+    found = _compared(returned, GivenRows(given), lambda: given, "these rows", any_order=True)
+    assert found.odd == odd_numbers(returned.rows) and found.odd

@@ -109,7 +109,8 @@ def test_a_trajectory_that_is_too_long_is_refused_before_anything_is_written(
     replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "MAX_TRAJECTORY_BYTES", 100_000)
-    with pytest.raises(UsageError, match=r'Trajectory 0 of .* 299 rows .*per="transition"'):
+    found = r'Trajectory 0 of .* 299 rows .* the limit is 0.0 GB.*per="transition"'
+    with pytest.raises(UsageError, match=found):
         replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
     assert [*tmp_path.glob(".out*")] == []
     replay.preprocess(same, dest=tmp_path / "out", num_workers=0, per="transition")

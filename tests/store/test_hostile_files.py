@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,9 @@ import torch
 import zstandard
 
 from datasets_cli import FrameStack, open_storage
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.schema.mapping import DeviceOptions, TrajectoryTable
-from datasets_cli.store.check import check_digests, check_sizes
+from datasets_cli.store.check import _problems_of_text, check_digests, check_sizes
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.frame_writer import FrameWriter
@@ -325,3 +326,19 @@ def test_a_flag_that_is_neither_0_nor_1_is_set(originals: dict[str, Path], tmp_p
     assert torch.arange(40)[done.view(-1)].tolist() == [3, 17, 29, 30, 39]
     assert (~done).view(-1).nonzero().shape == (35, 1)
     assert np.flatnonzero(done.numpy()).tolist() == [3, 17, 29, 30, 39]
+
+
+def test_a_vocabulary_that_is_not_listed_is_missed_and_nothing_else_is_said() -> None:
+    manifest: Any = SimpleNamespace(texts=("instruction",), files={})
+    problems = _problems_of_text(manifest)
+    assert len(problems) == 2 and all(each.endswith(": is not listed") for each in problems)
+
+
+def test_a_copy_on_a_device_that_is_this_memory_must_fit(
+    compact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.store.dataset.SMALL_BYTES", 0)
+    monkeypatch.setattr("datasets_cli.store.dataset.free_memory", lambda: 1000)
+    open_dataset(compact)
+    with pytest.raises(UsageError, match="more than half of the 1,000 bytes of free memory"):
+        open_dataset(compact, DeviceOptions(device=torch.device("cpu")))

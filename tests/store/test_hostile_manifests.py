@@ -197,6 +197,7 @@ def add_flag(entry: Json) -> None:
         (swap, r"record.fields: expected .* at byte 0, found it at"),
         (lambda e: e["record"]["constants"][0].update(value="0"), "value: expected hexadecimal"),
         (lambda e: e["record"]["constants"][0].update(value="00" * 99), "has 99 bytes, a row of"),
+        (lambda e: e["record"]["constants"].append(e["record"]["constants"][0]), "it holds 2 of"),
         (add_flag, "flags that are neither 0 nor 1"),
         (lambda e: e["record"]["made"][0].update(dtype="int32"), "record.made: expected only"),
         (lambda e: e["record"]["frames"][0].update(dtype="int8"), "record.frames: expected frames"),

@@ -61,6 +61,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"n_step": 3}, "n_step needs gamma, the discount a step, such as 0.99; 1 for none"),
     ({"gamma": 0.9}, "gamma is the discount of n_step or returns_to_go; give one of them"),
     ({"returns_to_go": True, "gamma": 1.5}, "expected a number above 0 and up to 1"),
+    ({"returns_to_go": True, "gamma": 0}, "expected a number above 0 and up to 1"),
     ({"returns_to_go": True, "gamma": "1"}, "expected a number above 0 and up to 1"),
     ({"returns_to_go": True, "gamma": float("nan")}, "expected a number above 0 and up to 1"),
     ({"cast": "float33"}, "cast is 'float33'; expected TYPE or KEY=TYPE"),

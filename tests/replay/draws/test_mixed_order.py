@@ -54,3 +54,18 @@ def test_bounds_are_counted_alike_for_few_and_for_many() -> None:
         values = rng.integers(0, 51, 200)
         slow = [sum(bound <= value for bound in bounds.tolist()) for value in values.tolist()]
         assert bounds_reached(values, bounds).tolist() == slow
+
+
+def test_which_items_come_once_more_is_drawn() -> None:
+    more, part = set(), set()
+    for key in range(40):
+        order = mixed_order([4, 4], [6, 2], key)
+        drawn = Counter(order.at(np.arange(8)).tolist())
+        more.add(tuple(item for item in range(4) if drawn[item] == 2))
+        part.add(tuple(item for item in range(4, 8) if drawn[item]))
+    assert len(more) == len(part) == 6  # every pair of four items
+
+
+def test_an_epoch_of_a_mixture_is_what_it_always_was() -> None:
+    order = mixed_order([3, 0, 5, 4], [4, 0, 3, 8], 7)
+    assert order.at(np.arange(15)).tolist() == [9, 2, 8, 10, 0, 1, 11, 0, 10, 3, 9, 6, 11, 5, 8]

@@ -136,6 +136,7 @@ def test_the_highest_priority_within_the_buffer_goes_with_its_row() -> None:
     ("index", "priority", "message"),
     [
         ([0, 1, 2], [1.0, 2.0], "do not fit 3 rows"),
+        ([0.0, 1.0], 1.0, "Rows are whole numbers, int64, not torch.float32"),
         ([0, 5], 1.0, "Row 5 is not below the max_capacity of 5"),
         ([0, 1], np.ones(2, complex), "real numbers, not torch.complex128"),
     ],
@@ -248,10 +249,16 @@ def test_a_dump_of_torchrl_is_read(tmp_path: Path) -> None:
     sampler.loads(tmp_path)
     np.testing.assert_allclose(sampler.draw.priorities.known.numpy(), priority, rtol=1e-6)
     assert (sampler.alpha, sampler.beta, sampler.default_priority) == (0.5, 0.4, 12.0)
+    (tmp_path / "sampler_metadata.json").write_text(json.dumps(metadata | {"_max_priority": 0.5}))
+    sampler.loads(tmp_path)
+    assert sampler.default_priority == 0.5
     del metadata["_schema_version"]
     (tmp_path / "sampler_metadata.json").write_text(json.dumps(metadata))
     sampler.loads(tmp_path)
     assert math.isclose(sampler.default_priority, 9.0, rel_tol=1e-6)  # rl#3925: not to be trusted
+    np.zeros(8).tofile(tmp_path / "sumtree.memmap")  # before the first update
+    sampler.loads(tmp_path)
+    assert (len(sampler.draw.priorities.known), sampler.default_priority) == (0, 1.0)
 
 
 def test_the_tree_of_a_device_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,19 @@ def test_a_slice_for_each_row_is_as_many_slices() -> None:
     assert torch.equal(info[LAST], marks[LAST])
 
 
+@pytest.mark.parametrize(
+    ("span", "ends"),
+    [((0, 2), {(0, 2), (1, 3), (2, 3), (3, 3)}), ((2, 0), {(0, 0), (0, 1), (0, 2), (1, 3)})],
+)
+def test_a_slice_overhangs_on_the_side_that_is_named(span: Any, ends: set[Any]) -> None:
+    slices = Slices(Uniform(), num_slices=1, strict_length=False, span=span)
+    drawn = [slices.sample(TrajectoryRows([4]), 3, seeded(n))[0] for n in range(40)]
+    assert {(int(rows[0]), int(rows[-1])) for rows in drawn} == ends
+    for wrong in (0, 3), (3, 0), (0, -1), (-1, 0):
+        with pytest.raises(UsageError, match="may be on either side"):
+            Slices(Uniform(), slice_len=3, span=wrong).sample(TrajectoryRows([4]), 3, seeded())
+
+
 def test_trajectories_whose_rows_are_apart_are_cut_in_their_order() -> None:
     order = torch.tensor([0, 2, 1, 3])
     apart = TrajectoryIndex(torch.tensor([0, 2]), torch.tensor([2, 2]), 1, 4, order)

@@ -312,6 +312,10 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
         "epoch",
         {"sampler": SamplerWithoutReplacement().state_dict() | {"position": 9, "num_items": 5}},
     ),
+    "an item that the epoch does not have": (
+        "epoch",
+        {"sampler": SamplerWithoutReplacement().state_dict() | {"order": [0, 5], "num_items": 5}},
+    ),
     "no writer": ("random", {"writer": None}),
     "an empty writer": ("random", {"writer": {}}),
     "a writer of text": ("random", {"writer": {"cursor": "x", "write_count": 3}}),

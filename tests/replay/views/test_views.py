@@ -88,8 +88,9 @@ def test_a_view_of_many_rows_searches_for_their_trajectory(
     monkeypatch.setattr(selected_rows, "MAPPED_ROWS", 3)
     view = replay.episodes_at([4, 0, 4, 1])
     assert_rows(view[:], rows_of([4, 0, 4, 1]))
-    with pytest.raises(IndexError, match="from 0 to 16; found 17 to 17"):
-        view.storage.gather(torch.tensor([17]))
+    for row in 17, -1:
+        with pytest.raises(IndexError, match=f"from 0 to 16; found {row} to {row}"):
+            view.storage.gather(torch.tensor([row]))
 
 
 @settings(max_examples=60)
