@@ -15,6 +15,7 @@ from datasets_cli.install.installed import check_owner, condition_of, installed_
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
+from datasets_cli.preprocessing.frames import result_bytes
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.running import write_derived
@@ -126,13 +127,16 @@ def derived_columns(
         function = load_function(function)
     new_id, root = derived_id(out), CacheRoot(config.root)
     run = PreprocessRun(open_rows(installed_id(id, config), options, root), function, options)
+    wanted = run.probe()
     columns = {
         ".".join(key): (column.dtype if isinstance(column, Column) else TEXT, column.shape)
-        for key, column in sorted(run.probe().by_key.items())
+        for key, column in sorted(wanted.by_key.items())
     }
+    size = result_bytes(wanted, run.num_rows, run.first_frames(wanted))
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
-    return DerivedColumns(new_id, columns, run.num_rows, run.num_trajectories, tuple(changes))
+    counts = run.num_rows, run.num_trajectories
+    return DerivedColumns(new_id, columns, *counts, run.layout, size, tuple(changes))
 
 
 def derived_id(name: str) -> str:
@@ -178,11 +182,17 @@ class DerivedColumns(JsonForm):
         columns: ``{key joined by dots: (element type, shape of a row)}``.
         num_transitions: rows that would be read.
         num_trajectories: of these rows.
+        layout: of the new dataset.
+        size_bytes: about so many its numbers take at most; frames as small as the first ones are.
         changes: what differs from what the dataset of that id was made of, if it is installed.
     """
+
+    JSON = "id columns num_transitions num_trajectories layout bytes=size_bytes changes"
 
     id: str
     columns: Mapping[str, tuple[str, tuple[int, ...]]]
     num_transitions: int
     num_trajectories: int
+    layout: str
+    size_bytes: int
     changes: tuple[str, ...] = ()

@@ -1,10 +1,4 @@
-"""The end of a run: what is left of the rows, what follows from them, and one commit.
-
-    read        0 0 0 0 0 1 1 2 2        trajectories 0 to 2
-    kept        x x . x x . . x x
-    remain      0 0   1 1     2 2        the first is cut into two; the second is gone
-
-The last row of a piece that a cut made ends early, as that of a view does.
+"""The end of a run: rows without gaps, what follows from all of them, and one commit.
 
     data/x.memmap      a a a . b b . .       each chunk at the place of all its rows
     closed/x.memmap    a a a b b
@@ -17,9 +11,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,18 +20,20 @@ import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.comparison import notes_of
+from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
 from datasets_cli.preprocessing.origin import refuse_used
+from datasets_cli.preprocessing.remaining import ChunkBounds, RemainingRows, remaining_rows
 from datasets_cli.preprocessing.returned import ResultColumns, read_mark
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.quantities import counted
-from datasets_cli.schema.columns import BLOCK_BYTES, DONE, TRUNCATED, Column
-from datasets_cli.schema.summary import CHUNK_ROWS, summarise
+from datasets_cli.schema.columns import DONE, TRUNCATED, Column
+from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files
-from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.sources.disk import (
     check_free_space,
+    copy_bytes,
     disk_errors,
     flush,
     make_folder,
@@ -46,95 +41,10 @@ from datasets_cli.sources.disk import (
 )
 from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.layouts.ted_writer import reward_column, write_beside, write_meta_files
+from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, describe_files
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.text_writer import TextWriter
 from datasets_cli.version import TOOL
-
-ChunkBounds = list[tuple[int, int]]
-"""First row and one past the last of every chunk."""
-
-
-@dataclass(frozen=True)
-class RemainingRows:
-    """The rows of a result, in the order in which they were read."""
-
-    # offsets: of the trajectories, int64 `[K + 1]`.
-    # early_ends: rows that may end a trajectory too early, int64 `[n]`.
-
-    places: ChunkBounds
-    offsets: np.ndarray
-    early_ends: np.ndarray
-    dropped: str = ""
-
-    @property
-    def num_rows(self) -> int:
-        """How many rows are left."""
-        return int(self.offsets[-1])
-
-
-def remaining_rows(
-    offsets: np.ndarray,
-    early_ends: np.ndarray,
-    bounds: ChunkBounds,
-    kept_of: Callable[[int], np.ndarray | None],
-) -> RemainingRows:
-    """Return what is left of rows; memory grows with trajectories, and not with rows."""
-    # offsets: of the trajectories that were read, int64 `[K + 1]`.
-    # early_ends: rows of them that may end a trajectory too early, int64 `[n]`.
-    # kept_of: gives bool `[n]`, which rows of a chunk are left, by its number; None for all.
-    places = []
-    for number, (start, stop) in enumerate(bounds):
-        kept = kept_of(number)
-        places.append((start, stop - start if kept is None else int(kept.sum())))
-    num_rows = sum(count for _, count in places)
-    if num_rows == offsets[-1]:
-        return RemainingRows(places, offsets, early_ends)
-    firsts, starts = _pieces(offsets, _left(bounds, kept_of))
-    left = np.append(starts, num_rows)
-    # A piece is consecutive rows: its last one, of those that were read, follows from its first.
-    lasts = firsts + lengths_of(left) - 1
-    numbers = np.searchsorted(offsets, firsts, side="right") - 1
-    # offsets[number + 1] is one past the last row of a trajectory, and of a piece that is not cut.
-    is_cut = lasts + 1 != offsets[numbers + 1]
-    ends_early = is_cut | np.isin(lasts, early_ends)
-    num_whole = int((~is_cut & (firsts == offsets[numbers])).sum())
-    # A trajectory without a piece is gone; one whose only piece is not whole is there in part.
-    dropped = _in_words(offsets, num_rows, len(np.unique(numbers)), num_whole)
-    return RemainingRows(places, left, left[1:][ends_early] - 1, dropped)
-
-
-def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int) -> str:
-    num_read, num_trajectories = int(offsets[-1]), len(offsets) - 1
-    return (
-        f"{num_read - num_rows:,} of {counted(num_read, 'row')}: "
-        f"{num_trajectories - num_found:,} of {counted(num_trajectories, 'trajectory')} whole, "
-        f"{num_found - num_whole:,} in part"
-    )
-
-
-def _left(bounds: ChunkBounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterable[np.ndarray]:
-    """Yield the numbers of the rows that are left, int64 ``[k]``, chunk by chunk."""
-    for number, (start, stop) in enumerate(bounds):
-        kept = kept_of(number)
-        yield np.arange(start, stop) if kept is None else np.flatnonzero(kept) + start
-
-
-def _pieces(offsets: np.ndarray, left: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return where runs of consecutive rows of one trajectory begin."""
-    # The number of each run's first row among all, and its place among those left: int64 `[K]`.
-    firsts, starts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    previous, num_before = -2, 0
-    for rows in left:
-        is_next = np.diff(rows, prepend=previous) == 1
-        # offsets[-1] is beyond every row, so that each search finds an offset.
-        begins = offsets[np.searchsorted(offsets, rows)] == rows
-        places = np.flatnonzero(~is_next | begins)
-        firsts.append(rows[places])
-        starts.append(places + num_before)
-        num_before += len(rows)
-        previous = int(rows[-1]) if len(rows) else previous
-    return np.concatenate(firsts), np.concatenate(starts)
 
 
 def close_gaps(
@@ -155,18 +65,10 @@ def close_gaps(
             with (data / column.filename).open("rb") as source, new.open("wb") as target:
                 for start, count in places:
                     source.seek(start * column.row_bytes)
-                    _copy(source, target, count * column.row_bytes)
+                    copy_bytes(source, target, count * column.row_bytes)
             flush(new)
             (closed / column.filename).parent.mkdir(parents=True, exist_ok=True)
             replace_file(new, closed / column.filename)
-
-
-def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    while size:
-        block = source.read(min(size, BLOCK_BYTES))
-        assert block, "a file has a place for each row that was read"
-        target.write(block)
-        size -= len(block)
 
 
 def commit(
@@ -179,11 +81,12 @@ def commit(
 ) -> Manifest:
     """Write what follows from all rows, and commit the folder; return its manifest."""
     left = _rows_left(run, work)
-    data = work.data
+    leaves = work.data
     if left.dropped:
-        data = work.closed
-        close_gaps(work.data, data, columns.numbers, left.places, id)
-    manifest = _described(run, work, columns, left, data, id)
+        leaves = work.closed
+        close_gaps(work.data, leaves, columns.leaves, left.places, id)
+    data = leaves if columns.layout == "ted" else work.packed
+    manifest = _described(run, work, columns, left, leaves, data, id)
     if trash is not None:
         make_folder(trash.parent)
     if not commit_folder(data, work.dest, manifest, trash):
@@ -198,36 +101,57 @@ def commit(
 
 
 def _described(
-    run: PreprocessRun, work: Work, columns: ResultColumns, left: RemainingRows, data: Path, id: str
+    run: PreprocessRun,
+    work: Work,
+    columns: ResultColumns,
+    left: RemainingRows,
+    leaves: Path,
+    data: Path,
+    id: str,
 ) -> Manifest:
     """Write what follows from all rows, and return the manifest of all that is there."""
-    parent, origin, numbers = run.dataset.manifest, run.origin, columns.numbers
+    parent, origin = run.dataset.manifest, run.origin
     # The parent's notes are about its rows and fields, which a function may have changed.
     metadata = {name: known for name, known in parent.metadata.items() if name != "notes"}
     if notes := notes_of([work.mark(number) for number in range(len(run.bounds))]):
         metadata["notes"] = notes
     with disk_errors(data):
-        _end_cut_trajectories(data, numbers, left.early_ends)
-        names = write_meta_files(data, numbers, left.num_rows)
-        names += [column.filename for column in numbers if column.row_bytes]
-        names += _join_text(data, columns.texts, work, left.places)
-        return Manifest(
-            id=id,
-            layout="ted",
-            num_transitions=left.num_rows,
-            num_trajectories=len(left.offsets) - 1,
-            columns=numbers,
-            files=write_beside(data, names, left.offsets, {}),
-            recipe=parent.recipe,
-            metadata=metadata,
-            texts=columns.texts,
-            statistics=summarise(data, reward_column(numbers), left.offsets),
-            parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
-            function=origin.function.entry,
-            arguments=origin.arguments,
-            seed=origin.seed,
-            tool=TOOL,
-        )
+        _end_cut_trajectories(leaves, columns.leaves, left.early_ends)
+        if columns.layout == "ted":
+            written = complete_leaves(data, columns.leaves, left.offsets, {})
+        else:
+            written = _packed(run, work, columns, left, leaves)
+        texts = describe_files(data, _join_text(data, columns.texts, work, left.places))
+    files = dict(sorted({**written.files, **texts}.items()))
+    return Manifest(
+        id=id,
+        **vars(replace(written, files=files, texts=columns.texts)),
+        recipe=parent.recipe,
+        metadata=metadata,
+        parent=dict(origin.parent, dropped=left.dropped) if left.dropped else origin.parent,
+        function=origin.function.entry,
+        arguments=origin.arguments,
+        seed=origin.seed,
+        tool=TOOL,
+    )
+
+
+def _packed(
+    run: PreprocessRun, work: Work, columns: ResultColumns, left: RemainingRows, leaves: Path
+) -> Written:
+    """Join the frames of all tasks and pack the leaves; return what is there."""
+    from datasets_cli.store.layouts.compact_writer import write_packed  # with its compressor
+
+    counts = [count for _, count in left.places]
+    is_end = np.isin(np.cumsum(counts), left.offsets).tolist()
+    parts = [
+        PartOfFrames(work.part(number), stop, continues=not is_end[number])
+        for number, (_, stop) in enumerate(run.bounds)
+        if counts[number]
+    ]
+    work.packed.mkdir(exist_ok=True)
+    join_parts(work.packed, columns.frames, parts)
+    return write_packed(leaves, columns.leaves, columns.frames, left.offsets, work.packed, {})
 
 
 def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:

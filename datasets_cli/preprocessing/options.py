@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.options import LAYOUT, check_layout
 from datasets_cli.options import check_numbers
 
 Per = Literal["trajectory", "transition"]
@@ -29,6 +30,7 @@ class ChunkOptions:
         num_chunks: the number of chunks instead, at most.
         order: ``"any"`` takes rows that the function returns in another order, and ends that it
             moves; both are refused otherwise.
+        layout: ``"ted"`` or ``"compact"``; by default that of the dataset that is read.
     """
 
     num_frames: int | None = field(default=None, metadata={"least": 1})
@@ -36,6 +38,7 @@ class ChunkOptions:
     chunksize: int | None = field(default=None, metadata={"least": 1})
     num_chunks: int | None = field(default=None, metadata={"least": 1})
     order: RowOrder = "same"
+    layout: str | None = field(default=None, metadata={**LAYOUT, "default": "that of the dataset"})
 
     def __post_init__(self) -> None:
         if self.per not in get_args(Per):
@@ -44,6 +47,7 @@ class ChunkOptions:
             )
         if self.order not in get_args(RowOrder):
             raise UsageError(f'{argument("order")} is "same" or "any", not {self.order!r}.')
+        check_layout(self.layout)
         if self.chunksize is not None and self.num_chunks is not None:
             raise UsageError(f"Give {argument('chunksize')} or {argument('num_chunks')}, not both.")
         check_numbers(self)

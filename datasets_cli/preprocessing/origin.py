@@ -29,6 +29,7 @@ class DerivedOrigin:
     function: FunctionIdentity
     arguments: Mapping[str, Any]
     seed: int
+    layout: str | None = None
 
     def differences(self, manifest: Manifest) -> list[str]:
         """Return how what a dataset was made of differs from this, one text for each difference."""
@@ -48,6 +49,8 @@ class DerivedOrigin:
                 differences.append(f"the argument {name}={was}, now {now}")
         if manifest.seed != self.seed:
             differences.append(f"the seed {manifest.seed}, now {self.seed}")
+        if self.layout not in (None, manifest.layout):  # the values are the same
+            differences.append(f"the layout {manifest.layout}, now {self.layout}")
         return differences
 
 
@@ -70,13 +73,14 @@ def origin_of(
         "id": manifest.id,
         "content": manifest.content,
         "state": manifest.state,
+        "layout": manifest.layout,
     }
     if selection is not None:  # its rows decide the values, and not how they were chosen
         arguments["view"] = selection.digest
         parent["view"] = ".".join(selection.steps)
         chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
         parent |= {name: value for name, value in chosen.items() if value is not None}
-    return DerivedOrigin(parent, function, arguments, options.seed)
+    return DerivedOrigin(parent, function, arguments, options.seed, options.layout)
 
 
 def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:
@@ -157,7 +161,9 @@ def command_of(manifest: Manifest) -> str:
         return ""  # a view that was made in Python
     function = manifest.function
     fn = function.get("pipeline") or _address_of(str(function.get("name", "")))
-    options = {**manifest.arguments, **parent, "seed": manifest.seed}
+    was = parent.get("layout", manifest.layout)
+    layout = None if manifest.layout == was else manifest.layout
+    options = {**manifest.arguments, **parent, "seed": manifest.seed, "layout": layout}
     return preprocess_command(str(parent["id"]), fn, manifest.id, options) if fn else ""
 
 

@@ -21,6 +21,7 @@ from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
 from datasets_cli.sources.disk import flush, replacing
+from datasets_cli.store.layouts.records import FrameField, columns_of, frame_fields
 
 
 class Returned(NamedTuple):
@@ -39,6 +40,12 @@ class Returned(NamedTuple):
         """The columns that the rows would fill."""
         return {key: any_column(key, values) for key, values in sorted(self.rows.items())}
 
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        """Return the numbers of these rows, of those from ``start`` to ``stop - 1``, int64 [k]."""
+        if self.kept is None:
+            return np.arange(start, stop)
+        return np.flatnonzero(self.kept) + start
+
     @property
     def is_empty(self) -> bool:
         """Whether no row is left."""
@@ -53,14 +60,26 @@ class ResultColumns(NamedTuple):
     numbers: tuple[Column, ...]
     texts: tuple[TextColumn, ...]
     is_numbered: bool
+    layout: str = "ted"
 
     @classmethod
-    def of(cls, returned: Returned, is_numbered: bool) -> ResultColumns:
+    def of(cls, returned: Returned, is_numbered: bool, layout: str) -> ResultColumns:
         """Return the columns of what a function returned for the first rows."""
         columns = returned.columns.values()
         numbers = tuple(column for column in columns if isinstance(column, Column))
         texts = tuple(column for column in columns if isinstance(column, TextColumn))
-        return cls(numbers, texts, is_numbered)
+        return cls(numbers, texts, is_numbered, layout)
+
+    @property
+    def frames(self) -> tuple[FrameField, ...]:
+        """Those of the numbers that are compressed one by one, in the compact layout."""
+        return frame_fields(self.numbers) if self.layout == "compact" else ()
+
+    @property
+    def leaves(self) -> tuple[Column, ...]:
+        """The numbers that have a file each, until all rows are known."""
+        packed = {column.key for field in self.frames for column in columns_of(field)}
+        return tuple(column for column in self.numbers if column.key not in packed)
 
     @property
     def by_key(self) -> dict[Key, AnyColumn]:

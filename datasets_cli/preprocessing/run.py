@@ -12,16 +12,18 @@ from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.functions import RowFunction
 from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.preprocessing.frames import Frames, check_chained, ends_of_kept
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
-from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply
+from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply, check_columns
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES
 
 PER_TRAJECTORY, PER_ROW = '"trajectory"', '"transition"'
 
@@ -35,6 +37,7 @@ class PreprocessRun:
             raise UsageError(f"The view of {manifest.id} has no rows to preprocess.")
         self.dataset, self.options = dataset, options
         self._mapped = function
+        self.layout = options.layout or manifest.layout
         self.num_rows = options.num_rows(len(dataset))
         self.offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         identity = function.identity if isinstance(function, Pipeline) else identity_of(function)
@@ -73,7 +76,21 @@ class PreprocessRun:
             # Of no rows tensordict knows the shape of numbers, and not that of text.
             if not (returned.is_empty and any(map(is_text, returned.rows.values()))):
                 break
-        return ResultColumns.of(returned, is_numbered)
+        return ResultColumns.of(returned, is_numbered, self.layout)
+
+    def first_frames(self, columns: ResultColumns) -> Frames:
+        """Return the frames that the function gives for the first rows, which must be chained."""
+        if not columns.frames:
+            return {}
+        stop = min(SAMPLED_FRAMES, self.num_rows)
+        if self.options.per == "trajectory":
+            stop = int(self.offsets[np.searchsorted(self.offsets, stop, side="left")])
+        returned, _ = self._try(0, stop, columns.is_numbered)
+        check_columns(returned, columns, self.dataset, 0, stop)
+        is_end = ends_of_kept(self.offsets, 0, stop, returned.kept)
+        check_chained(columns.frames, returned.rows, is_end, returned.numbers(0, stop))
+        keys = {field.column.key for field in columns.frames}
+        return {key: rows[:SAMPLED_FRAMES] for key, rows in returned.rows.items() if key in keys}
 
     def _try(self, start: int, stop: int, is_numbered: bool) -> tuple[Returned, bool]:
         """Return what the function returns for some rows, and whether it gets their numbers."""
@@ -100,6 +117,7 @@ class PreprocessRun:
             if not mark.exists():
                 yield PreprocessTask(
                     data=work.data,
+                    packed=work.packed,
                     mark=mark,
                     part=work.part(number),
                     start=start,

@@ -92,7 +92,7 @@ def _fill(
     progress: Progress | None,
 ) -> None:
     try:
-        work.prepare(columns.numbers, run.num_rows)
+        work.prepare(columns, run.num_rows, partial(run.first_frames, columns))
     except DiskFull:
         work.sweep_what_is_of_no_use()
         raise

@@ -25,6 +25,7 @@ from datasets_cli.preprocessing.comparison import (
     odd_numbers,
     write_counts,
 )
+from datasets_cli.preprocessing.frames import check_chained, ends_of_kept, write_part
 from datasets_cli.preprocessing.mapping import PipelineFunction
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import (
@@ -98,6 +99,7 @@ class PreprocessTask:
     """Consecutive rows, and what a worker on any machine that sees the folders is to do."""
 
     data: Path
+    packed: Path
     mark: Path
     part: Path
     start: int
@@ -126,22 +128,41 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
     returned = apply(dataset, function, task.seed, start, stop, first, **told)
     with disk_errors(task.data):
         if not returned.is_empty:
-            if (given := returned.columns) != columns.by_key:
-                wrong, here, before = first_difference(given, columns.by_key)
-                named = rows_named(dataset, start, stop, first)
-                raise UsageError(
-                    f"The function must return the same columns everywhere: for {named}, {wrong} "
-                    f"is {here}, but for the first rows it was {before}."
-                )
+            check_columns(returned, columns, dataset, start, stop, first)
             _write(task, returned.rows)
+            if columns.frames:
+                offsets = dataset.offsets.numpy()
+                is_end = ends_of_kept(offsets, start - first, stop - first, returned.kept)
+                numbers = returned.numbers(start, stop)
+                check_chained(columns.frames, returned.rows, is_end, numbers)
+                write_part(task.part, task.packed, columns.frames, returned.rows, is_end)
         write_counts(task.mark, returned.odd or {})
         write_mark(task.mark, returned.kept)
 
 
+def check_columns(
+    returned: Returned,
+    columns: ResultColumns,
+    dataset: Dataset,
+    start: int,
+    stop: int,
+    first: int = 0,
+) -> None:
+    """Refuse other columns than those of the first rows."""
+    if (given := returned.columns) != columns.by_key:
+        wrong, here, before = first_difference(given, columns.by_key)
+        named = rows_named(dataset, start, stop, first)
+        raise UsageError(
+            f"The function must return the same columns everywhere: for {named}, {wrong} "
+            f"is {here}, but for the first rows it was {before}."
+        )
+
+
 def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
+    shutil.rmtree(task.part, ignore_errors=True)  # what a killed worker left
     if texts := task.columns.texts:
         _write_text(task, {column.key: rows[column.key] for column in texts})
-    for column in task.columns.numbers:
+    for column in task.columns.leaves:
         if column.row_bytes:
             with (task.data / column.filename).open("r+b") as file:
                 file.seek(task.start * column.row_bytes)
@@ -151,7 +172,6 @@ def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
 
 
 def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
-    shutil.rmtree(task.part, ignore_errors=True)  # what a killed worker left
     with closing(TextWriter(task.part)) as writer:
         try:
             writer.write(rows)

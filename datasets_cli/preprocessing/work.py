@@ -1,8 +1,9 @@
 """The folder of a run: what is done stays there until the new dataset has its name.
 
 <dest's parent>/.<dest's name>.<plan>.partial/    plan.json, data/ at full size, parts/<k>.done,
-                                                  and the text of each part in parts/<k>/;
+                                                  text and frames of each part in parts/<k>/;
                                                   closed/, data without the gaps of dropped rows;
+                                                  packed/, in the compact layout what is committed;
                                                   request.json where both ends are in the root
 <dest's parent>/.<dest's name>.lock               while a process works on the destination
 
@@ -17,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +27,13 @@ from datasets_cli.checked_json import decode
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.functions import split_function, where_from
+from datasets_cli.preprocessing.frames import Frames, begin_frames, result_bytes
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import DerivedOrigin
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.preprocessing.task import Mapped
-from datasets_cli.schema.columns import Column, one_file_each
+from datasets_cli.schema.columns import one_file_each
 from datasets_cli.sources.disk import (
     allocate,
     check_free_space,
@@ -118,6 +121,7 @@ class Work:
         self.folder = dest.parent / f".{dest.name}.{digest}.partial"
         self.data = self.folder / "data"
         self.closed = self.folder / "closed"
+        self.packed = self.folder / "packed"
         self._plan = plan
         self._request = request
         # A folder that a caller made, as a temporary one, goes with its name: no later call could
@@ -136,10 +140,12 @@ class Work:
         return self.folder / "parts" / f"{number}.done"
 
     def part(self, number: int) -> Path:
-        """Return the folder for the text of a task's rows."""
+        """Return the folder for the text and the frames of a task's rows."""
         return self.folder / "parts" / str(number)
 
-    def prepare(self, columns: tuple[Column, ...], num_rows: int) -> None:
+    def prepare(
+        self, columns: ResultColumns, num_rows: int, first_frames: Callable[[], Frames]
+    ) -> None:
         """Make the folder, or keep that of a killed run of the same plan; sweep those of others."""
         # Exactly those of this destination: the lock of out does not protect those of out.v2.
         for other in runs_to(self.dest):
@@ -150,11 +156,15 @@ class Work:
             self._save_request()  # the function may be in another folder by now
             return
         shutil.rmtree(self.folder, ignore_errors=True)
-        total = sum(column.row_bytes for column in columns) * num_rows
-        check_free_space(self.dest.parent, total, str(self.dest))
+        frames = first_frames()
+        total = result_bytes(columns, num_rows, frames)
+        # What is packed is written beside what it is made of.
+        needed = total if columns.layout == "ted" else 2 * total
+        check_free_space(self.dest.parent, needed, str(self.dest))
         with disk_errors(self.folder):
             self.mark(0).parent.mkdir(parents=True)
-            for column in columns:
+            begin_frames(self.packed, columns.frames, frames)
+            for column in columns.leaves:
                 if column.row_bytes:
                     path = self.data / column.filename
                     with one_file_each(path, column.key):
@@ -182,5 +192,6 @@ def make_plan(origin: DerivedOrigin, columns: ResultColumns) -> bytes:
         "texts": [column.to_json() for column in columns.texts],
         "arguments": origin.arguments,
         "seed": origin.seed,
+        "layout": columns.layout,
     }
     return json.dumps(plan).encode()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from typing import BinaryIO
 
 from datasets_cli.damage import damaged
 from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, UsageError
@@ -23,6 +24,8 @@ from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
 """Of a file or folder; systems take 255, and names of work under way are longer by up to 38."""
+
+COPIED_BYTES = 1 << 20
 
 # What a network or FUSE file system answers that cannot do what is asked.
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.ENOTSUP, errno.EOPNOTSUPP})
@@ -55,6 +58,15 @@ def free_bytes(folder: Path) -> int:
     while not existing.exists():
         existing = existing.parent
     return shutil.disk_usage(existing).free
+
+
+def copy_bytes(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    """Copy the next ``size`` bytes, which must be there."""
+    while size:
+        block = source.read(min(size, COPIED_BYTES))
+        assert block, f"{size} bytes more"
+        target.write(block)
+        size -= len(block)
 
 
 def make_folder(folder: Path) -> None:

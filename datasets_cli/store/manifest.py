@@ -74,7 +74,7 @@ _Parent = Annotated[
     has(
         {"id": str},
         **{"content": Digest, "manifest_sha256": Digest, "state": _State, "view": str},
-        **{"where": str, "max_trajectories": Count, "dropped": str},
+        **{"layout": str, "where": str, "max_trajectories": Count, "dropped": str},
     ),
 ]
 _Function = Annotated[  # empty where not derived

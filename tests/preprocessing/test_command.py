@@ -47,6 +47,11 @@ def derived(function: Any = FUNCTION, **parent: Any) -> Manifest:
             f"{MADE} --n-step 2 --normalise --cast a --cast b --seed 7 --num-frames 3 "
             "--per transition --chunksize 2",
         ),
+        (
+            derived(layout="compact"),
+            f"{MADE} --fn my.code:half --seed 7 --num-frames 3 --per transition --chunksize 2 "
+            "--layout ted",
+        ),
         (derived(**VIEW), ""),
         *(
             (derived({**FUNCTION, "name": name}), "")

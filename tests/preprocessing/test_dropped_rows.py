@@ -104,7 +104,8 @@ def test_the_rows_that_are_left_are_those_of_the_mask_for_every_size_of_chunks(
         files = []
         for name, size in (("out", chunksize), ("whole", 1000)):
             dest = Path(folder) / name
-            preprocess(source, keep(mask), dest, num_workers=0, chunksize=size, per=per)
+            options = {"chunksize": size, "per": per, "layout": "ted"}
+            preprocess(source, keep(mask), dest, num_workers=0, **options)
             assert_rows(dest, lengths, mask)
             files.append(read_manifest(dest).files)
         assert files[0] == files[1]
@@ -130,8 +131,9 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_the_bytes_are_the_same_for_every_number_of_workers(
     workers: int, chunksize: int, source: Path, tmp_path: Path
 ) -> None:
-    preprocess(source, keep(ODD), tmp_path / "here", num_workers=0)
-    preprocess(source, keep(ODD), tmp_path / "out", num_workers=workers, chunksize=chunksize)
+    options = {"num_workers": workers, "chunksize": chunksize}
+    preprocess(source, keep(ODD), tmp_path / "here", num_workers=0, layout="ted")
+    preprocess(source, keep(ODD), tmp_path / "out", **options, layout="ted")
     assert_rows(tmp_path / "out", LENGTHS, ODD)
     assert read_manifest(tmp_path / "out").files == read_manifest(tmp_path / "here").files
 
@@ -159,7 +161,7 @@ def test_numbers_are_known_though_the_first_trajectories_go(source: Path, tmp_pa
     def late(batch: TensorDict) -> TensorDict:
         return batch.exclude("observation", "next")[batch["action"] > 12]
 
-    preprocess(source, late, tmp_path / "out", num_workers=0, chunksize=1)
+    preprocess(source, late, tmp_path / "out", num_workers=0, chunksize=1, layout="ted")
     assert leaf(tmp_path / "out", "action", "<i8") == [*range(13, 34)]
     assert np.load(tmp_path / "out" / "trajectories.npy").tolist() == [0, 1, 21]
 
@@ -173,7 +175,7 @@ def test_whole_trajectories_may_go_and_other_columns_come(source: Path, tmp_path
         new = {"x": rows["observation", "x"].float()[:, :1], "_row": rows["_row"]}
         return TensorDict(new, rows.batch_size)
 
-    preprocess(source, long, tmp_path / "out", num_workers=0, chunksize=3)
+    preprocess(source, long, tmp_path / "out", num_workers=0, chunksize=3, layout="ted")
     kept = [row for row in range(sum(LENGTHS)) if not (row == 4 or 11 <= row < 14)]
     assert leaf(tmp_path / "out", "x", "<f4") == [2.0 * row for row in kept]
     assert np.load(tmp_path / "out" / "trajectories.npy").tolist() == [0, 4, 10, 30]
@@ -197,7 +199,8 @@ def test_rows_of_a_view_and_of_the_first_frames_are_dropped_alike(tmp_path: Path
     view = ExperienceReplay(id, 6, root=root, download=False).episodes_at([2, 0, 2, 4])
     mask = [row not in (1, 6, 7) for row in range(sum(LENGTHS))]
     dest = tmp_path / "out"
-    view.preprocess(keep(mask), dest=dest, num_workers=2, chunksize=5, num_frames=20)
+    options = {"chunksize": 5, "num_frames": 20, "layout": "ted"}
+    view.preprocess(keep(mask), dest=dest, num_workers=2, **options)
     left = [5, 8, 9, 10, 0, 2, 3, 5, 8, 9, 10, 14, 15, 16, 17]
     assert leaf(dest, "action", "<i8") == left
     assert np.load(dest / "trajectories.npy").tolist() == [0, 1, 4, 5, 7, 8, 11, 15]

@@ -144,8 +144,8 @@ def test_statistics_of_values_that_are_no_numbers_are_left_out(
 
 
 STEPS = [
-    *((finish, name) for name in ("_copy", "flush", "replace_file")),
-    *((finish, name) for name in ("_put", "write_meta_files")),
+    *((finish, name) for name in ("copy_bytes", "flush", "replace_file")),
+    *((finish, name) for name in ("_put", "complete_leaves")),
 ]
 
 

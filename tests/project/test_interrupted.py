@@ -57,6 +57,7 @@ def test_the_request_of_a_run_is_kept(work: Path, module: str, here: Path) -> No
         **{
             "per": "transition",
             "order": "same",
+            "layout": None,
             "seed": 3,
             "where": None,
             "max_trajectories": None,

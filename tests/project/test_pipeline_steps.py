@@ -185,6 +185,7 @@ MAPPED: dict[str, Any] = {
         **{
             "per": "transition",
             "order": "same",
+            "layout": None,
             "seed": 3,
             "where": None,
             "max_trajectories": None,

@@ -238,7 +238,7 @@ def test_the_files_do_not_depend_on_how_rows_were_cut(tmp_path: Path) -> None:
 def test_frames_whose_successor_is_another_are_refused_by_row(tmp_path: Path, cut: int) -> None:
     rows = pixel_rows([10, 10])
     rows["next", "observation"][13, 0, 0] += 1
-    with pytest.raises(SourceError, match=r"next.observation of row 13 .* layout=ted"):
+    with pytest.raises(SourceError, match=r"next.observation of row 13 .* layout="):
         write(CompactWriter, tmp_path / "compact", rows, cut)
 
 
@@ -411,7 +411,7 @@ def test_preprocess_reads_compact_and_its_result_converts(tmp_path: Path, config
     write(CompactWriter, tmp_path / "rows", rows)
     dest = config.root / "datasets" / "derived" / "dark"
     storage = preprocess(tmp_path / "rows", darker, dest, num_workers=0, num_frames=35)
-    assert storage.dataset.manifest.layout == "ted"
+    assert storage.dataset.manifest.layout == "compact"
     expected = {key: values[:35] for key, values in rows.items()}
     expected["observation",], expected["next", "observation"] = (
         expected[key] // 2 for key in (("observation",), ("next", "observation"))
@@ -421,7 +421,7 @@ def test_preprocess_reads_compact_and_its_result_converts(tmp_path: Path, config
         expected["next", flag][-1] = True  # num_frames cuts the second trajectory
     expected["episode",] = np.repeat([0, 1], [20, 15])
     assert_same(everything(storage.dataset), expected)
-    datasets_cli.convert("derived/dark", "compact", config=config)
+    datasets_cli.convert("derived/dark", "ted", config=config)
     assert_same(everything(open_dataset(dest)), expected)
 
 
@@ -430,7 +430,7 @@ def test_trajectories_of_a_derived_dataset_need_no_flags(tmp_path: Path, config:
     dest = config.root / "datasets" / "derived" / "frames"
     preprocess(tmp_path / "rows", lambda b: b.select("observation"), dest, num_workers=0)
     before = everything(open_dataset(dest))
-    datasets_cli.convert("derived/frames", "compact", config=config)
+    datasets_cli.convert("derived/frames", "ted", config=config)
     assert_same(everything(open_dataset(dest)), before)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +16,20 @@ from datasets_cli.schema.columns import (
     one_file_each,
     successor_of,
 )
+from datasets_cli.schema.summary import summarise
 from datasets_cli.schema.trajectories import ends_of, num_records
 from datasets_cli.sources.disk import disk_errors
 from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES, make_dictionary
 from datasets_cli.store.layouts.frame_writer import PackedFrames, SharedFrames, join_segments
 from datasets_cli.store.layouts.packing import pack
-from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, FrameField, columns_of, is_frame
-from datasets_cli.store.layouts.ted_writer import TedWriter, Written, write_beside
+from datasets_cli.store.layouts.records import (
+    RECORDS,
+    ROW_MAP,
+    FrameField,
+    columns_of,
+    frame_fields,
+)
+from datasets_cli.store.layouts.ted_writer import TedWriter, Written, reward_column, write_beside
 
 
 class CompactWriter:
@@ -83,19 +89,11 @@ class CompactWriter:
                 path = self.folder / field.filename
                 with one_file_each(path, field.column.key):
                     join_segments(path, num_records(offsets))
-            columns = self._leaves.columns
+            leaves, columns = self._leaves.folder, self._leaves.columns
             fields = (*(frames.field for frames in self._frames or ()), *self._deferred)
-            record = pack(self._leaves.folder, columns, fields, offsets, self.folder)
-            statistics = self._leaves.statistics(offsets)
-            shutil.rmtree(self._leaves.folder, ignore_errors=True)  # none if all are frames
-            names = [RECORDS, ROW_MAP]
-            names += [name for field in fields for name in field.files_in(self.folder)]
-            files = write_beside(self.folder, names, offsets, extra_files)
-        columns += tuple(column for field in fields for column in columns_of(field))
-        columns = tuple(sorted(columns, key=lambda column: column.key))
-        return Written(
-            "compact", self.num_rows, len(offsets) - 1, columns, files, statistics, record.to_json()
-        )
+            written = write_packed(leaves, columns, fields, offsets, self.folder, extra_files)
+            shutil.rmtree(leaves, ignore_errors=True)  # none if all are frames
+        return written
 
     def close(self) -> None:
         """Close every file; what was written is of no use unless ``finish`` returned."""
@@ -111,14 +109,26 @@ class CompactWriter:
         return ends_of(self._leaves.offsets, self.num_rows, stop)
 
     def _open_frames(self, rows: Mapping[Key, np.ndarray]) -> list[SharedFrames]:
-        columns = {key: column_of(key, values) for key, values in rows.items()}
-        frames = {key: c for key, c in columns.items() if is_frame(c.dtype, c.shape)}
-        # Which of them have the same frames one step later.
-        successors = {
-            key: successor
-            for key, column in frames.items()
-            if columns.get(successor := successor_of(key)) == replace(column, key=successor)
-        }
-        own = [column for key, column in frames.items() if key not in successors.values()]
-        fields = [FrameField(column, successors.get(column.key)) for column in own]
+        fields = frame_fields(column_of(key, values) for key, values in rows.items())
         return [SharedFrames(self.folder / field.filename, self.id, field) for field in fields]
+
+
+def write_packed(
+    leaves: Path,
+    columns: tuple[Column, ...],
+    fields: tuple[FrameField, ...],
+    offsets: np.ndarray,
+    folder: Path,
+    extra_files: Mapping[str, bytes],
+) -> Written:
+    """Pack leaves into a folder that has the frames, flush all of it to the disk and hash it."""
+    # offsets: trajectories int64 `[K + 1]`.
+    record = pack(leaves, columns, fields, offsets, folder)
+    statistics = summarise(leaves, reward_column(columns), offsets)
+    names = [RECORDS, ROW_MAP]
+    names += [name for field in fields for name in field.files_in(folder)]
+    files = write_beside(folder, names, offsets, extra_files)
+    columns += tuple(column for field in fields for column in columns_of(field))
+    columns = tuple(sorted(columns, key=lambda column: column.key))
+    counts = int(offsets[-1]), len(offsets) - 1
+    return Written("compact", *counts, columns, files, statistics, record.to_json())

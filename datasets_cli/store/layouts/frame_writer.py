@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -23,12 +24,13 @@ from datasets_cli.errors import SourceError, argument
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.frame_table import FrameRun
 from datasets_cli.schema.trajectories import record_of
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.disk import copy_bytes, disk_errors
 from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES, for_zstd, make_dictionary
 from datasets_cli.store.layouts.records import FrameField
 
 LEVEL = 3
 BUFFER_BYTES = 1 << 18
+TED = '"ted"'  # as Python has it
 
 
 class FrameWriter:
@@ -79,12 +81,7 @@ class FrameSegments:
         self._folder = Path(f"{path}.part")
         self._folder.mkdir(parents=True, exist_ok=True)
         self._frame_bytes = frame_bytes
-        self._compressor = zstandard.ZstdCompressor(
-            level=LEVEL,
-            dict_data=for_zstd(dictionary),
-            write_checksum=False,
-            write_dict_id=False,
-        )
+        self._compressor = compressor(dictionary)
         self._files: tuple[BinaryIO, BinaryIO] | None = None
         self._next_record = -1
         self._end = 0
@@ -122,6 +119,16 @@ class FrameSegments:
         return blob.open("wb", buffering=BUFFER_BYTES), ends.open("wb")
 
 
+def compressor(dictionary: bytes) -> zstandard.ZstdCompressor:
+    """Return what compresses frames against those of a dictionary."""
+    return zstandard.ZstdCompressor(
+        level=LEVEL,
+        dict_data=for_zstd(dictionary),
+        write_checksum=False,
+        write_dict_id=False,
+    )
+
+
 def segment_files(folder: Path, record: int) -> tuple[Path, Path]:
     """Return the two files of the segment that begins with a record."""
     return folder / f"{record:012d}.zst", folder / f"{record:012d}.ends"
@@ -133,23 +140,46 @@ def join_segments(path: Path, num_frames: int) -> None:
     firsts = sorted(int(file.stem) for file in folder.glob("*.ends"))
     if firsts:
         segment_files(folder, firsts[0])[0].replace(path)  # mostly the only one
-    end = record = 0
-    with path.open("ab") as blob, Path(f"{path}.offsets").open("xb") as offsets:
-        offsets.write(np.zeros(1, np.int64).data)
+    record = 0
+    with JoinedFrames(path) as joined:
         for first in firsts:
             assert first == record, (path.name, first, record)
             segment, segment_ends = segment_files(folder, first)
             ends = np.fromfile(segment_ends, np.int64)
-            if record:
-                with segment.open("rb") as file:
-                    shutil.copyfileobj(file, blob, 1 << 20)
-                segment.unlink()
-            # Ends count from the segment's first byte; offsets from the joined file's.
-            offsets.write((ends + end).data)
-            end += int(ends[-1])
+            joined.add(segment if record else None, ends)
+            segment.unlink(missing_ok=True)
             record += len(ends)
     assert record == num_frames, (path.name, record, num_frames)
     shutil.rmtree(folder)
+
+
+class JoinedFrames:
+    """The ``.zst`` file and its offsets, while segments are put after those that it has."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._end = 0
+
+    def __enter__(self) -> JoinedFrames:
+        with ExitStack() as stack:
+            self._blob = stack.enter_context(self._path.open("ab"))
+            self._offsets = stack.enter_context(Path(f"{self._path}.offsets").open("wb"))
+            self._offsets.write(np.zeros(1, np.int64).data)
+            self._files = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def add(self, segment: Path | None, ends: np.ndarray) -> None:
+        """Add the frames of a segment that have these ends; None where the file has them."""
+        size = int(ends[-1])
+        if segment is not None:
+            with segment.open("rb") as file:
+                copy_bytes(file, self._blob, size)
+        # Ends count from the segment's first byte; offsets from the joined file's.
+        self._offsets.write((ends + self._end).data)
+        self._end += size
 
 
 @dataclass
@@ -193,17 +223,15 @@ class SharedFrames:
         """Add the frames of rows, and after each trajectory's last one its successor."""
         # rows: with the frames `[n, *shape]`.
         # is_end: whether a row is its trajectory's last, bool `[n]`.
-        frames = rows[self.field.column.key]
-        ends = np.flatnonzero(is_end)
-        if self.field.successor is None:
-            last = np.zeros((len(ends), *frames.shape[1:]), np.uint8)
-        else:
-            following = rows[self.field.successor]
-            self._check(frames, following, is_end, first_row)
-            last = following[ends]
-            self._expected = None if is_end[-1] else following[-1].copy()
-        # Frames o0 o1 o2 of one trajectory and o3 of the next become o0 o1 o2 o2' o3.
-        self._writer.write(np.insert(frames, ends + 1, last, axis=0))
+        wrong = first_unchained(self.field, rows, is_end)
+        # Between two calls the last successor is kept, as what the next first frame must be.
+        if self._expected is not None and (rows[self.field.column.key][0] != self._expected).any():
+            wrong = -1
+        if wrong is not None:
+            raise SourceError(f"{self._id}: {not_chained(self.field, first_row + wrong)}")
+        if self.field.successor is not None:
+            self._expected = None if is_end[-1] else rows[self.field.successor][-1].copy()
+        self._writer.write(frames_of_records(self.field, rows, is_end))
 
     def finish(self, num_records: int) -> None:
         """Close the files, which must hold one frame per record."""
@@ -214,20 +242,39 @@ class SharedFrames:
         """Close the files."""
         self._writer.close()
 
-    def _check(
-        self, frames: np.ndarray, following: np.ndarray, is_end: np.ndarray, first_row: int
-    ) -> None:
-        """Check that each row's successor is the following row's frame, but at ends."""
-        # Between two calls the last successor is kept, as what the next first frame must be.
-        axes = tuple(range(1, frames.ndim))
-        differs = (frames[1:] != following[:-1]).any(axis=axes) & ~is_end[:-1]
-        wrong = [first_row + int(row) for row in np.flatnonzero(differs)[:1]]
-        if self._expected is not None and (frames[0] != self._expected).any():
-            wrong = [first_row - 1]
-        if wrong:
-            raise SourceError(
-                f"{self._id}: the compact layout keeps each frame once, but "
-                f"{show_key(self.field.successor or ())} of row {wrong[0]} is not the "
-                f"{show_key(self.field.column.key)} of the row after it. "
-                f"Install it with {argument('layout', 'ted')}."
-            )
+
+def frames_of_records(
+    field: FrameField, rows: Mapping[Key, np.ndarray], is_end: np.ndarray
+) -> np.ndarray:
+    """Return the frames of rows ``[n, *shape]``, and after each trajectory's last its successor."""
+    # is_end: whether a row is its trajectory's last, bool `[n]`.
+    frames, ends = rows[field.column.key], np.flatnonzero(is_end)
+    if field.successor is None:
+        last = np.zeros((len(ends), *frames.shape[1:]), np.uint8)
+    else:
+        last = rows[field.successor][ends]
+    # Frames o0 o1 o2 of one trajectory and o3 of the next become o0 o1 o2 o2' o3.
+    joined: np.ndarray = np.insert(frames, ends + 1, last, axis=0)
+    return joined
+
+
+def first_unchained(
+    field: FrameField, rows: Mapping[Key, np.ndarray], is_end: np.ndarray
+) -> int | None:
+    """Return the first row whose successor is not the next row's frame, but at ends."""
+    if field.successor is None:
+        return None
+    frames, following = rows[field.column.key], rows[field.successor]
+    axes = tuple(range(1, frames.ndim))
+    wrong = np.flatnonzero((frames[1:] != following[:-1]).any(axis=axes) & ~is_end[:-1])
+    return int(wrong[0]) if len(wrong) else None
+
+
+def not_chained(field: FrameField, row: int) -> str:
+    """Return the words for a row whose successor is not the next row's frame."""
+    return (
+        "the compact layout keeps each frame once, but "
+        f"{show_key(field.successor or ())} of row {row} is not the "
+        f"{show_key(field.column.key)} of the row after it. Choose the other layout, "
+        f"{argument('layout', TED)}."
+    )

@@ -32,6 +32,7 @@ from datasets_cli.schema.columns import (
     Key,
     StoredKey,
     show_key,
+    successor_of,
 )
 from datasets_cli.schema.element_types import ITEM_BYTES
 
@@ -146,6 +147,18 @@ def columns_of(field: Field | FrameField) -> list[Column]:
 def is_frame(dtype: str, shape: tuple[int, ...]) -> bool:
     """Return whether rows of an element type and shape are frames, to be compressed one by one."""
     return dtype == "uint8" and math.prod(shape) >= FRAME_BYTES
+
+
+def frame_fields(columns: Iterable[Column]) -> tuple[FrameField, ...]:
+    """Return the columns that are frames, each with the successor that has the same ones."""
+    frames = {column.key: column for column in columns if is_frame(column.dtype, column.shape)}
+    successors = {
+        key: successor
+        for key, column in frames.items()
+        if frames.get(successor := successor_of(key)) == replace(column, key=successor)
+    }
+    own = [column for key, column in frames.items() if key not in successors.values()]
+    return tuple(FrameField(column, successors.get(column.key)) for column in own)
 
 
 def row_map_dtype(num_records: int) -> str:

@@ -103,12 +103,7 @@ class TedWriter:
         """Write what follows from all rows, flush everything to the disk and hash it."""
         offsets = self.complete()
         with disk_errors(self.folder):
-            names = write_meta_files(self.folder, self.columns, self.num_rows)
-            names += [column.filename for column in self.columns if column.row_bytes]
-            files = write_beside(self.folder, names, offsets, extra_files)
-        return Written(
-            "ted", self.num_rows, len(offsets) - 1, self.columns, files, self.statistics(offsets)
-        )
+            return complete_leaves(self.folder, self.columns, offsets, extra_files)
 
     def complete(self) -> np.ndarray:
         """Close the leaves, add ``episode`` where it is missing, and return the offsets."""
@@ -130,10 +125,6 @@ class TedWriter:
         """The columns so far, sorted by key."""
         return tuple(sorted(self._columns.values(), key=lambda column: column.key))
 
-    def statistics(self, offsets: np.ndarray) -> dict[str, Any]:
-        """Return the manifest's statistics of the completed leaves."""
-        return summarise(self.folder, reward_column(self.columns), offsets)
-
     def close(self) -> None:
         """Close every file; what was written is of no use unless ``finish`` returned."""
         with ExitStack() as stack:  # closes every one, though one may fail on a full disk
@@ -148,6 +139,19 @@ class TedWriter:
                 with disk_errors(path), one_file_each(path, key):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     self._files[key] = path.open("xb", buffering=BUFFER_BYTES)
+
+
+def complete_leaves(
+    folder: Path, columns: tuple[Column, ...], offsets: np.ndarray, extra_files: Mapping[str, bytes]
+) -> Written:
+    """Write what belongs beside leaves that have all their rows, flush and hash all files."""
+    # offsets: trajectories int64 `[K + 1]`.
+    num_rows = int(offsets[-1])
+    names = write_meta_files(folder, columns, num_rows)
+    names += [column.filename for column in columns if column.row_bytes]
+    files = write_beside(folder, names, offsets, extra_files)
+    statistics = summarise(folder, reward_column(columns), offsets)
+    return Written("ted", num_rows, len(offsets) - 1, columns, files, statistics)
 
 
 def reward_column(columns: Iterable[Column]) -> Column | None:

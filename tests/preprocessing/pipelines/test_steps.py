@@ -132,7 +132,7 @@ def test_two_workers_another_chunk_size_and_the_other_layout_give_the_same_bytes
 
     def files(name: str, **arguments: int) -> object:
         replay = ExperienceReplay(hopper)
-        made = replay.preprocess(steps, dest=tmp_path / name, **arguments)
+        made = replay.preprocess(steps, dest=tmp_path / name, layout="ted", **arguments)
         return made.dataset.manifest.files
 
     alone = files("alone", num_workers=0)

@@ -1,0 +1,163 @@
+"""Frames of a run whose result is compact: a segment of each task, joined at the end.
+
+    task 0   o0 o1 o2 o2'                 the last one is the successor of the task's last row
+    task 1   o3 o4 o4'  o5 o5'
+    joined   o0 o1 o2  o3 o4 o4'  o5 o5'  where a task ends within a trajectory, o2' must be o3
+
+All of them are compressed against the dictionary that the run began with, so that their bytes do
+not depend on who wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import zstandard
+
+from datasets_cli.errors import UsageError
+from datasets_cli.preprocessing.returned import ResultColumns
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.trajectories import ends_of
+from datasets_cli.sources.disk import flush
+from datasets_cli.store.layouts.dictionary import (
+    choose_dictionary,
+    for_zstd,
+    make_dictionary,
+    read_dictionary,
+)
+from datasets_cli.store.layouts.frame_writer import (
+    FrameSegments,
+    JoinedFrames,
+    compressor,
+    first_unchained,
+    frames_of_records,
+    not_chained,
+    segment_files,
+)
+from datasets_cli.store.layouts.records import FrameField
+
+TRIED_FRAMES = 256
+"""So many tell how small the others become."""
+
+Frames = Mapping[Key, np.ndarray]
+"""Columns of frames ``[n, *shape]``."""
+
+
+class PartOfFrames(NamedTuple):
+    """What one task wrote."""
+
+    # stop: one past the last row that it read.
+    # continues: whether the trajectory of its last row goes on in the next part.
+
+    folder: Path
+    stop: int
+    continues: bool
+
+
+def ends_of_kept(offsets: np.ndarray, start: int, stop: int, kept: np.ndarray | None) -> np.ndarray:
+    """Return whether each row that is kept is the last of its piece, bool ``[k]``."""
+    # offsets: trajectories int64 `[K + 1]`. kept: bool `[stop - start]`; None for all.
+    places = np.arange(stop - start) if kept is None else np.flatnonzero(kept)
+    # A gap ends a piece, too, and nothing of the task follows its last row: no place is -1.
+    is_end: np.ndarray = ends_of(offsets, start, stop)[places]
+    is_end[np.diff(places, append=-1) != 1] = True
+    return is_end
+
+
+def check_chained(
+    fields: Sequence[FrameField], rows: Frames, is_end: np.ndarray, numbers: np.ndarray
+) -> None:
+    """Refuse frames that are not those of the row before."""
+    # numbers: of the rows, as messages have them, int64 `[k]`.
+    for field in fields:
+        if (wrong := first_unchained(field, rows, is_end)) is not None:
+            raise UsageError(f"Of what the function returned, {not_chained(field, numbers[wrong])}")
+
+
+def begin_frames(folder: Path, fields: Sequence[FrameField], sample: Frames) -> None:
+    """Choose the dictionaries of a run, among the frames of its first rows."""
+    for field in fields:
+        make_dictionary(folder / field.filename, sample[field.column.key])
+
+
+def write_part(
+    part: Path, packed: Path, fields: Sequence[FrameField], rows: Frames, is_end: np.ndarray
+) -> None:
+    """Write the frames of the rows of one task, with the successor of the last of them."""
+    for field in fields:
+        dictionary = _dictionary(packed, field)
+        writer = FrameSegments(part / field.filename, field.column.row_bytes, dictionary)
+        with closing(writer):
+            writer.write(0, frames_of_records(field, rows, is_end))
+        for path in segment_files(Path(f"{part / field.filename}.part"), 0):
+            flush(path)
+
+
+def join_parts(packed: Path, fields: Sequence[FrameField], parts: Sequence[PartOfFrames]) -> None:
+    """Join what the tasks wrote; the parts stay until the commit."""
+    for field in fields:
+        path = packed / field.filename
+        path.unlink(missing_ok=True)  # of a run that was killed here
+        with JoinedFrames(path) as joined:
+            for part, following in zip(parts, [*parts[1:], None], strict=True):
+                segment, ends = _segment(part.folder, field)
+                if part.continues and following is not None:
+                    _check_same(packed, field, part, following)
+                    ends = ends[:-1]
+                joined.add(segment, ends)
+
+
+def result_bytes(columns: ResultColumns, num_rows: int, first_frames: Frames) -> int:
+    """Return about how many bytes so many rows take, without text; packed ones take fewer."""
+    sizes = [column.row_bytes for column in columns.leaves]
+    sizes += [_bytes_of_one(field, first_frames[field.column.key]) for field in columns.frames]
+    return num_rows * sum(sizes)
+
+
+def _bytes_of_one(field: FrameField, frames: np.ndarray) -> int:
+    """Return about how many bytes a frame becomes, from the first ones uint8 ``[n, *shape]``."""
+    if not len(frames):
+        return field.column.row_bytes
+    some = frames[:: -(-len(frames) // TRIED_FRAMES)]
+    packer = compressor(choose_dictionary(frames))
+    return sum(len(packer.compress(frame.tobytes())) for frame in some) // len(some)
+
+
+def _check_same(
+    packed: Path, field: FrameField, part: PartOfFrames, following: PartOfFrames
+) -> None:
+    """Refuse a part whose last frame is not the first of the part after it."""
+    if field.successor is None:
+        return
+    dictionary = _dictionary(packed, field)
+    last, first = (
+        _frame(part, field, dictionary, slice(-2, None)),
+        _frame(following, field, dictionary, slice(2)),
+    )
+    if last != first:
+        raise UsageError(f"Of what the function returned, {not_chained(field, part.stop - 1)}")
+
+
+def _frame(part: PartOfFrames, field: FrameField, dictionary: bytes, bounds: slice) -> bytes:
+    """Return one frame of a part, by where it begins and ends among all bounds."""
+    segment, ends = _segment(part.folder, field)
+    start, end = np.append(0, ends)[bounds].tolist()
+    with segment.open("rb") as file:
+        file.seek(start)
+        compressed = file.read(end - start)
+    return zstandard.ZstdDecompressor(dict_data=for_zstd(dictionary)).decompress(compressed)
+
+
+def _segment(part: Path, field: FrameField) -> tuple[Path, np.ndarray]:
+    """Return the file of a part's frames, and where each of them ends in it, int64 ``[n]``."""
+    blob, ends = segment_files(Path(f"{part / field.filename}.part"), 0)
+    return blob, np.fromfile(ends, np.int64)
+
+
+def _dictionary(packed: Path, field: FrameField) -> bytes:
+    path = packed / field.dictionary
+    return read_dictionary(path) if path.exists() else b""
