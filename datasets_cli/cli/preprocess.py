@@ -129,7 +129,7 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
             f"{key:28} {dtype:8} {list(shape)}" for key, (dtype, shape) in preview.columns.items()
         ]
         size = human_bytes(preview.size_bytes)
-        lines.append(f"{preview.layout}, at most about {size}")
+        lines.append(f"{preview.layout}, about {size}")
         if preview.changes:
             lines.append(f"{preview.id} was made otherwise: {'; '.join(preview.changes)}")
     shown = documents if documents[1:] else documents[0]

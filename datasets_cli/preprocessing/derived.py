@@ -183,7 +183,7 @@ class DerivedColumns(JsonForm):
         num_transitions: rows that would be read.
         num_trajectories: of these rows.
         layout: of the new dataset.
-        size_bytes: about so many its numbers take at most; frames as small as the first ones are.
+        size_bytes: about so many its numbers take, if all frames become as small as the first ones.
         changes: what differs from what the dataset of that id was made of, if it is installed.
     """
 
