@@ -21,7 +21,7 @@ class EpisodeReader:
         self._replay = replay
         self._rows = rows
         self._is_there = is_there  # or did `set_storage` put other rows in their place
-        self._id = rows.dataset.manifest.id
+        self._id = rows.dataset.id
         self._count = rows.dataset.num_trajectories
 
     def episode(self, number: int) -> Rows:

@@ -88,14 +88,14 @@ def _array(storage: DatasetStorage, name: str) -> np.ndarray:
     if column is None:
         parts = ", ".join(show_key(found[len(key) :]) for found in columns)
         raise UsageError(
-            f"{storage.dataset.manifest.id}: {show_key(key)} is a group of tensors ({parts}); a "
+            f"{storage.dataset.id}: {show_key(key)} is a group of tensors ({parts}); a "
             "Q-learning dataset needs one. Join them with preprocess() first."
         )
     if name in SCALARS:
         column = column[:, 0]
     if column.is_complex() or type_name(column.dtype) == "float4_e2m1fn_x2":
         raise UsageError(
-            f"{storage.dataset.manifest.id}: {show_key(key)} is {column.dtype}; a Q-learning "
+            f"{storage.dataset.id}: {show_key(key)} is {column.dtype}; a Q-learning "
             "dataset needs numbers that float32 can have. Convert them with preprocess() first."
         )
     return (column if column.dtype == torch.bool else column.float()).numpy()

@@ -113,7 +113,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
     @property
     def dataset_id(self) -> str:
         """The full id, ``family/name``."""
-        return self.manifest.id
+        return self._rows.dataset.id
 
     @property
     def metadata(self) -> Mapping[str, Any]:

@@ -104,7 +104,7 @@ def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) 
         if not len(places):
             raise UsageError(
                 f"{argument('where')}: {where!r} holds for none of the "
-                f"{counted(len(offsets) - 1, 'trajectory')} of {dataset.manifest.id}. In Python, "
+                f"{counted(len(offsets) - 1, 'trajectory')} of {dataset.id}. In Python, "
                 "ExperienceReplay(...).trajectories is the table of them."
             )
         chosen = chosen.at(places, f"filter({where!r})")

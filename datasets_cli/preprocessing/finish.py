@@ -166,7 +166,7 @@ def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:
         shutil.rmtree(work.folder, ignore_errors=True)  # of no use to another call
         raise UsageError(
             f"The function must return a row or more: it dropped all {counted(num_rows, 'row')} of "
-            f"{dataset.manifest.id}. Look at the mask by which it chooses rows."
+            f"{dataset.id}. Look at the mask by which it chooses rows."
         )
     return left
 

@@ -66,7 +66,7 @@ def _refuse_cut(dataset: Dataset, num_rows: int) -> None:
     if is_cut:
         raise UsageError(
             f"{argument('returns_to_go')} and {argument('n_step')} need whole trajectories, and "
-            f"rows of {dataset.manifest.id} are read up to the middle of one. Give no "
+            f"rows of {dataset.id} are read up to the middle of one. Give no "
             f"{argument('num_frames')} ({argument('max_trajectories')} reads fewer trajectories), "
             "and no view that cuts them."
         )

@@ -293,4 +293,4 @@ def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
     selection = dataset.selection
     one, last = places if selection is None else selection.numbers[places]
     named = f"trajectory {one}" if one == last else f"trajectories {one} to {last}"
-    return f"rows {start} to {stop - 1} of {dataset.manifest.id} ({named})"
+    return f"rows {start} to {stop - 1} of {dataset.id} ({named})"

@@ -52,7 +52,7 @@ class Dataset:
         text: bool = False,
         chosen: Sequence[Key] | None = None,
     ) -> None:
-        self.folder = folder
+        self.folder, self.id = folder, manifest.id
         self._manifest = manifest
         self.record = record
         self.device_options = device_options
@@ -89,7 +89,7 @@ class Dataset:
                 raise UsageError(f"columns: {self._missing(each)}")
         if not self.columns_read:
             raise UsageError(
-                f"columns names no column of numbers of {self._manifest.id}. Expected one or more "
+                f"columns names no column of numbers of {self.id}. Expected one or more "
                 f"of {self._known()}."
             )
 
@@ -154,7 +154,7 @@ class Dataset:
         wanted = [c for c in self.columns_read if c.key[: len(key)] == key]
         if not wanted:
             raise KeyError(self._missing(key))
-        check_memory(sum(column.row_bytes for column in wanted) * len(self), self._manifest.id)
+        check_memory(sum(column.row_bytes for column in wanted) * len(self), self.id)
         rows = self.rows_of(frozenset(column.key for column in wanted))
         whole = {
             column.key: torch.empty((len(self), *column.shape), dtype=torch_dtype(column.dtype))
@@ -215,7 +215,7 @@ class Dataset:
         row_bytes = self.row_bytes
         for text in self.texts.columns if self.texts else ():
             row_bytes += TEXT_BYTES * math.prod(text.shape)
-        check_memory(num_rows * row_bytes, self._manifest.id)
+        check_memory(num_rows * row_bytes, self.id)
 
 
 def open_dataset(

@@ -92,7 +92,7 @@ def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
         return
     if hidden := [show_key(key) for key in dataset.keys if key[0] == "index"]:
         warnings.warn(
-            f"{dataset.manifest.id} has {', '.join(hidden)}, which the batches of this buffer do "
+            f"{dataset.id} has {', '.join(hidden)}, which the batches of this buffer do "
             "not carry: index is the rows' numbers there. Read it as "
             'replay["index"] or replay[rows], or rename it with preprocess().',
             stacklevel=4,

@@ -202,7 +202,7 @@ def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
         below = [name for name in known if name[: len(key)] == key]
         if not below:
             raise UsageError(
-                f"{dataset.manifest.id} has no {show_key(key)} of numbers to compare. It has: "
+                f"{dataset.id} has no {show_key(key)} of numbers to compare. It has: "
                 f"{', '.join(map(show_key, known))}."
             )
         leaves += below

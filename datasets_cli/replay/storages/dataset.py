@@ -57,7 +57,7 @@ class DatasetStorage(Storage):
         if dataset.selection is not None:
             self.no_rows = (
                 f"There is nothing to sample: {'.'.join(dataset.selection.steps)} left no row of "
-                f"{dataset.manifest.id}. Choose others; len(view) is the number of rows."
+                f"{dataset.id}. Choose others; len(view) is the number of rows."
             )
 
     def __len__(self) -> int:
@@ -108,7 +108,7 @@ class DatasetStorage(Storage):
         texts = self._texts.columns if self._texts else ()
         columns += [(show_key(text.key), TEXT, [*text.shape]) for text in texts]
         table = pandas.DataFrame(columns, columns=["column", "dtype", "shape of a row"])
-        return html_table(f"{self.dataset.manifest.id}: {self._counts}", table)
+        return html_table(f"{self.dataset.id}: {self._counts}", table)
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return all rows as a DataFrame, which has a column for each number of a row.
@@ -125,7 +125,7 @@ class DatasetStorage(Storage):
         width = sum(math.prod(column.shape) for column in dataset.columns_read)
         if width > MOST_COLUMNS:
             raise UsageError(
-                f"{dataset.manifest.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
+                f"{dataset.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
                 "fewer for a DataFrame. Open it with columns= that leave frames out."
             )
         dataset.check_memory(2 * len(self))

@@ -63,7 +63,7 @@ class FrameStack(Storage):
         pair = {key, ("next", *key)}
         if not pair <= {column.key for column in dataset.columns_read}:
             raise UsageError(
-                f"{dataset.manifest.id} has no {show_key(key)} with a successor to stack, or "
+                f"{dataset.id} has no {show_key(key)} with a successor to stack, or "
                 "columns= leaves one of them out."
             )
         self.dataset = dataset

@@ -43,7 +43,7 @@ def kept_array(
                     return kept
             except (OSError, RldsError) as error:  # they can be had in memory, too
                 logger.debug("%s of %s is not kept: %s", name, content, error)
-    check_memory(math.prod(shape) * dtype.itemsize, dataset.manifest.id)
+    check_memory(math.prod(shape) * dtype.itemsize, dataset.id)
     return joined(work_out(), dtype, shape)
 
 
@@ -72,7 +72,7 @@ def values_of_view(
         return values_of(dataset)
     whole, places = values_of(dataset.whole), selection.numbers
     if by_row:
-        check_memory(len(dataset) * whole[0].nbytes, dataset.manifest.id)
+        check_memory(len(dataset) * whole[0].nbytes, dataset.id)
         places = SelectedRowMap(selection, offsets).rows(torch.arange(len(dataset))).numpy()
     values: np.ndarray = whole.take(places, 0)
     if is_cut.any():

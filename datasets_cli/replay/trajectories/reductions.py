@@ -69,7 +69,7 @@ def reduced_leaf(dataset: Dataset, column: Column, reduction: str, root: CacheRo
 def _reduced(
     dataset: Dataset, column: Column, reduction: str, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray:
-    check_memory(math.prod(shape) * dtype.itemsize, dataset.manifest.id)
+    check_memory(math.prod(shape) * dtype.itemsize, dataset.id)
     reduced = np.empty(shape, dtype)
     offsets = dataset.offsets.numpy()
     if reduction in UFUNCS:

@@ -185,7 +185,7 @@ class Trajectories:
 
     @property
     def _id(self) -> str:
-        return self._storage.dataset.manifest.id
+        return self._storage.dataset.id
 
     def _leaf_of(self, name: str) -> Key | None:
         """Return the leaf that a column of a name is a reduction of; None for other columns."""

@@ -190,7 +190,7 @@ def _reader(storage: Storage, key: Key) -> Callable[[torch.Tensor], torch.Tensor
         return lambda rows: storage.entry(key, rows)
     dataset = storage.dataset  # whose steps are single ones, also below a FrameStack
     if key not in dataset.keys:
-        raise UsageError(f"{dataset.manifest.id} has no entry {show_key(key)}.")
+        raise UsageError(f"{dataset.id} has no entry {show_key(key)}.")
     column = dataset.rows_of(frozenset([key]))
     return lambda rows: entry(column.gather(rows), key)
 

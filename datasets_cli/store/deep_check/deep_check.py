@@ -76,7 +76,7 @@ def _decode_all(dataset: Dataset) -> int:
 
 
 def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
-    id = dataset.manifest.id
+    id = dataset.id
     return DamagedDataset(
         f"{id} under {dataset.folder} breaks the rules of the format: {'; '.join(problems)}. "
         "Its files have not changed since they were written, so that its recipe, or an older "
