@@ -1,8 +1,9 @@
-"""What a pipeline does to the rows of one dataset: transforms of the library, one after another."""
+"""What maps rows: a pipeline, transforms of the library in order, or a function of each row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from tensordict import TensorDict
@@ -55,6 +56,33 @@ class PipelineFunction:
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         return self._compose(batch)
+
+
+class RowByRow(partial[TensorDict]):
+    """A function of one row, a TensorDict ``[]``, as a function of consecutive rows."""
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        rows = [self._of(row, number) for number, row in enumerate(batch.unbind(0))]
+        try:
+            stacked: TensorDict = torch.stack(rows)
+        except RuntimeError as error:
+            reason = str(error).partition(". ")[0]
+            raise UsageError(
+                "The function must return the same columns, of one shape each, for every row, as "
+                f"{argument('chunksize', '0')} stacks them: {reason.rstrip('.')}."
+            ) from error
+        return stacked
+
+    def _of(self, row: TensorDict, number: int) -> TensorDict:
+        """Return a copy of what is returned for a row, which the next call may change."""
+        result = super().__call__(row)
+        if not isinstance(result, TensorDict):
+            raise UsageError(
+                "The function must return a TensorDict for each row, as "
+                f"{argument('chunksize', '0')} gives it one at a time, but returned "
+                f"{type(result).__name__} for row {number} of these. To drop rows, leave it out."
+            )
+        return result.clone()
 
 
 def _refuse_cut(dataset: Dataset, num_rows: int) -> None:

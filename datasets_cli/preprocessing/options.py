@@ -25,8 +25,9 @@ class ChunkOptions:
         num_frames: only this many rows, the first, to try a function; they may cut a trajectory.
         per: chunks are whole trajectories, or, with ``"transition"``, any rows, for a function that
             looks at rows alone; then they have exactly ``chunksize`` rows.
-        chunksize: rows that a function takes at once, at least, to the next end of a trajectory;
-            by default about 8 MiB of them, at most 65,536.
+        chunksize: rows that a function takes at once, at least, to the next end of a trajectory, or
+            0, each row alone; it is a TensorDict ``[]`` then, and what is returned for each is
+            stacked; by default about 8 MiB of rows, at most 65,536.
         num_chunks: the number of chunks instead, at most.
         order: ``"any"`` takes rows that the function returns in another order, and ends that it
             moves; both are refused otherwise.
@@ -35,7 +36,7 @@ class ChunkOptions:
 
     num_frames: int | None = field(default=None, metadata={"least": 1})
     per: Per = "trajectory"
-    chunksize: int | None = field(default=None, metadata={"least": 1})
+    chunksize: int | None = field(default=None, metadata={"least": 0})
     num_chunks: int | None = field(default=None, metadata={"least": 1})
     order: RowOrder = "same"
     layout: str | None = field(default=None, metadata={**LAYOUT, "default": "that of the dataset"})
@@ -88,7 +89,7 @@ class PreprocessOptions(ChunkOptions):
         return min(self.num_frames or num_transitions, num_transitions)
 
     def task_rows(self, num_rows: int, default: int) -> int:
-        """Return the rows of a chunk; at most those of the run."""
+        """Return the rows of a chunk, together or each alone; at most those of the run."""
         if self.num_chunks is not None:
             return -(-num_rows // self.num_chunks)  # rounded up
         return min(self.chunksize or default, num_rows)

@@ -64,9 +64,8 @@ def origin_of(
     rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
     num_rows = options.num_rows(rows)
     # A run of fewer rows than the function takes at once is one call.
-    row_bytes = sum(column.row_bytes for column in manifest.columns)
-    task_rows = options.task_rows(num_rows, rows_per_block(row_bytes))
-    arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": task_rows, "per": options.per}
+    chunksize = 0 if options.chunksize == 0 else rows_of_task(manifest, options, num_rows)
+    arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": chunksize, "per": options.per}
     if options.order != "same":
         arguments["order"] = options.order
     parent: dict[str, Any] = {
@@ -81,6 +80,12 @@ def origin_of(
         chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
         parent |= {name: value for name, value in chosen.items() if value is not None}
     return DerivedOrigin(parent, function, arguments, options.seed, options.layout)
+
+
+def rows_of_task(manifest: Manifest, options: PreprocessOptions, num_rows: int) -> int:
+    """Return the rows of a task of a run that reads ``num_rows``."""
+    row_bytes = sum(column.row_bytes for column in manifest.columns)
+    return options.task_rows(num_rows, rows_per_block(row_bytes))
 
 
 def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:

@@ -13,9 +13,9 @@ from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.functions import RowFunction
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.frames import Frames, check_chained, ends_of_kept
-from datasets_cli.preprocessing.mapping import PipelineFunction
+from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
 from datasets_cli.preprocessing.options import PreprocessOptions
-from datasets_cli.preprocessing.origin import origin_of
+from datasets_cli.preprocessing.origin import origin_of, rows_of_task
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
 from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply, check_columns
@@ -42,7 +42,7 @@ class PreprocessRun:
         self.offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         identity = function.identity if isinstance(function, Pipeline) else identity_of(function)
         self.origin = origin_of(manifest, identity, options, dataset.selection)
-        task_rows = self.origin.arguments["chunksize"]
+        task_rows = rows_of_task(manifest, options, self.num_rows)
         self.bounds = chunk_bounds(
             self.offsets, task_rows, dataset.row_bytes, options.per, manifest.id
         )
@@ -55,8 +55,14 @@ class PreprocessRun:
     @cached_property
     def function(self) -> RowFunction:
         """What maps rows; a pipeline reads the statistics that it needs first."""
+        is_alone = self.options.chunksize == 0
         if not isinstance(self._mapped, Pipeline):
-            return self._mapped
+            return RowByRow(self._mapped) if is_alone else self._mapped
+        if is_alone:
+            raise UsageError(
+                f"{argument('chunksize', '0')} gives a function each row alone, and a pipeline "
+                "takes rows together: leave it out."
+            )
         if self._mapped.needs_trajectories and self.options.per != "trajectory":
             raise UsageError(
                 f"{argument('returns_to_go')} and {argument('n_step')} need "

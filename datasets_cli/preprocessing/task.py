@@ -26,7 +26,7 @@ from datasets_cli.preprocessing.comparison import (
     write_counts,
 )
 from datasets_cli.preprocessing.frames import check_chained, ends_of_kept, write_part
-from datasets_cli.preprocessing.mapping import PipelineFunction
+from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import (
     ROW,
@@ -261,7 +261,7 @@ def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str
         try:
             result = function(batch)
         except (Exception, SystemExit) as error:  # sys.exit() of a function ends no worker
-            if isinstance(error, UsageError) and isinstance(function, PipelineFunction):
+            if isinstance(error, UsageError) and isinstance(function, PipelineFunction | RowByRow):
                 error.append(f" It was found in {named}.")
                 raise
             raise RldsError(f"The function failed on {named}: {failure_of(error)}.") from error

@@ -13,6 +13,8 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel.tasks import CallingProcess
+from datasets_cli.preprocessing import origin
+from datasets_cli.preprocessing.pipeline import Pipeline
 
 
 @pytest.fixture
@@ -53,6 +55,45 @@ def test_a_chunk_is_what_the_function_takes_at_once(
     assert torch.equal(storage.column(("rows",)), expected)
 
 
+def alone(row: TensorDict) -> TensorDict:
+    assert row.batch_size == ()
+    row["action"] *= 2
+    row["next", "sum"] = row["action"].sum() + row["next", "reward"]
+    return row.exclude("observation", "episode")
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_chunksize_of_zero_is_each_row_alone_as_in_tensordict(
+    replay: ExperienceReplay, tmp_path: Path, num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(origin, "rows_per_block", lambda row_bytes: 400)
+    with ThreadPool(1) as threads:
+        right = replay[:].map(alone, 0, chunksize=0, pool=threads)
+    options: dict[str, Any] = {"chunksize": 0, "num_workers": num_workers}
+    made = replay.preprocess(alone, dest=tmp_path / "out", **options)
+    assert {key[-1] for key in made.dataset.keys} >= {"action", "sum"}
+    assert all(torch.equal(made.column(key), right[key]) for key in made.dataset.keys)
+    assert made.dataset.manifest.arguments["chunksize"] == 0
+
+
+def test_what_cannot_be_done_to_each_row_alone_is_refused(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    wrong: dict[str, Any] = {
+        "NoneType for row 7 of these. .* It was found in rows 0 to 298": lambda row: (
+            row if row["action"][0] != replay[7]["action"][0] else None
+        ),
+        "returned Tensor for row 0": lambda row: row["action"],
+        "stacks them: .*shape.* for key number": lambda row: TensorDict(
+            {"number": torch.zeros(2 if row["action"][0] > 0 else 3)}
+        ),
+        "chunksize=0 gives a function each row alone, and a pipeline": Pipeline(select=["action"]),
+    }
+    for named, function in wrong.items():
+        with pytest.raises(UsageError, match=named):
+            replay.preprocess(function, dest=tmp_path / "out", chunksize=0, num_workers=0)
+
+
 def test_another_size_of_chunks_does_not_go_on_with_the_first(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
@@ -83,7 +124,7 @@ def test_a_generator_gives_the_seed(replay: ExperienceReplay, tmp_path: Path) ->
 
 WRONG: list[dict[str, Any]] = [
     {"dim": 1},
-    {"chunksize": 0},
+    {"chunksize": -1},
     {"per": "episode"},
     {"num_chunks": 0},
     {"chunksize": 5, "num_chunks": 5},

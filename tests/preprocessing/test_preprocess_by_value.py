@@ -74,8 +74,9 @@ def assert_one_beginning(done: Done) -> None:
     assert "torch.Size([1495, 67])" in done.stdout
 
 
+@pytest.mark.parametrize("chunksize", [600, 0])
 def test_a_module_that_no_worker_can_import_travels_too(
-    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunksize: int
 ) -> None:
     (tmp_path / "gone_from_the_path.py").write_text(
         "FACTOR = 3\ndef triple(batch):\n    batch['action'] *= FACTOR\n    return batch\n"
@@ -85,7 +86,7 @@ def test_a_module_that_no_worker_can_import_travels_too(
         import gone_from_the_path
     replay = ExperienceReplay(door, download=False)
     out = tmp_path / "out"
-    replay.preprocess(gone_from_the_path.triple, dest=out, num_workers=1, chunksize=600)
+    replay.preprocess(gone_from_the_path.triple, dest=out, num_workers=1, chunksize=chunksize)
     assert torch.equal(open_storage(out).column(("action",)), replay["action"] * 3)
 
 

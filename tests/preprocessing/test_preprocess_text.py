@@ -81,6 +81,17 @@ def test_the_bytes_are_the_same_for_every_number_of_workers_and_rows(
     assert all(files == found[0] for files in found)
 
 
+def test_text_is_that_of_each_row_where_rows_come_alone(source: Path, tmp_path: Path) -> None:
+    def upper(row: TensorDict) -> TensorDict:
+        row["info", "upper"] = row["observation", "mission"].upper()
+        return row
+
+    preprocess(source, upper, tmp_path / "out", num_workers=0, chunksize=0)
+    right = text_of(source)
+    right["info", "upper"] = [mission.upper() for mission in right[MISSION]]
+    assert text_of(tmp_path / "out") == right
+
+
 def test_a_run_that_failed_continues_with_its_text(source: Path, tmp_path: Path) -> None:
     blocked, log = tmp_path / "blocked", tmp_path / "log"
     blocked.touch()

@@ -151,7 +151,7 @@ HOSTILE: list[dict[str, Any]] = [
             {"per": "trajectory", "seed": -1},
             {"per": "x", "seed": 1},
             {"per": 1, "seed": 1},
-            {"per": "trajectory", "seed": 1, "chunksize": 0},
+            {"per": "trajectory", "seed": 1, "chunksize": -1},
             {"per": "trajectory", "seed": 1.5},
         )
     ),

@@ -35,7 +35,7 @@ HOSTILE = {
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='{id}'\n": "has braces. Expected none, or {name}",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=true\n": "expected a whole number",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nseed=-1\n": "expected 0 or more",
-    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nchunksize=0\n": "expected 1 or more",
+    "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nchunksize=-1\n": "expected 0 or more",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nnum_frames=1.5\n": "expected a whole number",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nper='row'\n": '"trajectory" or "transition"',
     "[[preprocess]]\ninput='nothing'\nfn='m:f'\nout='x'\n": "nothing is not a known dataset",
