@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import popen_fork, util
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -63,6 +64,21 @@ def test_a_signal_that_comes_in_a_destructor_is_not_lost(
     assert main(["path", "demo/iris"]) == code
     error = capsys.readouterr().err
     assert "run the same command again" in error and "Traceback" not in error
+
+
+@pytest.mark.parametrize(("number", "code"), SIGNALS)
+def test_a_signal_that_a_library_catches_is_not_lost(
+    number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        with suppress(BaseException):  # as mpmath, which torch needs, looks for gmpy
+            signal.raise_signal(number)
+        time.sleep(30)
+        pytest.fail("the signal never came")
+
+    monkeypatch.setattr(datasets_cli, "dataset_path", work)
+    assert main(["path", "demo/iris"]) == code
+    assert "run the same command again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
