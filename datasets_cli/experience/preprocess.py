@@ -44,9 +44,8 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
         max_tasks_per_child: None; a pool may replace its processes.
         worker_threads: 1, in each worker.
         index_with_generator: given for compatibility; chunks are made when they are read.
-        mp_start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``, for compatibility; a new
-            process is always started, because one that is forked after torch began threads may
-            hang.
+        mp_start_method: ``"spawn"``; ``"fork"`` and ``"forkserver"`` are warned of and not used,
+            because a process that is forked after torch began threads may hang.
         generator: draws the seed.
         seed: seeds torch again for every chunk; 0 by default.
     """

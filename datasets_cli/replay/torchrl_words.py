@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -99,10 +100,16 @@ START_METHODS = ("fork", "spawn", "forkserver")
 
 
 def check_start_method(method: str) -> None:
-    """Check that TorchRL knows a way to start processes; here they are always new ones."""
+    """Check that TorchRL knows a way to start processes; warn where it is not the one here."""
     if method not in START_METHODS:
         raise UsageError(
             f"mp_start_method is {', '.join(map(repr, START_METHODS))} or None, not {method!r}."
+        )
+    if method != "spawn":
+        warnings.warn(
+            f"mp_start_method={method!r} does nothing here: processes are spawned, because one "
+            "that is forked after torch began threads may hang. Leave it out.",
+            stacklevel=5,  # the caller of preprocess, or of AtariDQNExperienceReplay
         )
 
 

@@ -61,6 +61,7 @@ def test_a_batch_has_ted_s_shapes(run: Logger) -> None:
     }
 
 
+@pytest.mark.filterwarnings("ignore:mp_start_method:UserWarning")
 def test_the_attributes_of_torchrl_s_page_are_there(run: Logger) -> None:
     replay = AtariDQNExperienceReplay(
         PART,

@@ -10,7 +10,8 @@ is compared as keys, shapes, element types and batch sizes (``tests/pages.py``).
 - ``metadata`` of a dataset is its attribute, and no entry of each batch;
 - of a run cut by ``_max_runs``, the id says which part it is;
 - a dataset keeps no group that has become empty, as ``observation`` does on the page;
-- a buffer over what ``preprocess`` made refuses to be written to.
+- a buffer over what ``preprocess`` made refuses to be written to;
+- ``mp_start_method="fork"`` is warned of.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ def test_two_datasets_are_sampled_as_one(
 
 
 @pytest.mark.usefixtures("atari")
+@pytest.mark.filterwarnings("ignore:mp_start_method:UserWarning")
 def test_every_argument_of_the_atari_page_is_taken() -> None:
     dataset = AtariDQNExperienceReplay(
         "demo/pong",
@@ -205,6 +207,7 @@ def page_of_antmaze(rows: int) -> dict[str, str]:
     return {**found, "next.reward": f"float64 [{rows}, 1]"}
 
 
+@pytest.mark.filterwarnings("ignore:mp_start_method:UserWarning")
 @pytest.mark.usefixtures("antmaze")
 def test_goals_are_joined_by_preprocessing(capsys: pytest.CaptureFixture[str]) -> None:
     data = MinariExperienceReplay(

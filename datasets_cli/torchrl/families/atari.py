@@ -25,8 +25,7 @@ class AtariOptions(TrajectoryDatasetOptions):
         num_procs: processes that convert the checkpoints; all cores where None, this process
             where 0.
         strict_len: TorchRL's name of ``strict_length``.
-        mp_start_method: ``"fork"``, ``"spawn"`` or ``"forkserver"``, for TorchRL's sake; processes
-            are always new ones, ``"spawn"``.
+        mp_start_method: ``"spawn"``; ``"fork"`` and ``"forkserver"`` are warned of and not used.
     """
 
     checkpoints: str | None = None
@@ -34,9 +33,6 @@ class AtariOptions(TrajectoryDatasetOptions):
     num_procs: int | None = 0
     strict_len: bool | None = None
     mp_start_method: str = "spawn"
-
-    def __post_init__(self) -> None:
-        check_start_method(self.mp_start_method)
 
 
 @takes(**DATASET)
@@ -57,6 +53,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
 
     @takes_fields(AtariOptions)
     def __init__(self, options: AtariOptions) -> None:
+        check_start_method(options.mp_start_method)
         checkpoints = options.checkpoints
         if checkpoints is None and self._max_runs is not None:
             checkpoints = f"0:{self._max_runs}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -111,6 +112,26 @@ def test_a_word_of_torchrls_that_would_do_nothing_is_refused(door: str) -> None:
             (method, lambda: AtariDQNExperienceReplay("Pong/5", **started)),
         ],
     )
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_start_method_that_is_not_used_is_warned_of_once(
+    door: str, tmp_path: Path, method: str
+) -> None:
+    asked: dict[str, Any] = {"mp_start_method": method}
+    calls: list[Callable[[], object]] = [
+        lambda: ExperienceReplay(door).preprocess(
+            lambda rows: rows, dest=tmp_path / "out", **asked
+        ),
+        lambda: AtariDQNExperienceReplay("demo/pong", strict_len=True, **asked),
+    ]
+    for call in calls:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", UserWarning)
+            call()
+        said = [(each.filename, str(each.message)) for each in told if each.category is UserWarning]
+        assert [file for file, _ in said] == [__file__] * (method != "spawn")
+        assert all(f"mp_start_method={method!r} does nothing here" in text for _, text in said)
 
 
 def test_the_page_s_first_argument_of_d4rl_is_its_name(door: str) -> None:
