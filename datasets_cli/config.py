@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import stat
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -17,8 +18,8 @@ import platformdirs
 from datasets_cli.checked_json import Check, WrongValue, decode
 from datasets_cli.errors import UsageError, public_url
 from datasets_cli.formats.limits import check_names
-from datasets_cli.system_errors import read_user_text
 
+MAX_TEXT_BYTES = 1 << 20  # of a file that users write by hand
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
 SPEED = "bytes a second, 0 or more (0 takes any speed). Check --lowest-speed,"
@@ -194,6 +195,26 @@ def _read_config_file() -> _ConfigFile:
         ) from error
     except WrongValue as error:
         raise UsageError(f"{path} has another form: {error}. Correct it.") from error
+
+
+def read_user_text(path: Path) -> str | None:
+    """Return the text of a file that may be anything; None where there is none."""
+    # A link is followed, since users lay them. A pipe would be waited for, a device has no end.
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError("it is not a regular file, and was not opened")
+        with path.open("rb") as file:
+            data = file.read(MAX_TEXT_BYTES + 1)
+        if len(data) > MAX_TEXT_BYTES:
+            raise ValueError(f"it has more than {MAX_TEXT_BYTES:,} bytes")
+        return data.decode()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{path} cannot be read ({error}). Expected a text in UTF-8 of at most "
+            f"{MAX_TEXT_BYTES:,} bytes. Correct it or move it away."
+        ) from error
 
 
 def _check_root(folder: Path) -> None:

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import errno
-import stat
-from pathlib import Path
 
-from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
-
-MAX_TEXT_BYTES = 1 << 20
-"""Of a file that users write by hand: ``rlds.toml`` and the configuration."""
+from datasets_cli.errors import ROOT, DiskFull, RldsError
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -32,23 +27,3 @@ def system_error(error: OSError) -> RldsError:
         f"{what}. See the permissions of it and of its folder, or choose another cache root with "
         f"{ROOT}."
     )
-
-
-def read_user_text(path: Path) -> str | None:
-    """Return the text of a file that may be anything; None where there is none."""
-    # A link is followed, since users lay them. A pipe would be waited for, a device has no end.
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise ValueError("it is not a regular file, and was not opened")
-        with path.open("rb") as file:
-            data = file.read(MAX_TEXT_BYTES + 1)
-        if len(data) > MAX_TEXT_BYTES:
-            raise ValueError(f"it has more than {MAX_TEXT_BYTES:,} bytes")
-        return data.decode()
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path} cannot be read ({error}). Expected a text in UTF-8 of at most "
-            f"{MAX_TEXT_BYTES:,} bytes. Correct it or move it away."
-        ) from error

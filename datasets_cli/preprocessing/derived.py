@@ -15,12 +15,11 @@ from datasets_cli.install.installed import check_owner, condition_of, installed_
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
-from datasets_cli.preprocessing.frames import result_bytes
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
-from datasets_cli.preprocessing.work import request_of
+from datasets_cli.preprocessing.work import request_of, result_bytes
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted

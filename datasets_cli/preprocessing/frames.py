@@ -19,7 +19,6 @@ import numpy as np
 import zstandard
 
 from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.sources.disk import flush
@@ -111,14 +110,7 @@ def join_parts(packed: Path, fields: Sequence[FrameField], parts: Sequence[PartO
                 joined.add(segment, ends)
 
 
-def result_bytes(columns: ResultColumns, num_rows: int, first_frames: Frames) -> int:
-    """Return about how many bytes so many rows take, without text; packed ones take fewer."""
-    sizes = [column.row_bytes for column in columns.leaves]
-    sizes += [_bytes_of_one(field, first_frames[field.column.key]) for field in columns.frames]
-    return num_rows * sum(sizes)
-
-
-def _bytes_of_one(field: FrameField, frames: np.ndarray) -> int:
+def bytes_of_one(field: FrameField, frames: np.ndarray) -> int:
     """Return about how many bytes a frame becomes, from the first ones uint8 ``[n, *shape]``."""
     if not len(frames):
         return field.column.row_bytes

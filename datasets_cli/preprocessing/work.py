@@ -27,7 +27,7 @@ from datasets_cli.checked_json import decode
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.functions import split_function, where_from
-from datasets_cli.preprocessing.frames import Frames, begin_frames, result_bytes
+from datasets_cli.preprocessing.frames import Frames, begin_frames, bytes_of_one
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import DerivedOrigin
 from datasets_cli.preprocessing.pipeline import Pipeline
@@ -112,6 +112,13 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path.name}: {error}") from error
 
 
+def result_bytes(columns: ResultColumns, num_rows: int, first_frames: Frames) -> int:
+    """Return about how many bytes so many rows take, without text; packed ones take fewer."""
+    sizes = [column.row_bytes for column in columns.leaves]
+    sizes += [bytes_of_one(field, first_frames[field.column.key]) for field in columns.frames]
+    return num_rows * sum(sizes)
+
+
 class Work:
     """Where the files of a run are."""
 
@@ -163,7 +170,8 @@ class Work:
         check_free_space(self.dest.parent, needed, str(self.dest))
         with disk_errors(self.folder):
             self.mark(0).parent.mkdir(parents=True)
-            begin_frames(self.packed, columns.frames, frames)
+            if frames:
+                begin_frames(self.packed, columns.frames, frames)
             for column in columns.leaves:
                 if column.row_bytes:
                     path = self.data / column.filename

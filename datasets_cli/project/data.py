@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.config import read_user_text
 from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.parallel.function_state import identity_of
@@ -26,7 +27,6 @@ from datasets_cli.replay.several.member import Member
 from datasets_cli.replay.several.mixture import Mixture
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.schema.columns import Key
-from datasets_cli.system_errors import read_user_text
 
 
 class DataFile:

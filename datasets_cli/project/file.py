@@ -8,9 +8,9 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.config import read_user_text
 from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.project.step import PreprocessStep
-from datasets_cli.system_errors import read_user_text
 
 FILENAME = "rlds.toml"
 STEPS = "preprocess"

@@ -25,12 +25,11 @@ from datasets_cli.replay.buffers.parts import (
     storage_or_list,
     warn_of_index,
 )
-from datasets_cli.replay.buffers.readable import ReadableBuffer
+from datasets_cli.replay.buffers.readable import ReadableBuffer, choose_format
 from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.draws.slices import Slices
 from datasets_cli.replay.keeping.keeping import Persistence
 from datasets_cli.replay.rows.batch_maker import CollateFunction
-from datasets_cli.replay.rows.format_choice import choose_format
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import writable
 from datasets_cli.replay.rows.row_numbers import is_key

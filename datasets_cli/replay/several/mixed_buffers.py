@@ -19,8 +19,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Numbers, Rows, StateDict, whole_number
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.buffers.readable import choose_format
 from datasets_cli.replay.keeping.dump_folder import DumpFolder, new_dump, open_dump
-from datasets_cli.replay.rows.format_choice import choose_format
 from datasets_cli.replay.several.parts import MemberBatch, draw_member_batch
 from datasets_cli.replay.several.priorities import update_batch_priorities, update_row_priorities
 from datasets_cli.replay.transforms.compose import Compose
