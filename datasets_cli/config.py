@@ -16,13 +16,15 @@ from typing import Annotated
 import platformdirs
 
 from datasets_cli.checked_json import Check, WrongValue, decode
-from datasets_cli.errors import UsageError, public_url
+from datasets_cli.errors import UsageError, argument, by_reader, public_url
 from datasets_cli.formats.limits import check_names
 
 MAX_TEXT_BYTES = 1 << 20  # of a file that users write by hand
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0
-SPEED = "bytes a second, 0 or more (0 takes any speed). Check --lowest-speed,"
+CHECK_ROOT = f"Check {argument('root')} and RLDS_HOME."
+SPEED_OPTION = by_reader("--lowest-speed", "lowest_speed")
+SPEED = f"bytes a second, 0 or more (0 takes any speed). Check {SPEED_OPTION},"
 TIMEOUT = "seconds, 0 or more (inf waits forever). Check"
 TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
 FALSE_WORDS = frozenset({"", "0", "false", "no", "off"})
@@ -92,8 +94,9 @@ class Config:
         for text in texts:
             name, _, number = text.partition("=")
             if not (name and number.isdecimal() and 0 < len(number) < 20 and int(number)):
+                limit = by_reader("--limit ", "")
                 raise UsageError(
-                    f"--limit {text} is not NAME=NUMBER. Example: --limit row_bytes=1000000000"
+                    f"{limit}{text} is not NAME=NUMBER. Example: {limit}row_bytes=1000000000"
                 )
             pairs.append((name, int(number)))
         check_names(name for name, _ in pairs)
@@ -134,7 +137,9 @@ def load_config(
     env = os.environ if environ is None else environ
     _check_recipe_folders(env.get("RLDS_RECIPES", ""))
     if root is not None and not os.fspath(root):
-        raise UsageError("The cache root is empty text. Give --root a folder, or leave it out.")
+        raise UsageError(
+            f"The cache root is empty text. Give {argument('root')} a folder, or leave it out."
+        )
     file = _read_config_file()
     chosen_root = root or env.get("RLDS_HOME") or file.core.root
     texts = [*mirrors, *filter(str.strip, env.get("RLDS_MIRRORS", "").split(","))]
@@ -225,7 +230,7 @@ def _check_root(folder: Path) -> None:
         if error.errno == errno.ENAMETOOLONG:
             raise UsageError(
                 f"The cache root {folder} is too long a name for the file system, which takes up "
-                "to 255 bytes for each part. Check --root and RLDS_HOME."
+                f"to 255 bytes for each part. {CHECK_ROOT}"
             ) from error
     # lexists: a link that leads nowhere cannot become a folder either.
     existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
@@ -234,12 +239,10 @@ def _check_root(folder: Path) -> None:
     if existing.is_symlink() and not existing.exists():
         raise UsageError(
             f"The cache root {folder} cannot be used: {existing} is a symbolic link to "
-            f"{existing.readlink()}, which does not exist. Is its disk mounted? Else check "
-            "--root and RLDS_HOME."
+            f"{existing.readlink()}, which does not exist. Is its disk mounted? {CHECK_ROOT}"
         )
     raise UsageError(
-        f"The cache root {folder} cannot be used: {existing} is not a folder. "
-        "Check --root and RLDS_HOME."
+        f"The cache root {folder} cannot be used: {existing} is not a folder. {CHECK_ROOT}"
     )
 
 

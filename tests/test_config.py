@@ -25,7 +25,7 @@ def test_a_lock_timeout_is_seconds(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["fast", "-1", "nan", "inf", ""])
 def test_a_lowest_speed_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"lowest speed .* --lowest-speed, RLDS_LOWEST_SPEED"):
+    with pytest.raises(UsageError, match=r"lowest speed .* lowest_speed, RLDS_LOWEST_SPEED"):
         load_config(environ={"RLDS_LOWEST_SPEED": text})
 
 

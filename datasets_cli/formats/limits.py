@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import SourceError, UsageError, by_reader
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,10 @@ def beyond(name: str, found: float, what: str) -> str:
     """Return the message of something that is more than is read; see ``check_limit``."""
     unit = LIMITS[name].unit
     shown = f"{found:,}" if found < math.inf else f"more than {limit(name):,}"
+    option = by_reader(f"--limit {name}=NUMBER", f'Config(limits=(("{name}", NUMBER),))')
     return (
         f"{what} has {shown} {unit}; at most {limit(name):,} are read. The file is damaged or made "
-        f"to fill memory or disk; if you trust it, raise the limit: --limit {name}=NUMBER"
+        f"to fill memory or disk; if you trust it, raise the limit: {option}"
     )
 
 

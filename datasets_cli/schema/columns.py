@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from datasets_cli.checked_json import Check, whole
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import ROOT, SourceError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.element_types import ITEM_BYTES, element_type
 from datasets_cli.sources.disk import MAX_NAME_BYTES
@@ -213,7 +213,7 @@ def one_file_each(path: Path, key: Key) -> Iterator[None]:
         raise SourceError(
             f"{show_key(key)} cannot have its own file: {path} exists already. The disk does "
             "not tell two of the keys apart, such as two that differ only in the case of letters. "
-            "Rename one, or choose another disk with --root or RLDS_HOME."
+            f"Rename one, or choose another disk with {ROOT}."
         ) from error
 
 

@@ -105,8 +105,8 @@ def short_names(path: Path) -> Iterator[None]:
             raise
         raise UsageError(
             f"{path} is too long: a file system takes names of up to 255 bytes, and a whole path "
-            "of 4,096 (macOS: 1,024). Choose a shorter name or another cache root (--root, "
-            "RLDS_HOME)."
+            "of 4,096 (macOS: 1,024). Choose a shorter name, or another cache root with "
+            f"{ROOT}."
         ) from error
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from datasets_cli.damage import MANIFEST_FILENAME, damaged
-from datasets_cli.errors import DamagedDataset, RldsError, UsageError, argument
+from datasets_cli.errors import ROOT, DamagedDataset, RldsError, UsageError, argument
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
@@ -120,8 +120,7 @@ def _two_disks(here: Path, there: Path) -> UsageError:
     return UsageError(
         f"{here} and {there} are on different disks, or one is in a layer of a container's image, "
         "and a dataset gets and loses its place by one rename. Have the whole cache root on one "
-        "disk: link or mount that, and no folder below it but downloads; --root or RLDS_HOME names "
-        "it."
+        f"disk: link or mount that, and no folder below it but downloads; {ROOT} names it."
     )
 
 

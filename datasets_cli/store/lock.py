@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.errors import LockedError, UsageError
+from datasets_cli.errors import ROOT, LockedError, UsageError
 from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import lock_of
@@ -55,8 +55,8 @@ def locked(
                 raise
             raise UsageError(
                 f"{path.parent} cannot be written ({error.strerror or error}), and {path.name} is "
-                "to be made there. Make it writable, or choose another place: --root or RLDS_HOME "
-                "is the cache root."
+                "to be made there. Make it writable, or choose another place: "
+                f"{ROOT} is the cache root."
             ) from error
         logger.debug("%s: this file system has no locks (%s)", path, error)
     try:

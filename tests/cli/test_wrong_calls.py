@@ -476,7 +476,7 @@ def test_a_wrong_call_in_python_raises_the_documented_error(place: Path) -> None
         ("not a folder", lambda: rlds.list_datasets(root=place / "file")),
         ("ted, compact", lambda: rlds.convert("demo/iris", "x")),
         ("must return a TensorDict", lambda: rlds.preprocess("demo/iris", lambda batch: None, "x")),
-        ("Check --root", lambda: opened("demo/iris", root=place / "file")),
+        ("Check root and RLDS_HOME", lambda: opened("demo/iris", root=place / "file")),
     ]
     unknown: list[tuple[str, Callable[[], Any]]] = [
         ("See: rlds list", lambda: rlds.download("nosuch")),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, UsageError
@@ -59,7 +60,10 @@ def test_a_root_without_room_for_the_names_below_it_is_refused(
     rest = os.pathconf(tmp_path, "PC_PATH_MAX") - len(os.fsencode(tmp_path)) - 20
     root = tmp_path.joinpath(*["x" * 100] * (rest // 101), "x" * (rest % 101))
     assert main(["download", IRIS, "--root", str(root)]) == 2
-    assert "too long" in capsys.readouterr().err
+    said = " ".join(capsys.readouterr().err.split())
+    assert "too long" in said and "another place: --root or RLDS_HOME" in said
+    with pytest.raises(UsageError, match=r"too long.*another place: root= or RLDS_HOME"):
+        datasets_cli.download(IRIS, root=root)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 

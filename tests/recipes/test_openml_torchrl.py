@@ -85,7 +85,7 @@ def test_a_table_of_too_many_values_is_refused_before_it_is_encoded(name, site, 
     num_values = install(name).columns(())["observation",].numel()
     fewer = replace(site.config, limits=(("table_values", num_values - 1),))
     what = "one column a label has" if name.endswith("onehot") else "has"
-    with pytest.raises(SourceError, match=rf"{what} .* --limit table_values=NUMBER"):
+    with pytest.raises(SourceError, match=rf"{what} .*\"table_values\", NUMBER"):
         install_dataset(f"openml/{name}", fewer, InstallOptions(force=True))
     assert not list((fewer.root / "tmp").iterdir())
     plenty = replace(site.config, limits=(("table_values", 10 * num_values),))

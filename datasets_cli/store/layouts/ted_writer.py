@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import ROOT, SourceError
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,
@@ -182,7 +182,7 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
             raise SourceError(
                 f"{other} and {name} are one file in {folder}: the disk does not tell two of the "
                 "keys apart, such as two that differ only in the case of letters. Rename one, or "
-                "choose another disk with --root or RLDS_HOME."
+                f"choose another disk with {ROOT}."
             )
         files[status.st_dev, status.st_ino] = name
     # hashlib and fsync both let other threads run.
