@@ -64,7 +64,7 @@ class RunningStatistics:
         with np.errstate(all="ignore"):  # NaN and infinity among the numbers are not our error
             mean = float(values.mean())
             squares = float(((values - mean) ** 2).sum())
-        self.moments.merge(mean, squares, len(values))
+            self.moments.merge(mean, squares, len(values))
         # Unlike Python's min and max, numpy's keep a NaN.
         self.smallest = float(np.minimum(self.smallest, values.min()))
         self.largest = float(np.maximum(self.largest, values.max()))

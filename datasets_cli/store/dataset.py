@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import os
-import pickle
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UnverifiedDataset, UsageError
+from datasets_cli.json_form import copy_of
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles, TrajectoryTable
@@ -123,8 +123,7 @@ class Dataset:
     @property
     def manifest(self) -> Manifest:
         """A copy of everything known about the dataset."""
-        manifest: Manifest = pickle.loads(pickle.dumps(self._manifest))  # sooner than deepcopy
-        return manifest
+        return copy_of(self._manifest)
 
     def __len__(self) -> int:
         return self._manifest.num_transitions if self._row_map is None else len(self._row_map)

@@ -168,7 +168,8 @@ def test_a_derived_dataset_says_what_it_was_made_of(
     )
     parent = read_manifest(CacheRoot(config.root).dataset(door))
     manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
-    assert manifest.parent == {"id": door, "content": parent.content, "state": "unverified"}
+    known = {"content": parent.content, "state": "unverified", "layout": "ted"}
+    assert manifest.parent == {"id": door, **known}
     arguments = {"num_frames": 9, "chunksize": 9, "per": "trajectory"}
     assert (manifest.seed, manifest.arguments) == (7, arguments)
     assert main(["info", "derived/it"]) == 0
