@@ -162,6 +162,10 @@ class RldsError(Exception):
         """Add what is known further up to the end of the message."""
         RldsError.__init__(self, " ".join(map(str, self._parts)) + text)
 
+    def prepend(self, text: str) -> None:
+        """Add what is known further up to the beginning of the message."""
+        RldsError.__init__(self, text + " ".join(map(str, self._parts)))
+
     def __str__(self) -> str:
         # LookupError and OSError subclasses would otherwise print a quoted or numbered form.
         return " ".join(str(argument) for argument in self.args)

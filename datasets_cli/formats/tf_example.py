@@ -51,7 +51,8 @@ def parse_example(data: bytes, where: str) -> dict[str, FeatureValue]:
                 if value is not None:
                     features[name] = value
     except SourceError as error:  # of a limit
-        raise SourceError(f"{where}: {error}") from error
+        error.prepend(f"{where}: ")
+        raise
     except _Malformed as error:
         raise SourceError(f"{where} is not a tf.train.Example: {error}.") from error
     return features

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import pickle
 import struct
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import SourceError, arguments_named
+from datasets_cli.formats.limits import raised_limits
 from datasets_cli.formats.tf_example import parse_example
 from datasets_cli.formats.tfrecord import (
     FEW_BYTES,
@@ -263,3 +265,14 @@ def test_a_real_record_has_ten_steps_of_a_robot() -> None:
     assert (action.dtype, action.shape) == (np.float32, (70,))
     sizes = [Image.open(io.BytesIO(data)).size for data in features["steps/observation/image_0"]]
     assert sizes == [(64, 64)] * 10
+
+
+def test_a_limit_that_a_worker_met_is_an_option_on_the_command_line() -> None:
+    entry = b"\x0a\x01x\x12\x07\x1a\x05\x0a\x03\x01\x02\x03"  # x: the whole numbers 1, 2 and 3
+    example = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
+    with raised_limits({"record_values": 2}), pytest.raises(SourceError) as caught:
+        parse_example(example, "a file, record 7")
+    from_worker = pickle.dumps(caught.value)
+    with arguments_named(lambda name, _: f"--{name}"):
+        assert "--limit record_values=NUMBER" in str(pickle.loads(from_worker))
+    assert str(caught.value).startswith("a file, record 7: a list of whole numbers has 3")
