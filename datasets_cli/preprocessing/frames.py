@@ -74,7 +74,7 @@ def check_chained(
     # numbers: of the rows, as messages have them, int64 `[k]`.
     for field in fields:
         if (wrong := first_unchained(field, rows, is_end)) is not None:
-            raise UsageError(f"Of what the function returned, {not_chained(field, numbers[wrong])}")
+            raise _unfit(field, numbers[wrong])
 
 
 def begin_frames(folder: Path, fields: Sequence[FrameField], sample: Frames) -> None:
@@ -131,7 +131,11 @@ def _check_same(
         _frame(following, field, dictionary, slice(2)),
     )
     if last != first:
-        raise UsageError(f"Of what the function returned, {not_chained(field, part.stop - 1)}")
+        raise _unfit(field, part.stop - 1)
+
+
+def _unfit(field: FrameField, row: int) -> UsageError:
+    return UsageError(f"What the function returned does not fit: {not_chained(field, row)}")
 
 
 def _frame(part: PartOfFrames, field: FrameField, dictionary: bytes, bounds: slice) -> bytes:
