@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import stat
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -57,7 +58,8 @@ def free_bytes(folder: Path) -> int:
     existing = folder
     while not existing.exists():
         existing = existing.parent
-    return shutil.disk_usage(existing).free
+    usage = shutil.disk_usage(existing)
+    return usage.free if usage.total else sys.maxsize  # some FUSE file systems tell no size
 
 
 def copy_bytes(source: BinaryIO, target: BinaryIO, size: int) -> None:

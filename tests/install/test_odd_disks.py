@@ -122,6 +122,23 @@ def test_without_fallocate_the_file_is_written_with_zeros(
     assert (tmp_path / "file").stat().st_blocks * 512 >= 1 << 20  # no hole
 
 
+def test_a_disk_that_cannot_fallocate_and_tells_no_size_takes_the_same_files(
+    config: Config, disks: Disks, tmp_path: Path
+) -> None:
+    calls = [f"download {IRIS}", f"convert {IRIS} --layout compact", "download demo/pong"]
+    calls += [f"preprocess {IRIS} --n-step 2 --gamma 0.9 --out two", "verify --deep"]
+    disks.put(tmp_path / "odd", kind="ramfs")
+    for call in calls:
+        assert main([*shlex.split(call), "-q"]) == 0
+        assert main([*shlex.split(call), "-q", "--root", str(tmp_path / "odd")]) == 0
+    expected = [*CacheRoot(config.root).installed()]
+    assert len(expected) == 3
+    for each in expected:
+        here, there = CacheRoot(config.root).dataset(each), tmp_path / "odd" / "datasets" / each
+        assert read_manifest(there).files == read_manifest(here).files
+    assert list((tmp_path / "odd" / "tmp").iterdir()) == []
+
+
 def test_a_full_disk_is_found_out_by_fallocate_before_a_row_is_written(
     door: str, tmp_path: Path, monkeypatch: Patch
 ) -> None:

@@ -15,12 +15,12 @@ class Disks:
     def __init__(self) -> None:
         self._mounted: list[Path] = []
 
-    def put(self, folder: Path, size_bytes: int = 1 << 26) -> None:
+    def put(self, folder: Path, size_bytes: int = 1 << 26, kind: str = "tmpfs") -> None:
         """Have what is in a folder, which may not be there yet, on a disk of its own."""
         folder.mkdir(parents=True, exist_ok=True)
         aside = folder.parent / f".{folder.name}.aside"
         shutil.copytree(folder, aside, symlinks=True)
-        self._mount(folder, "-t", "tmpfs", "-o", f"size={size_bytes},mode=755", "tmpfs")
+        self._mount(folder, "-t", kind, "-o", f"size={size_bytes},mode=755", kind)
         shutil.copytree(aside, folder, symlinks=True, dirs_exist_ok=True)
         shutil.rmtree(aside)
 
