@@ -163,7 +163,7 @@ def beyond(name: str, found: float, what: str) -> str:
     option = by_reader(f"--limit {name}=NUMBER", f'Config(limits=(("{name}", NUMBER),))')
     return (
         f"{what} has {shown} {unit}; at most {limit(name):,} are read. The file is damaged or made "
-        f"to fill memory or disk; if you trust it, raise the limit: {option}"
+        f"to fill memory or disk; if you trust it, raise the limit: {option}."
     )
 
 
