@@ -129,7 +129,7 @@ def test_rows_that_the_disk_has_no_room_for_are_not_begun(
     source, root = tmp_path / "source", tmp_path / "root"
     source.mkdir()
     rows_of_nothing(900_000_000)(source)  # 55 GB of nothing in 2 kB
-    free = SimpleNamespace(free=50_000_000_000)
+    free = SimpleNamespace(total=1 << 40, free=50_000_000_000)
     monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: free)
     with pytest.raises(DiskFull, match=r"needs about 54,900,000,000 bytes"):
         install(source, root)

@@ -159,7 +159,7 @@ def test_a_file_of_several_that_is_missing_is_named_and_the_others_are_kept(
 def test_without_room_for_files_and_rows_nothing_is_asked_for(
     missing: int, config: Config, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    room = SimpleNamespace(free=3 * HOPPER_BYTES - missing)
+    room = SimpleNamespace(total=1 << 40, free=3 * HOPPER_BYTES - missing)
     monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: room)
     with Origin() as origin:
         mirrors = [f"--mirror {host}={origin.url}" for host in ("https://", "http://rail")]

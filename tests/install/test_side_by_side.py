@@ -280,7 +280,7 @@ def test_a_dataset_that_kills_every_worker_fails_and_the_others_are_installed(
 def test_a_dataset_without_room_beside_the_others_waits_for_them(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = SimpleNamespace(free=100)
+    free = SimpleNamespace(total=1 << 40, free=100)
     monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: free)
     root, room, told, order = CacheRoot(config.root), Room(), Told(), []
 

@@ -102,7 +102,7 @@ def test_without_room_for_all_tables_some_are_made(
 ) -> None:
     plan = datasets_cli.plan_preprocess(config=here)
     sizes = [each.size_bytes or 0 for each in plan.tables]
-    room = SimpleNamespace(free=sum(sizes) - 1)
+    room = SimpleNamespace(total=1 << 40, free=sum(sizes) - 1)
     monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: room)
     with pytest.raises(PartialFailure) as caught:
         datasets_cli.run_plan(plan, config=here)

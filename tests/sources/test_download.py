@@ -496,7 +496,9 @@ def test_full_disk_is_named_and_the_part_is_resumed_later(client: Client, origin
 def test_file_that_will_not_fit_is_refused_before_its_body(
     client: Client, origin: Origin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=SIZE - 1))
+    monkeypatch.setattr(
+        "shutil.disk_usage", lambda path: SimpleNamespace(total=1 << 40, free=SIZE - 1)
+    )
     with pytest.raises(DiskFull, match=f"needs about {SIZE:,} bytes.*root= or") as caught:
         client.fetch()
     assert caught.value.exit_code == 7

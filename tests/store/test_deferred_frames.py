@@ -146,7 +146,7 @@ def test_a_worker_that_dies_is_reported_and_leaves_nothing(config: Config) -> No
 def test_frames_that_do_not_fit_on_the_disk_are_not_begun(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    free = SimpleNamespace(free=2 * 14 * 36 * 36 - 1)
+    free = SimpleNamespace(total=1 << 40, free=2 * 14 * 36 * 36 - 1)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     with pytest.raises(DiskFull, match=r"test/steps needs about 36,288 bytes"):
         install(config, recipe([[(0, 18)]]), "ted")
