@@ -18,7 +18,7 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Accept, warn_if_unverified
+from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import LAYOUTS
 
 
@@ -79,5 +79,5 @@ def _open(
         raise DamagedDataset(
             f"{folder} cannot be read: {error.strerror}. See its permissions."
         ) from error
-    warn_if_unverified(rows.dataset.manifest)
+    rows.dataset.warn_if_unverified()
     return rows

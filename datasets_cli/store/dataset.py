@@ -125,6 +125,10 @@ class Dataset:
         """A copy of everything known about the dataset."""
         return copy_of(self._manifest)
 
+    def warn_if_unverified(self) -> None:
+        """Warn that it is unverified, at the line outside this package that opened it."""
+        warn_if_unverified(self._manifest)
+
     def __len__(self) -> int:
         return self._manifest.num_transitions if self._row_map is None else len(self._row_map)
 
@@ -145,8 +149,8 @@ class Dataset:
     @property
     def num_trajectories(self) -> int:
         """How many trajectories there are."""
-        selection = self.selection
-        return self._manifest.num_trajectories if selection is None else len(selection)
+        whole = self._manifest.num_trajectories
+        return whole if self.selection is None else len(self.selection)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
@@ -176,8 +180,7 @@ class Dataset:
 
     def _missing(self, key: Key) -> str:
         """Return why there is nothing to read below a key."""
-        manifest = self._manifest
-        id = manifest.id
+        manifest, id = self._manifest, self.id
         if any(text.key[: len(key)] == key for text in manifest.texts):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
         if any(column.key[: len(key)] == key for column in manifest.columns):
@@ -211,9 +214,8 @@ class Dataset:
 
     def check_memory(self, num_rows: int) -> None:
         """Check that a copy of n rows fits into half of the free memory."""
-        row_bytes = self.row_bytes
-        for text in self.texts.columns if self.texts else ():
-            row_bytes += TEXT_BYTES * math.prod(text.shape)
+        texts = self.texts.columns if self.texts else ()
+        row_bytes = self.row_bytes + TEXT_BYTES * sum(math.prod(text.shape) for text in texts)
         check_memory(num_rows * row_bytes, self.id)
 
 

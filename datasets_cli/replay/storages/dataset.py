@@ -25,7 +25,7 @@ from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import choose_device_options
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import Tree, entry, grow_tree
-from datasets_cli.store.dataset import Accept, Dataset, open_dataset, warn_if_unverified
+from datasets_cli.store.dataset import Accept, Dataset, open_dataset
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.selection import Selection
 from datasets_cli.store.text_rows import Values
@@ -255,7 +255,7 @@ def open_storage(options: FolderOptions) -> DatasetStorage:
         UnverifiedDataset: its raw files are not known to be the publisher's.
     """
     storage = reopen_storage(options.folder, options)
-    warn_if_unverified(storage.dataset.manifest)
+    storage.dataset.warn_if_unverified()
     return storage
 
 
