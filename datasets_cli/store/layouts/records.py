@@ -127,6 +127,8 @@ class Record(JsonForm):
 
     def only(self, keys: frozenset[Key]) -> Record:
         """Return the record with what it takes to give these keys, at the same offsets."""
+        if keys.issuperset(column.key for column in self.columns):
+            return self
         return replace(
             self,
             fields=tuple(f for f in self.fields if f.column.key in keys or f.successor in keys),
