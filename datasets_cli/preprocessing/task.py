@@ -189,8 +189,8 @@ def apply(
     stop: int,
     first: int = 0,
     *,
+    any_order: bool,
     is_numbered: bool = False,
-    any_order: bool = False,
 ) -> Returned:
     """Return what a function returns for consecutive rows."""
     named = rows_named(dataset, start, stop, first)

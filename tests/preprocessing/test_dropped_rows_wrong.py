@@ -54,6 +54,7 @@ WRONG: dict[str, tuple[Callable[[TensorDict], Any], str]] = {
     "another order": (lambda b: b[[2, 0]], "each at most once: of rows 0 .* row 2 and .* row 0"),
     "twice": (lambda b: b[[1, 1, 2]], "returned row 1 and after it row 1. Choose .* by a mask"),
     "more rows": (lambda b: torch.cat([b, b]), r"one row for each of .* but .* TensorDict \[8\]"),
+    "no rows": (lambda b: TensorDict({"action": b["action"]}, []), r"a TensorDict \[\]\.$"),
     "another order of all": (
         lambda b: b[(b["_row"] - b["_row"][0]).flip(0)],
         "each at most once: of rows 0 to 3 .* row 3 and after it row 2",

@@ -31,6 +31,7 @@ class PriorityDraw(Draw):
 
     kind = "{} by priority"
     priorities: Priorities[np.ndarray] | Priorities[torch.Tensor]
+    _highest: float  # of all priorities that ever were; below 0 before there was any
     _masked_for: SliceWindows | None  # slices that begin at the rows which can be drawn
     _lengths: torch.Tensor  # rows of the slice that begins at each row, int64
 
@@ -57,7 +58,6 @@ class PriorityDraw(Draw):
         self.device = usable_device("cpu" if device is None else device)
         self.rounds_up = False  # whether the storage may have more rows than were asked for
         self.beta = not_negative("beta", beta)
-        self._highest = -1.0  # of all priorities that ever were; below 0 before there was any
         self._begin(not_negative("alpha", alpha), not_negative("eps", eps))
 
     @property

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.draws import orders as order
 from tests.support.trajectory_rows import TrajectoryRows
 
@@ -75,6 +76,19 @@ def test_an_epoch_may_be_larger_than_the_memory(shuffle: bool) -> None:
         assert len(found.unique()) == 40 * 256
         assert found.max() < len(HUGE)
         assert (found.diff() == 1).all() != shuffle
+
+
+def test_a_seed_gives_the_epochs_that_it_always_gave() -> None:
+    assert drawn(SamplerWithoutReplacement(), 8, 3, seed=0) == [2, 3, 1, 7, 6, 4, 5, 0]
+    assert drawn(SamplerWithoutReplacement(), 8, 3, seed=1) == [6, 7, 5, 2, 1, 0, 4, 3]
+
+
+def test_an_epoch_is_resumed_whatever_seed_its_generator_gave() -> None:
+    sampler, state = SamplerWithoutReplacement(), SamplerWithoutReplacement().state_dict()
+    sampler.load_state_dict(state | {"seed": 2**62 - 1})
+    assert sampler.state_dict()["seed"] == 2**62 - 1
+    with pytest.raises(UsageError, match=f"cannot be epoch 0 at 0 with the seed {2**62}"):
+        sampler.load_state_dict(state | {"seed": 2**62})
 
 
 def test_a_batch_does_not_share_memory_with_the_next() -> None:
