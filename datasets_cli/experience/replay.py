@@ -127,7 +127,9 @@ class ExperienceReplay(TensorDictReplayBuffer):
         A Composite with the keys of batches, before their transform. Frame stacks have the spec of
         each of their frames; what is before a trajectory's first is zeros, whatever the spec says.
         """
-        specs = dataset_specs(self.manifest, self._rows.dataset.keys)
+        dataset = self._rows.dataset
+        texts = dataset.texts.columns if dataset.texts else ()
+        specs = dataset_specs(self.manifest, dataset.columns_read, texts)
         if isinstance(self._stored, FrameStack):
             for key in (("observation",), ("next", "observation")):
                 stacked = specs[key].unsqueeze(0)

@@ -6,7 +6,7 @@ gymnasium, whose spaces they are, need not be installed; Minari's ``metadata.jso
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.texts import TextColumn
 from datasets_cli.specs.arguments import same_but_ones, torch_dtype
 from datasets_cli.specs.bounded import Bounded, Unbounded
 from datasets_cli.specs.categorical import Binary, Categorical
@@ -108,21 +109,22 @@ MADE: dict[str, Callable[[DescribedSpace, bool], TensorSpec]] = {
 FLAGS = ("done", "terminated", "truncated")
 
 
-def dataset_specs(manifest: Manifest, keys: Collection[Key] | None = None) -> Composite:
+def dataset_specs(
+    manifest: Manifest,
+    columns: Sequence[Column] | None = None,
+    texts: Sequence[TextColumn] = (),
+) -> Composite:
     """Return what the entries of a row may be, as a Composite with the keys of batches."""
-    # keys: of the columns that are read; by default those of all numbers, and of no text.
+    # columns, texts: those that are read; by default all numbers, and no text.
     # Observations and actions have the spaces of the publisher, where its metadata have them and
     # they fit the column; flags are 0 or 1; everything else is Unbounded. Data that was derived by
     # a function has no spaces: the function may have changed the values.
     spaces = {} if manifest.parent is not None else _spaces(manifest.metadata)
     specs = Composite()
-    for column in manifest.columns:
-        if keys is not None and column.key not in keys:
-            continue
+    for column in manifest.columns if columns is None else columns:
         specs[column.key] = _spec(column, _space_at(spaces, column.key))
-    for each in manifest.texts:
-        if each.key in (keys or ()):
-            specs[each.key] = _text_spec(each.shape, _space_at(spaces, each.key))
+    for each in texts:
+        specs[each.key] = _text_spec(each.shape, _space_at(spaces, each.key))
     return specs
 
 

@@ -17,7 +17,7 @@ import torch
 from datasets_cli.errors import UnverifiedDataset, UsageError
 from datasets_cli.json_form import copy_of
 from datasets_cli.schema.bits import to_array, torch_dtype
-from datasets_cli.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles, TrajectoryTable
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import Tree, entry, leaves_in
@@ -28,6 +28,11 @@ from datasets_cli.store.layouts.protocol import LayoutRows
 from datasets_cli.store.layouts.records import Record
 from datasets_cli.store.layouts.ted_rows import LeafRows
 from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.previous_reward import (
+    PREVIOUS_REWARD,
+    PreviousRewardRows,
+    with_previous_reward,
+)
 from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
 from datasets_cli.store.text_rows import TextRows
 
@@ -51,9 +56,12 @@ class Dataset:
         device_options: DeviceOptions = ON_DISK,
         text: bool = False,
         chosen: Sequence[Key] | None = None,
+        previous_reward: bool = False,
     ) -> None:
         self.folder, self.id = folder, manifest.id
-        self._manifest = manifest
+        self._manifest, self.previous_reward = manifest, previous_reward
+        columns = with_previous_reward(manifest.columns) if previous_reward else manifest.columns
+        self._columns = columns
         self.record = record
         self.device_options = device_options
         self._trajectories = TrajectoryTable(
@@ -65,9 +73,7 @@ class Dataset:
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         self.chosen = chosen
-        self.columns_read = manifest.columns
-        if chosen is not None:
-            self.columns_read = tuple(each for each in manifest.columns if self._is_read(each.key))
+        self.columns_read = tuple(each for each in columns if self._is_read(each.key))
         texts = tuple(each for each in manifest.texts if text and self._is_read(each.key))
         if texts:
             self.texts = TextRows(folder, texts, manifest.files, manifest.num_transitions)
@@ -183,17 +189,17 @@ class Dataset:
         manifest, id = self._manifest, self.id
         if any(text.key[: len(key)] == key for text in manifest.texts):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
-        if any(column.key[: len(key)] == key for column in manifest.columns):
+        if any(column.key[: len(key)] == key for column in self._columns):
             return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
         parts = tuple(key[0].split(".")) if len(key) == 1 else ()
-        is_dotted = any(column.key[: len(parts)] == parts != () for column in manifest.columns)
+        is_dotted = any(column.key[: len(parts)] == parts != () for column in self._columns)
         hint = f" Write {parts}." if is_dotted else ""
         return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"
 
     def _known(self) -> str:
         """Return the keys of all columns, and of the text that is read."""
         texts = self.texts.keys if self.texts else ()
-        numbers = (column.key for column in self._manifest.columns)
+        numbers = (column.key for column in self._columns)
         return ", ".join(show_key(key) for key in (*numbers, *texts))
 
     def rows_of(self, keys: frozenset[Key]) -> LayoutRows:
@@ -201,6 +207,9 @@ class Dataset:
         if self._row_map is not None:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)
         manifest = self._manifest
+        if PREVIOUS_REWARD in keys and self._columns is not manifest.columns:
+            rows = self.rows_of(keys - {PREVIOUS_REWARD})
+            return PreviousRewardRows(rows, self.rows_of(frozenset({REWARD})), self._offsets[:-1])
         if manifest.layout == "compact":
             num_rows, options = manifest.num_transitions, self.device_options
             return CompactRows(self._files, self.record, num_rows, options, keys)
@@ -225,6 +234,7 @@ def open_dataset(
     *,
     text: bool = False,
     columns: Sequence[Key] | None = None,
+    previous_reward: bool = False,
     accept: Accept | None = None,
 ) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``."""
@@ -239,7 +249,7 @@ def open_dataset(
         device = device_options.storage_device
         if device is not None and device.type == "cpu":
             check_memory(manifest.size_bytes, manifest.id)
-        return Dataset(folder, manifest, record, device_options, text, columns)
+        return Dataset(folder, manifest, record, device_options, text, columns, previous_reward)
 
     return read_one_copy(folder, read)
 

@@ -16,7 +16,7 @@ from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted, few_lines, html_table
 from datasets_cli.replay.arguments import StateDict, keys_of
 from datasets_cli.replay.storages.batches import put_texts, stack_texts
-from datasets_cli.replay.storages.options import StorageOptions
+from datasets_cli.replay.storages.options import PreviousRewardOptions, StorageOptions
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -64,7 +64,8 @@ class DatasetStorage(Storage):
         return self._num_rows
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = StorageOptions(
+        kind = PreviousRewardOptions if self.dataset.previous_reward else StorageOptions
+        options = kind(
             device=self.device_options.device,
             pin_memory=self.device_options.pin_memory,
             contiguous=self.device_options.contiguous,
@@ -280,6 +281,11 @@ def reopen_storage(
     device_options = choose_device_options(options.device, options.pin_memory, options.contiguous)
     path = Path(os.path.realpath(folder))
     dataset = open_dataset(
-        path, device_options, text=options.text, columns=_chosen(options), accept=accept
+        path,
+        device_options,
+        text=options.text,
+        columns=_chosen(options),
+        previous_reward=options.previous_reward,
+        accept=accept,
     )
     return DatasetStorage(dataset if selection is None else dataset.select(selection))

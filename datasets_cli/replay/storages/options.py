@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from datasets_cli.errors import UsageError
 
@@ -34,6 +34,14 @@ class StorageOptions:
     contiguous: bool = False
     text: bool = False
     columns: Iterable[str | tuple[str, ...]] | None = None
+    previous_reward: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreviousRewardOptions(StorageOptions):
+    """Rows also have ``reward``, that of the step before; it is made when they are read."""
+
+    previous_reward: ClassVar[bool] = True
 
 
 PaddedSide = Literal["left", "right"]

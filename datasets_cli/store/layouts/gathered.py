@@ -36,6 +36,11 @@ class GatheredLeaves:
     def __len__(self) -> int:
         return self._num_rows
 
+    def with_leaf(self, name: str, leaf: np.ndarray) -> GatheredLeaves:
+        """Return the rows with one more leaf ``[B, ...]``, at the root."""
+        # It is in the plan's first dict; the plan needs no other one for it.
+        return GatheredLeaves(self.plan, [*self.slots, (0, name)], [*self.leaves, leaf], len(leaf))
+
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
         return self.nodes(start, stop)[0]
@@ -160,6 +165,11 @@ class GatheredRecords:
 
     def __len__(self) -> int:
         return len(self.packed)
+
+    def with_leaf(self, name: str, leaf: np.ndarray) -> GatheredRecords:
+        """Return the rows with one more leaf ``[B, ...]``, at the root."""
+        others = self.others.with_leaf(name, leaf)
+        return GatheredRecords(self.fields, self.views, self.packed, others, self.is_contiguous)
 
     def is_like(self, other: GatheredRecords) -> bool:
         """Return whether the rows of another dataset have the same bytes for the same columns."""

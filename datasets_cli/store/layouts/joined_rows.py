@@ -52,11 +52,10 @@ class JoinedRows:
         others = [block.others for block in blocks]
         columns = zip(*(part.leaves for part in others), strict=True)
         leaves = [_joined(parts, order) for parts in columns]
-        # A key at the root is in the plan's first dict; the plan needs no other one for it.
-        slots = [*others[0].slots, (0, self._key)]
-        beside = GatheredLeaves(others[0].plan, slots, [*leaves, member], len(order))
+        beside = GatheredLeaves(others[0].plan, others[0].slots, leaves, len(order))
         packed = _joined([block.packed for block in blocks], order)
-        return GatheredRecords(first.fields, first.views, packed, beside, first.is_contiguous)
+        joined = GatheredRecords(first.fields, first.views, packed, beside, first.is_contiguous)
+        return joined.with_leaf(self._key, member)
 
 
 def _joined(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from datasets_cli.schema.columns import Key
@@ -21,6 +22,9 @@ class GatheredRows(Protocol):
 
     def tree(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors, of views."""
+
+    def with_leaf(self, name: str, leaf: np.ndarray) -> GatheredRows:
+        """Return the rows with one more leaf ``[B, ...]``, at the root."""
 
 
 class LayoutRows(Protocol):

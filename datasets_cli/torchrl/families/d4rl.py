@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import takes_fields
+from datasets_cli.replay.storages.options import PreviousRewardOptions
 from datasets_cli.replay.torchrl_words import DATASET, Word, takes
 from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
@@ -17,7 +18,7 @@ from datasets_cli.torchrl.families.family import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class D4RLOptions(TrajectoryDatasetOptions):
+class D4RLOptions(PreviousRewardOptions, TrajectoryDatasetOptions):
     """What ``D4RLExperienceReplay`` takes.
 
     Args:
@@ -49,6 +50,7 @@ class D4RLExperienceReplay(ExperienceReplay):
     ``split_trajs`` and the four arguments after it are TorchRL's, and take the values that mean
     what is done here: the published file is read, its rows are one after the other, and a step that
     ends by a time limit is done and not terminated. All others are those of ``ExperienceReplay``.
+    Rows also have ``reward``, that of the step before, and zero in a trajectory's first row.
 
     Raises:
         UsageError: another value is asked for of an argument that has one.
