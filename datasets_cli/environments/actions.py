@@ -70,6 +70,35 @@ class Actions:
         return tree_of(self._space, (part.native(written, steps, self) for part in self._parts))
 
 
+class SpecActions:
+    """Checks actions by the spec of an environment that takes TensorDicts."""
+
+    # check: True refuses NaN and infinite numbers, "strict" all that is not in the spec.
+
+    def __init__(self, spec: Any, check: CheckActions = True) -> None:
+        is_tree = hasattr(spec, "keys")
+        leaves = spec.items(True, True) if is_tree else [("action", spec)]
+        self._specs = {key if isinstance(key, tuple) else (key,): leaf for key, leaf in leaves}
+        self.check = check
+        self.outside = Outside()
+
+    def native(self, written: PolicyOutput, steps: NDArray[np.int64]) -> Any:
+        """Check an action, which the environment takes as it was written."""
+        for key, spec in self._specs.items():
+            value: Any = written.get(key)
+            is_action = value is not None
+            if is_action and self.check == "strict":
+                is_action = spec.is_in(value)
+            elif is_action and self.check and value.is_floating_point():
+                is_action = bool(value.isfinite().all())
+            if not is_action:
+                raise UsageError(
+                    f"The policy's {show_key(key)} is not in the environment's action_spec. "
+                    f"Expected: {spec}. Found: {value}. action_spec.project makes an action of "
+                    f"numbers; {argument('check_actions', 'False')} takes any."
+                )
+
+
 class _Part:
     """One array of an action, and the bounds of its numbers."""
 

@@ -11,7 +11,7 @@ import torch
 
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.gym_env import GymEnv
-from datasets_cli.environments.lanes import Lanes, VectorLanes
+from datasets_cli.environments.lanes import GymnasiumLanes, VectorLanes
 from datasets_cli.environments.made_environment import MadeEnvironment
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
@@ -81,7 +81,7 @@ class BatchedEnv(Environment):
     def _vectorized(self) -> gymnasium.vector.VectorEnv:
         """Make the environments of gymnasium, side by side."""
 
-    def _make_lanes(self) -> Lanes:
+    def _make_lanes(self) -> GymnasiumLanes:
         try:
             return VectorLanes(self._vectorized())
         except RuntimeError as error:

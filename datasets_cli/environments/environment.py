@@ -12,7 +12,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.actions import Actions
-from datasets_cli.environments.lanes import Lanes
+from datasets_cli.environments.lanes import GymnasiumLanes
 from datasets_cli.environments.leaves import SpaceLeaf, leaves_of
 from datasets_cli.environments.policies import RandomPolicy, actor_of, flat_items
 from datasets_cli.environments.rows import FLAGS, RolloutRows
@@ -48,11 +48,11 @@ class Environment(ABC):
         self._one_hot = not categorical_action_encoding
 
     @abstractmethod
-    def _make_lanes(self) -> Lanes:
+    def _make_lanes(self) -> GymnasiumLanes:
         """Make the environments of gymnasium."""
 
     @cached_property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> GymnasiumLanes:
         """The environments of gymnasium; made when they are first needed."""
         return self._make_lanes()
 
@@ -104,6 +104,10 @@ class Environment(ABC):
         """The flags that end a trajectory."""
         flag = Categorical(2, (*self.batch_size, 1), self._spec_device, torch.bool)
         return Composite(dict.fromkeys(FLAGS, flag), shape=self.batch_size)
+
+    def new_rows(self, num_steps: int) -> RolloutRows:
+        """Return room for the rows of some steps."""
+        return RolloutRows(self.observation_leaves, self.batch_size, num_steps)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Reset every lane with a seed; return the first seed that was not used.
@@ -166,7 +170,7 @@ class Environment(ABC):
         """
         self._check_open()
         self._check_reset()
-        rows = RolloutRows(self.observation_leaves, self.batch_size, 1)
+        rows = self.new_rows(1)
         self.stepper.step(flat_items(tensordict.select(ACTION, strict=False)), rows, 0)
         return tensordict.set("next", self._placed(rows.to_tensordict(1)["next"][..., 0]))
 
@@ -227,7 +231,7 @@ class Environment(ABC):
         with torch.no_grad():
             for begin in range(0, max_steps, _CHUNK):
                 room = min(_CHUNK, max_steps - begin)
-                rows = RolloutRows(self.observation_leaves, self.batch_size, room)
+                rows = self.new_rows(room)
                 taken = self.stepper.roll(actor, rows, is_over=is_over)
                 parts.append(rows.to_tensordict(taken))
                 if taken < room or (break_when_any_done and self.stepper.ended.any()):
@@ -249,7 +253,7 @@ class Environment(ABC):
 
     def _root(self) -> TensorDictBase:
         """Return where the lanes stand."""
-        rows = RolloutRows(self.observation_leaves, self.batch_size, 1)
+        rows = self.new_rows(1)
         self.stepper.write_root(rows, 0)
         return self._placed(rows.root(0))
 

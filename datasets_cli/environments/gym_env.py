@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from datasets_cli.environments.environment import Environment
-from datasets_cli.environments.lanes import Lanes, SingleLane
+from datasets_cli.environments.lanes import GymnasiumLanes, SingleLane
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 
@@ -51,7 +51,7 @@ class GymEnv(Environment):
             return None
         return partial(gymnasium.make, gymnasium.spec(spec.id), **self._arguments)
 
-    def _make_lanes(self) -> Lanes:
+    def _make_lanes(self) -> GymnasiumLanes:
         return SingleLane(self.gymnasium_env)
 
     def _close(self) -> None:

@@ -40,12 +40,9 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """What environments and collectors ask of gymnasium."""
+    """What the loop of steps asks of environments."""
 
     num_lanes: int
-    observation_space: gymnasium.Space
-    action_space: gymnasium.Space
-    """The spaces of one lane."""
 
     def reset(self, seeds: Seeds) -> Any:
         """Begin a trajectory in every lane; return the first observations."""
@@ -58,6 +55,14 @@ class Lanes(Protocol):
     def step(self, actions: Any) -> Step:
         """Take a step in every lane."""
         # actions: as gymnasium takes them, an array or a tree of arrays `[N, ...]`.
+
+
+class GymnasiumLanes(Lanes, Protocol):
+    """What environments ask of gymnasium."""
+
+    observation_space: gymnasium.Space
+    action_space: gymnasium.Space
+    """The spaces of one lane."""
 
     def close(self) -> None:
         """Close the environments, and end the processes that they run in."""

@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from datasets_cli.environments.rows import FLAGS, PolicyOutput, RolloutRows
+from datasets_cli.environments.rows import FLAGS, PolicyOutput, Rows
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import Key
 
@@ -44,7 +44,7 @@ class RandomPolicy:
 class Actor(Protocol):
     """What chooses the actions of a rollout."""
 
-    def act(self, rows: RolloutRows, step: int) -> PolicyOutput:
+    def act(self, rows: Rows, step: int) -> PolicyOutput:
         """Return what is written in a step, the action among it, ``[*batch, ...]``."""
 
 
@@ -55,7 +55,7 @@ class RandomActor:
         self._policy = policy
         self._key: Key = (policy.action_key,)
 
-    def act(self, rows: RolloutRows, step: int) -> dict[Key, torch.Tensor]:
+    def act(self, rows: Rows, step: int) -> dict[Key, torch.Tensor]:
         drawn = self._policy.action_spec.rand()
         return {self._key: drawn} if isinstance(drawn, torch.Tensor) else flat_items(drawn)
 
@@ -67,9 +67,9 @@ class StandInActor:
         self._random = RandomActor(policy)
         self._zeros = {key: torch.zeros_like(value) for key, value in written.items()}
 
-    def act(self, rows: RolloutRows, step: int) -> Mapping[Key, torch.Tensor]:
+    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
         drawn = self._random.act(rows, step)
-        action = {key: value.to(self._zeros[key].dtype) for key, value in drawn.items()}
+        action = {key: value.to(self._zeros.get(key, value).dtype) for key, value in drawn.items()}
         return self._zeros | action
 
 
@@ -83,7 +83,7 @@ class PolicyActor:
         self._action_key = action_key
         self._device = device
 
-    def act(self, rows: RolloutRows, step: int) -> Mapping[Key, torch.Tensor]:
+    def act(self, rows: Rows, step: int) -> PolicyOutput:
         given = rows.root(step)
         if self._device is not None:
             given = given.to(self._device)
@@ -96,28 +96,7 @@ class PolicyActor:
                 f"The policy returned {type(returned).__name__}. A policy returns the TensorDict "
                 f"that it was given, with {self._action_key!r} in it, or the action as a tensor."
             )
-        return _written(returned, before)
-
-
-def _written(
-    returned: TensorDictBase, before: Mapping[Key, torch.Tensor]
-) -> dict[Key, torch.Tensor]:
-    """Return what a policy added to what it was given."""
-    written: dict[Key, torch.Tensor] = {}
-    for key, value in flat_items(returned).items():
-        if key not in before:
-            if key[0] in ("next", "collector"):
-                raise UsageError(
-                    f"The policy wrote {key}: what is below 'next' and 'collector' is the "
-                    "environment's and the collector's. Write it at the root."
-                )
-            written[key] = value.detach()
-        elif value is not before[key]:
-            raise UsageError(
-                f"The policy put another tensor at {key!r}, which is the environment's: the row "
-                "would not be what was observed. Write it under another name."
-            )
-    return written
+        return rows.added(before, flat_items(returned))
 
 
 def flat_items(tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tensordict import TensorDict
+from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.lanes import Flags, Step
 from datasets_cli.environments.leaves import SpaceLeaf
@@ -20,7 +20,40 @@ StepColumn = torch.Tensor | NDArray[Any]
 """A tensor, or an array of texts."""
 PolicyOutput = Mapping[Key, StepColumn]
 """What a policy wrote in a step, ``[*batch, ...]`` each."""
+Tensors = Mapping[Key, torch.Tensor]
 FLAGS = ("done", "terminated", "truncated")
+
+
+class Rows(Protocol):
+    """What the loop of steps writes: the rows of all lanes, ``[N, num_steps]``."""
+
+    num_steps: int
+    ids: NDArray[np.int64]
+    """The number of each row's trajectory, ``[N, T]``."""
+    frames: NDArray[np.int64]
+    """How many rows of its trajectory are before each, ``[N, T]``, where they are limited."""
+
+    def root(self, step: int) -> TensorDictBase:
+        """Return what a policy is given: the rows of one step before its action."""
+
+    def added(self, before: Tensors, after: Tensors) -> PolicyOutput:
+        """Return what a policy wrote, of the entries before and after its call."""
+
+    def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
+        """Write what a step begins with."""
+        # ids: the number of each lane's trajectory, `[N]`.
+
+    def write_action(self, step: int, written: PolicyOutput) -> None:
+        """Write what the policy wrote in a step."""
+
+    def write_next(self, step: int, result: Step) -> None:
+        """Write what a step of the lanes led to."""
+
+    def truncate(self, step: int, lanes: Flags) -> None:
+        """Mark rows of a step as the last of their trajectories, ``[N]``, which others cut."""
+
+    def to_tensordict(self, num_steps: int) -> TensorDict:
+        """Return the first rows as a TensorDict ``[*batch, num_steps]``."""
 
 
 class RolloutRows:
@@ -48,8 +81,7 @@ class RolloutRows:
         self._columns["next", "reward"] = reward
         self._reward = reward.numpy()
         self._flags = [each.numpy() for each in flags]
-        self.ids = np.empty(flag[:-1], np.int64)
-        """The number of each row's trajectory, ``[N, T]``."""
+        self.ids, self.frames = np.empty((2, *flag[:-1]), np.int64)
         # What a policy is given: of a batch [N, T, ...], else the only lane [T, ...].
         given: list[Key] = [*(leaf.key for leaf in leaves), *((name,) for name in FLAGS)]
         self._given = {key: self._without_lane(self._columns[key]) for key in given}
@@ -66,6 +98,24 @@ class RolloutRows:
             {key if key[1:] else key[0]: column[at] for key, column in self._given.items()},
             self.batch,
         )
+
+    def added(self, before: Tensors, after: Tensors) -> PolicyOutput:
+        """Return what a policy wrote; refuse it at places that are not its own."""
+        written: dict[Key, torch.Tensor] = {}
+        for key, value in after.items():
+            if key not in before:
+                if key[0] in ("next", "collector"):
+                    raise UsageError(
+                        f"The policy wrote {key}: what is below 'next' and 'collector' is the "
+                        "environment's and the collector's. Write it at the root."
+                    )
+                written[key] = value.detach()
+            elif value is not before[key]:
+                raise UsageError(
+                    f"The policy put another tensor at {key!r}, which is the environment's: the "
+                    "row would not be what was observed. Write it under another name."
+                )
+        return written
 
     def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
         """Write what a step begins with."""

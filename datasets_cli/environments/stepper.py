@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.environments.actions import Actions
+from datasets_cli.environments.actions import Actions, SpecActions
 from datasets_cli.environments.lanes import Flags, Lanes
 from datasets_cli.environments.policies import Actor
-from datasets_cli.environments.rows import PolicyOutput, RolloutRows
+from datasets_cli.environments.rows import PolicyOutput, Rows
 
 
 class Stepper:
@@ -19,7 +19,10 @@ class Stepper:
     # seed_of: of a trajectory by its number; the lanes' random numbers continue where None.
 
     def __init__(
-        self, lanes: Lanes, actions: Actions, seed_of: Callable[[int], int] | None = None
+        self,
+        lanes: Lanes,
+        actions: Actions | SpecActions,
+        seed_of: Callable[[int], int] | None = None,
     ) -> None:
         self._lanes = lanes
         self.actions = actions
@@ -65,11 +68,11 @@ class Stepper:
         numbers = zip(self.ids.tolist(), lanes.tolist(), strict=True)
         return [self._seed_of(number) if is_begun else None for number, is_begun in numbers]
 
-    def write_root(self, rows: RolloutRows, step: int) -> None:
+    def write_root(self, rows: Rows, step: int) -> None:
         """Write where the lanes stand."""
         rows.write_root(step, self._observation, self.ids)
 
-    def step(self, written: PolicyOutput, rows: RolloutRows, step: int) -> None:
+    def step(self, written: PolicyOutput, rows: Rows, step: int) -> None:
         """Take a step, and write what it led to."""
         result = self._lanes.step(self.actions.native(written, self.frames))
         self._observation = result.observation
@@ -80,7 +83,7 @@ class Stepper:
     def roll(
         self,
         actor: Actor,
-        rows: RolloutRows,
+        rows: Rows,
         *,
         max_frames: int | None = None,
         is_over: Callable[[], bool] | None = None,
@@ -92,9 +95,11 @@ class Stepper:
             written = actor.act(rows, step)
             rows.write_action(step, written)
             self.step(written, rows, step)
-            if max_frames is not None and (cut := self.frames >= max_frames).any():
-                rows.truncate(step, cut)
-                self.ended = self.ended | cut
+            if max_frames is not None:
+                rows.frames[:, step] = self.frames - 1
+                if (cut := self.frames >= max_frames).any():
+                    rows.truncate(step, cut)
+                    self.ended = self.ended | cut
             if self.ended.any():
                 if is_over is not None and is_over():
                     return step + 1

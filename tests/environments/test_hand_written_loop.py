@@ -65,7 +65,11 @@ def test_a_cut_at_a_number_of_frames_is_a_truncation_that_resets(mode: str) -> N
     )
     collector.set_seed(0)
     expected = lanes(2, 80, balances, max_episode_steps=20)
-    check_equal(next(iter(collector)), expected)
+    batch = next(iter(collector))
+    counts = torch.arange(80).remainder(20).expand(2, -1).unsqueeze(-1)
+    assert torch.equal(batch.pop("step_count"), counts)
+    assert torch.equal(batch.pop(("next", "step_count")), counts + 1)
+    check_equal(batch, expected)
 
 
 def test_a_rollout_equals_the_loop_and_stops_at_an_end() -> None:

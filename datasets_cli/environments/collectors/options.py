@@ -54,9 +54,10 @@ class CollectorOptions:
         device: of policy and batches where their own is not given.
         storing_device: where batches go; where the environment's tensors are where None.
         policy_device: where the policy is called; a module on another is copied to it.
-        max_frames_per_traj: after which a trajectory is cut, by a truncated row; None: never.
+        max_frames_per_traj: after which a trajectory is cut, by a truncated row; rows then have
+            their ``step_count`` in it. None, 0 or -1: never.
         init_random_frames: of the first rows, by random actions; whole batches of them. What the
-            policy writes besides the action is zero there.
+            policy writes besides the action is zero there. None or -1: none.
         reset_at_each_iter: begin every batch with new trajectories.
         postproc: a function of a batch that returns another.
         split_trajs: give trajectories side by side, padded: see ``split_trajectories``.
@@ -90,9 +91,9 @@ class CollectorOptions:
                 f"total_frames must be a multiple of frames_per_batch, {frames}, or -1 for no end, "
                 f"not {total}: every batch is whole."
             )
-        for name, least in (("max_frames_per_traj", 1), ("init_random_frames", 0)):
+        for name in ("max_frames_per_traj", "init_random_frames"):
             if (number := getattr(self, name)) is not None:
-                whole_number(name, number, least)
+                whole_number(name, number, -1)
         check_known(self.check_actions)
         if self.postproc is not None and not callable(self.postproc):
             raise UsageError(f"postproc must be a function, not {self.postproc!r}.")
@@ -108,6 +109,12 @@ class CollectorOptions:
         """The rows of a batch, and those after which it ends."""
         frames = whole_number("frames_per_batch", self.frames_per_batch, 1)
         return frames, whole_number("total_frames", self.total_frames)
+
+    @property
+    def max_frames(self) -> int | None:
+        """The rows after which a trajectory is cut; None for never."""
+        limit = self.max_frames_per_traj
+        return limit if limit is not None and limit > 0 else None
 
     @property
     def batches_on(self) -> torch.device | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import set_interaction_type
@@ -14,8 +15,9 @@ from datasets_cli.environments.actions import Outside
 from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
-from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of
-from datasets_cli.environments.rows import PolicyOutput, RolloutRows
+from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of, flat_items
+from datasets_cli.environments.rows import PolicyOutput
+from datasets_cli.environments.tensordict_environment import TensorDictEnvironment, is_environment
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 
@@ -31,7 +33,7 @@ class BatchSource:
 
     def __init__(
         self,
-        environment: Environment,
+        environment: Environment | TensorDictEnvironment,
         policy: Any,
         options: CollectorOptions,
         frames: int,
@@ -48,20 +50,21 @@ class BatchSource:
         self._actor = actor_of(random if policy is None else self._policy, ACTION, device)
         environment.stepper.begin()
         self._first_id = int(environment.stepper.ids.min())
-        with torch.no_grad(), set_interaction_type(options.interaction):
+        with torch.no_grad():
             self._random_actor = StandInActor(random, self._written())
 
     def _written(self) -> PolicyOutput:
         """Call the policy once; return what it writes."""
         environment = self.environment
-        rows = RolloutRows(environment.observation_leaves, environment.batch_size, 1)
+        rows = environment.new_rows(1)
         environment.stepper.write_root(rows, 0)
+        given = flat_items(rows.root(0)).keys()
         written = self._actor.act(rows, 0)
         actions = environment.stepper.actions
         actions.check = self._options.check_actions
         actions.native(written, environment.stepper.frames)
         actions.outside = Outside()  # no step was taken by it
-        return written
+        return {key: value for key, value in written.items() if key not in given}
 
     def collect(self, *, random: bool) -> TensorDict:
         """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories."""
@@ -70,18 +73,19 @@ class BatchSource:
             stepper.begin()
         elif stepper.ended.any():  # by steps that the user took between two batches
             stepper.restart(stepper.ended)
-        lanes = self.environment.batch_size
-        rows = RolloutRows(self.environment.observation_leaves, lanes, self._num_steps)
+        rows = self.environment.new_rows(self._num_steps)
         actor = self._random_actor if random else self._actor
         with torch.no_grad(), set_interaction_type(options.interaction):
-            stepper.roll(actor, rows, max_frames=options.max_frames_per_traj)
+            stepper.roll(actor, rows, max_frames=options.max_frames)
+        if options.set_truncated:
+            rows.truncate(-1, np.ones(len(rows.ids), bool))
         batch = rows.to_tensordict(self._num_steps)
         # Source w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * self._num_sources + self._number
-        batch["collector", "traj_ids"] = torch.from_numpy(ids if lanes else ids[0])
-        if options.set_truncated:
-            for name in ("truncated", "done"):
-                batch["next", name][..., -1, :] = True
+        batch["collector", "traj_ids"] = torch.from_numpy(ids).reshape(batch.batch_size)
+        if options.max_frames is not None and "step_count" not in batch:
+            count = torch.from_numpy(rows.frames).reshape(*batch.batch_size, 1)
+            batch["step_count"], batch["next", "step_count"] = count, count + 1
         return batch
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
@@ -129,11 +133,11 @@ class BatchSource:
 
 
 def environment_of(
-    create_env_fn: Environment | Callable[..., Any], arguments: Mapping[str, Any] | None
-) -> Environment:
+    create_env_fn: Any, arguments: Mapping[str, Any] | None
+) -> Environment | TensorDictEnvironment:
     """Return an environment that is given, or made by a function."""
-    made: Any = create_env_fn
-    if callable(create_env_fn) and not isinstance(create_env_fn, Environment):
+    made = create_env_fn
+    if callable(create_env_fn) and not is_environment(create_env_fn):
         made = create_env_fn(**(arguments or {}))
     elif arguments:
         raise UsageError(
@@ -141,15 +145,17 @@ def environment_of(
         )
     if isinstance(made, gymnasium.Env):
         made = GymEnv(made)
-    if not isinstance(made, Environment):
+    if isinstance(made, Environment):
+        return made
+    if not is_environment(made):
         raise UsageError(
             "A collector takes an environment, such as GymEnv('CartPole-v1'), or a function that "
             f"returns one, not {made!r}."
         )
-    return made
+    return TensorDictEnvironment(made)
 
 
-def _steps_of(frames: int, environment: Environment) -> int:
+def _steps_of(frames: int, environment: Environment | TensorDictEnvironment) -> int:
     lanes = environment.lanes.num_lanes
     if frames % lanes:
         raise UsageError(

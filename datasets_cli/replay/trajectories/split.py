@@ -82,6 +82,7 @@ def split_trajectories(
         return _with_texts(_nest(rows, lengths, layout), texts, lengths, pad=False)
     mask = torch.arange(int(lengths.max()), device=lengths.device) < lengths.unsqueeze(1)
     padded = rows.apply(lambda leaf: _pad(leaf, mask), batch_size=mask.shape)
+    padded.names = [None, rollout_tensordict.names[-1]]
     return _with_texts(padded.set((*ids_key[:-1], "mask"), mask), texts, lengths, pad=True)
 
 

@@ -36,7 +36,7 @@ def below_next(tensordict: TensorDict) -> TensorDict:
         ({"frames_per_batch": 0}, "frames_per_batch"),
         ({"total_frames": 100}, "multiple of frames_per_batch, 40"),
         ({"total_frames": 0}, "or -1 for no end"),
-        ({"max_frames_per_traj": 0}, "max_frames_per_traj"),
+        ({"max_frames_per_traj": -2}, "max_frames_per_traj"),
         ({"init_random_frames": 1.5}, "init_random_frames"),
         ({"environment": SerialEnv(3, make_env)}, "divided among 3 environments"),
         ({"environment": "CartPole-v1"}, "takes an environment"),

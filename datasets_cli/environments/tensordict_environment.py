@@ -1,0 +1,129 @@
+"""Environments that are functions of TensorDicts already, such as TorchRL's."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.environments.actions import SpecActions
+from datasets_cli.environments.lanes import Flags, Seeds, Step
+from datasets_cli.environments.stepper import Stepper
+from datasets_cli.environments.tensordict_rows import TensorDictRows, end_keys, mark_ends
+from datasets_cli.errors import UsageError
+
+_ASKED = ("reset", "step", "set_seed", "batch_size", "action_spec")
+
+
+def is_environment(value: Any) -> bool:
+    """Return whether a value has what is asked of an environment of TensorDicts."""
+    return not isinstance(value, type) and all(hasattr(value, name) for name in _ASKED)
+
+
+class TensorDictEnvironment:
+    """An environment of TensorDicts, for the loop of steps."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self.batch_size = torch.Size(environment.batch_size)
+        self.device: torch.device | None = getattr(environment, "device", None)
+        self.action_spec: Any = getattr(environment, "full_action_spec", environment.action_spec)
+        self.lanes = TensorDictLanes(environment)
+
+    @cached_property
+    def stepper(self) -> Stepper:
+        """What takes the steps, and knows where each lane stands."""
+        return Stepper(self.lanes, SpecActions(self.action_spec))
+
+    def new_rows(self, num_steps: int) -> TensorDictRows:
+        """Return room for the rows of some steps."""
+        return TensorDictRows(self.batch_size, num_steps)
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Seed every lane, and begin a trajectory in it; return the next seed."""
+        following = self._environment.set_seed(seed, static_seed=static_seed)
+        self.stepper.begin()
+        return int(following)
+
+    def close(self) -> None:
+        """Close the environment if it is open and can be closed."""
+        if hasattr(self._environment, "close") and not self.is_closed:
+            self._environment.close()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the environment says that it is closed."""
+        return bool(getattr(self._environment, "is_closed", False))
+
+    def __repr__(self) -> str:
+        return repr(self._environment)
+
+
+class TensorDictLanes:
+    """The lanes of an environment of TensorDicts, which resets the lanes that a step ended."""
+
+    def __init__(self, environment: Any) -> None:
+        self._environment = environment
+        self._batch = torch.Size(environment.batch_size)
+        self.num_lanes = self._batch.numel()
+        self._ended: Any = None  # by the last step, after which the environment began again
+        self._root: TensorDictBase | Any = None
+
+    def reset(self, seeds: Seeds) -> TensorDictBase:
+        self._root = self._environment.reset()
+        return self._root
+
+    def restart(self, ended: Flags, seeds: Seeds = None) -> TensorDictBase:
+        due = ended & ~self._ended
+        if due.any():  # trajectories that were cut
+            mark_ends(self._root, due)
+            self._root = self._begun(self._root)
+        return self._root
+
+    def step(self, actions: Any) -> Step:
+        given = self._root
+        stepped, self._root = self._stepped(given)
+        if stepped is not given:
+            given.set("next", stepped.get("next"))
+        self._ended = self._lanes_over(given.get("next"))
+        return Step(self._root, {}, self._ended, self._ended, self._ended)
+
+    def _stepped(self, given: TensorDictBase) -> tuple[TensorDictBase, TensorDictBase]:
+        """Take a step; return it, and what the next one begins with."""
+        if hasattr(self._environment, "step_and_maybe_reset"):
+            pair: tuple[TensorDictBase, TensorDictBase] = self._environment.step_and_maybe_reset(
+                given
+            )
+            return pair
+        stepped = self._environment.step(given)
+        root = stepped.get("next").exclude("reward")
+        return stepped, self._begun(root)
+
+    def _begun(self, root: TensorDictBase) -> TensorDictBase:
+        """Begin a trajectory where one has ended; return where the lanes stand."""
+        if hasattr(self._environment, "maybe_reset"):
+            begun: TensorDictBase = self._environment.maybe_reset(root)
+            return begun
+        ended = self._lanes_over(root)
+        if ended.any():
+            root.set("_reset", torch.from_numpy(ended).reshape(*self._batch, 1))
+            root = self._environment.reset(root)
+        return root
+
+    def _lanes_over(self, tensordict: TensorDictBase) -> Flags:
+        """Return where a trajectory has ended, ``[N]``."""
+        keys = [*end_keys(tensordict, ("done",))]
+        if not keys:
+            raise UsageError(
+                f"{self._environment} wrote no 'done' below 'next'. Expected: a flag, true where "
+                f"a trajectory ends. Found: {[*tensordict.keys(True, True)]}."
+            )
+        ended: Flags = (
+            sum(tensordict.get(key).reshape(self.num_lanes, -1).any(-1) for key in keys)
+            .cpu()
+            .numpy()
+            .astype(bool)
+        )
+        return ended
