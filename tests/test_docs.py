@@ -245,10 +245,10 @@ def test_the_page_for_those_who_come_from_elsewhere_runs(
         else:
             assert block.startswith("# here")
             exec(block, names)
-            ours.append(block)
+            ours.append(dict(names))
     assert len(ours) == len(theirs) == text.count("```") // 4 == 4, "blocks come in pairs"
     assert commands == ["download", "list", "download"]
-    assert names["dataset"].keys() == {
+    assert ours[0]["dataset"].keys() == {
         *("observations", "actions", "next_observations", "rewards", "terminals")
     }
     assert names["batch"]["observation"].shape == (256, 11)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -17,9 +17,17 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 class EpisodeReader:
     """Reads whole trajectories of a dataset by the buffer that samples it."""
 
-    def __init__(self, replay: ReadableBuffer, rows: DatasetStorage, *, is_there: bool) -> None:
+    def __init__(
+        self,
+        replay: ReadableBuffer,
+        rows: DatasetStorage,
+        *,
+        is_there: bool,
+        form: Callable[[int, Rows], Rows] = lambda number, rows: rows,
+    ) -> None:
         self._replay = replay
         self._rows = rows
+        self._form = form  # made of the rows of each
         self._is_there = is_there  # or did `set_storage` put other rows in their place
         self._id = rows.dataset.id
         self._count = rows.dataset.num_trajectories
@@ -62,7 +70,10 @@ class EpisodeReader:
             )
         wanted = trajectory_numbers(episode_indices, self._count)
         offsets = self._rows.offsets
-        return (self._replay[int(offsets[number]) : int(offsets[number + 1])] for number in wanted)
+        return (
+            self._form(number, self._replay[int(offsets[number]) : int(offsets[number + 1])])
+            for number in wanted
+        )
 
     def sample_episodes(self, n_episodes: int) -> list[Rows]:
         """Return different trajectories drawn at random, as Minari's method of that name.

@@ -119,16 +119,17 @@ def dataset_specs(
     # Observations and actions have the spaces of the publisher, where its metadata have them and
     # they fit the column; flags are 0 or 1; everything else is Unbounded. Data that was derived by
     # a function has no spaces: the function may have changed the values.
-    spaces = {} if manifest.parent is not None else _spaces(manifest.metadata)
+    spaces = {} if manifest.parent is not None else published_spaces(manifest.metadata)
     specs = Composite()
     for column in manifest.columns if columns is None else columns:
-        specs[column.key] = _spec(column, _space_at(spaces, column.key))
+        specs[column.key] = _spec(column, space_at(spaces, column.key))
     for each in texts:
-        specs[each.key] = _text_spec(each.shape, _space_at(spaces, each.key))
+        specs[each.key] = _text_spec(each.shape, space_at(spaces, each.key))
     return specs
 
 
-def _spaces(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def published_spaces(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spaces of observations and actions, None where the publisher says none."""
     return {name: _parsed(metadata.get(f"{name}_space")) for name in ("observation", "action")}
 
 
@@ -140,7 +141,7 @@ def _parsed(space: Any) -> Any:
         return None
 
 
-def _space_at(spaces: Mapping[str, Any], key: Key) -> Any:
+def space_at(spaces: Mapping[str, Any], key: Key) -> Any:
     """Return the space of a leaf, if there is one."""
     name, *below = key[1:] if key[0] == "next" else key
     space = spaces.get(name)

@@ -40,7 +40,6 @@ def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
         (D4RLExperienceReplay, {"from_env": True}),
         (D4RLExperienceReplay, {"use_truncated_as_done": False}),
         (D4RLExperienceReplay, {"terminate_on_end": True}),
-        (MinariExperienceReplay, {"load_from_local_minari": True}),
     ],
 )
 def test_another_meaning_is_refused_before_anything_is_done(

@@ -10,23 +10,32 @@ from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.store.manifest import Manifest
 
 
+def environment_spec(
+    manifest: Manifest, *, evaluation: bool = False
+) -> gymnasium.envs.registration.EnvSpec | None:
+    """Return gymnasium's specification of the environment of a dataset, where it has one."""
+    known = manifest.metadata
+    text = (known.get("eval_env_spec") if evaluation else None) or known.get("env_spec")
+    if not isinstance(text, str):
+        return None
+    return gymnasium.envs.registration.EnvSpec.from_json(text)
+
+
 def recover_environment(
     manifest: Manifest, options: Mapping[str, Any], *, evaluation: bool = False
 ) -> gymnasium.Env[Any, Any]:
     """Return the environment of a dataset, as ``gymnasium.make`` makes it."""
     # The specification names code to import: do it for data of people whom you trust.
-    known = manifest.metadata
-    text = (known.get("eval_env_spec") if evaluation else None) or known.get("env_spec")
-    if not isinstance(text, str):
-        raise UsageError(
-            f"{manifest.id} does not say which environment it is of: its manifest has no env_spec, "
-            "which datasets of Minari and recorded ones have."
-        )
     try:
-        return gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(text), **options)
+        if (spec := environment_spec(manifest, evaluation=evaluation)) is not None:
+            return gymnasium.make(spec, **options)
     except Exception as error:  # whatever an environment's module does
         raise UsageError(
             f"The environment of {manifest.id} cannot be made ({type(error).__name__}: {error}). "
             "Install the package that it is part of; its specification is metadata['env_spec'] of "
             "the dataset."
         ) from error
+    raise UsageError(
+        f"{manifest.id} does not say which environment it is of: its manifest has no env_spec, "
+        "which datasets of Minari and recorded ones have."
+    )

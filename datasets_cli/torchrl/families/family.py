@@ -27,7 +27,6 @@ ALTERNATIVES = {
     "from_env=True": "Rows are read from the published file.",
     "use_truncated_as_done=False": "TED's done is terminated or truncated; read next.terminated.",
     "terminate_on_end=True": "The end of a trajectory that did not terminate is truncated.",
-    "load_from_local_minari=True": "Pass source=FOLDER, where the dataset's files are.",
 }
 
 

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
+from datasets_cli.errors import DatasetNotInstalled, UsageError
+from datasets_cli.experience.episodes import EpisodeReader
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import takes_fields
+from datasets_cli.replay.arguments import Rows, seeded
+from datasets_cli.replay.queries.choices import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.replay.torchrl_words import DATASET, takes
+from datasets_cli.specs.described_spaces import published_spaces
+from datasets_cli.specs.gymnasium_spaces import build
 from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
     hold_trajectories,
-    refuse,
     with_slices,
 )
+from datasets_cli.torchrl.families.minari_episode import Episode, minari_episode
+
+if TYPE_CHECKING:
+    from gymnasium import Space
+    from gymnasium.envs.registration import EnvSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,14 +40,46 @@ class MinariOptions(TrajectoryDatasetOptions):
         dataset_id: such as ``D4RL/door/human-v2``; or a view's file.
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
             rows; they are copied into memory.
-        load_from_local_minari: False; ``source`` takes a folder of files that are there.
+        load_from_local_minari: read the files that Minari has of it, in ``MINARI_DATASETS_PATH`` or
+            ``~/.minari/datasets``; short for the ``source`` of that folder.
     """
 
     split_trajs: bool = False
     load_from_local_minari: bool = False
 
-    def __post_init__(self) -> None:
-        refuse("load_from_local_minari=True", self.load_from_local_minari)
+    def from_minari(self) -> MinariOptions:
+        """Return options with Minari's folder of the dataset as the source, if it is asked for."""
+        if not self.load_from_local_minari:
+            return self
+        if self.source is not None:
+            raise UsageError("Give load_from_local_minari=True or source=, not both.")
+        root = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
+        folder = Path(root, os.fspath(self.dataset_id).removeprefix("minari/"), "data")
+        if not folder.is_dir():
+            raise DatasetNotInstalled(
+                f"Minari has no {self.dataset_id} on this machine: expected the folder {folder}. "
+                "Set MINARI_DATASETS_PATH to where its datasets are, or leave out "
+                "load_from_local_minari=True to download it."
+            )
+        return replace(self, source=str(folder), download=self.download or True)
+
+
+@dataclass(frozen=True)
+class MinariDatasetSpec:
+    """What Minari says of a dataset, in its words."""
+
+    env_spec: EnvSpec | None
+    total_episodes: int
+    total_steps: int
+    dataset_id: str
+    combined_datasets: list[str]
+    observation_space: Space[Any]
+    action_space: Space[Any]
+    data_path: str
+    minari_version: str
+    namespace: str | None
+    dataset_name: str
+    version: int | None
 
 
 @takes(**DATASET)
@@ -39,7 +87,9 @@ class MinariExperienceReplay(ExperienceReplay):
     """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``.
 
     ``split_trajs`` and ``load_from_local_minari`` are TorchRL's; all other arguments are those of
-    ``ExperienceReplay``.
+    ``ExperienceReplay``. Beside its methods are those of Minari's datasets. Episodes are batches
+    ``[T]`` that also have Minari's names: ``id``, ``observations``, of which there are T + 1,
+    ``actions``, ``rewards``, ``terminations``, ``truncations`` and ``infos``.
 
     Raises:
         UsageError: another value is asked for of an argument that has one.
@@ -51,6 +101,102 @@ class MinariExperienceReplay(ExperienceReplay):
 
     @takes_fields(MinariOptions)
     def __init__(self, options: MinariOptions) -> None:
-        self._open(with_slices(options))
+        self._open(with_slices(options.from_minari()))
         if options.split_trajs:
             hold_trajectories(self)
+
+    @property
+    def _whole(self) -> EpisodeReader:
+        numbers, spaces = self.episode_indices, published_spaces(self.metadata)
+
+        def named(place: int, rows: Rows) -> Episode:
+            return minari_episode(int(numbers[place]), rows, spaces)
+
+        is_there = self.storage is self._stored
+        return EpisodeReader(self, self._rows, is_there=is_there, form=named)
+
+    def iterate_episodes(
+        self, episode_indices: TrajectoryNumbers | None = None
+    ) -> Iterator[Episode]:
+        """Return an iterator over episodes, by the numbers that ``episode_indices`` has.
+
+        Raises:
+            IndexError: there is no such episode.
+        """
+        whole = self._rows.dataset.whole
+        if episode_indices is not None and whole is not self._rows.dataset:
+            places = {number: place for place, number in enumerate(self.episode_indices.tolist())}
+            wanted = trajectory_numbers(episode_indices, whole.num_trajectories).tolist()
+            if outside := [number for number in wanted if number not in places]:
+                raise IndexError(f"This view does not have the episode {outside[0]}.")
+            episode_indices = [places[number] for number in wanted]
+        return self._whole.iterate_episodes(episode_indices)
+
+    def filter_episodes(self, condition: Callable[[Episode], bool]) -> Self:
+        """Return a view of the episodes for which a function returns True."""
+        kept = [bool(condition(episode)) for episode in self.iterate_episodes()]
+        return self.episodes_at(np.array(kept, bool))
+
+    def set_seed(self, seed: int) -> None:
+        """Begin the draws of episodes, and of batches, by a seed."""
+        self.set_rng(seeded(seed))
+
+    @property
+    def total_episodes(self) -> int:
+        """How many episodes there are."""
+        return self._rows.dataset.num_trajectories
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps all episodes have."""
+        return len(self._rows)
+
+    @property
+    def episode_indices(self) -> np.ndarray:
+        """The numbers of the episodes, int64 ``[K]``; a view has those of the whole dataset."""
+        selection = self._rows.dataset.selection
+        return np.arange(self.total_episodes) if selection is None else selection.numbers.copy()
+
+    @property
+    def observation_space(self) -> Space[Any]:
+        """The space of the observations, gymnasium's."""
+        return self._space("observation")
+
+    @property
+    def action_space(self) -> Space[Any]:
+        """The space of the actions, gymnasium's."""
+        return self._space("action")
+
+    def _space(self, name: str) -> Space[Any]:
+        described = published_spaces(self.metadata)[name]
+        if described is None:
+            raise UsageError(
+                f"{self.dataset_id} does not say its space of {name}s. specs has what is known: "
+                "shapes and element types."
+            )
+        space: Space[Any] = build(described)
+        return space
+
+    @property
+    def spec(self) -> MinariDatasetSpec:
+        """What Minari says of the dataset; of a view, the numbers are the view's."""
+        from datasets_cli.environments.record.recover import environment_spec
+
+        metadata = self.metadata
+        id = str(metadata.get("dataset_id", self.dataset_id))
+        namespace, _, rest = id.rpartition("/")
+        name, _, version = rest.rpartition("-v")
+        return MinariDatasetSpec(
+            env_spec=environment_spec(self.manifest),
+            total_episodes=self.total_episodes,
+            total_steps=self.total_steps,
+            dataset_id=id,
+            combined_datasets=[*(metadata.get("combined_datasets") or [])],
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            data_path=str(self.data_path),
+            minari_version=str(metadata.get("minari_version")),
+            namespace=namespace or None,
+            dataset_name=name or rest,
+            version=int(version) if name and version.isdecimal() else None,
+        )
