@@ -25,8 +25,10 @@ def is_environment(value: Any) -> bool:
 class TensorDictEnvironment:
     """An environment of TensorDicts, for the loop of steps."""
 
-    def __init__(self, environment: Any) -> None:
-        self._environment = environment
+    def __init__(self, environment: Any, device: torch.device | None = None) -> None:
+        if device not in (None, getattr(environment, "device", None)):
+            environment = environment.to(device)
+        self.given = environment
         self.batch_size = torch.Size(environment.batch_size)
         self.device: torch.device | None = getattr(environment, "device", None)
         self.action_spec: Any = getattr(environment, "full_action_spec", environment.action_spec)
@@ -43,22 +45,17 @@ class TensorDictEnvironment:
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed every lane, and begin a trajectory in it; return the next seed."""
-        following = self._environment.set_seed(seed, static_seed=static_seed)
+        following = self.given.set_seed(seed, static_seed=static_seed)
         self.stepper.begin()
         return int(following)
 
     def close(self) -> None:
         """Close the environment if it is open and can be closed."""
-        if hasattr(self._environment, "close") and not self.is_closed:
-            self._environment.close()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the environment says that it is closed."""
-        return bool(getattr(self._environment, "is_closed", False))
+        if hasattr(self.given, "close") and not getattr(self.given, "is_closed", False):
+            self.given.close()
 
     def __repr__(self) -> str:
-        return repr(self._environment)
+        return repr(self.given)
 
 
 class TensorDictLanes:

@@ -69,6 +69,8 @@ def takes(**words: Word) -> Callable[[Class], Class]:
     def decorate(kind: Class) -> Class:
         make: Any = vars(kind)["__init__"]
         signature = inspect.signature(make)
+        own = [*signature.parameters.values()]
+        rest = [own.pop()] if own[-1].kind is inspect.Parameter.VAR_KEYWORD else []
         added = {name: word for name, word in words.items() if name not in signature.parameters}
 
         @functools.wraps(make)
@@ -78,7 +80,7 @@ def takes(**words: Word) -> Callable[[Class], Class]:
             make(self, *positional, **named)
 
         parameters = [
-            *signature.parameters.values(),
+            *own,
             *(
                 inspect.Parameter(
                     name,
@@ -88,6 +90,7 @@ def takes(**words: Word) -> Callable[[Class], Class]:
                 )
                 for name, word in added.items()
             ),
+            *rest,
         ]
         initialize.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         kind.__init__ = initialize  # type: ignore[misc]

@@ -7,19 +7,20 @@ from tensordict import TensorDict
 
 from datasets_cli.environments.collectors.data_collector import DataCollector
 from datasets_cli.environments.collectors.options import (
-    COLLECTOR,
     JoinedProcesses,
     OneProcess,
     SeveralProcesses,
+    share_of,
 )
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.environments.collectors.source import BatchSource, environment_of
+from datasets_cli.environments.collectors.words import ASYNC, ONE, SEVERAL
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.torchrl_words import takes
 
 
-@takes(**COLLECTOR)
+@takes(**ONE)
 class Collector(DataCollector):
     """Collects rows from an environment in this process, batch after batch.
 
@@ -38,15 +39,16 @@ class Collector(DataCollector):
 
     @takes_fields(OneProcess)
     def __init__(self, options: OneProcess) -> None:
-        self.env = environment_of(options.create_env_fn, options.create_env_kwargs)
-        source = BatchSource(self.env, options.policy, options, options.frames[0])
-        super().__init__(options, source, self.env.device)
+        environment = environment_of(options.create_env_fn, options.create_env_kwargs, options)
+        self.env = getattr(environment, "given", environment)
+        source = BatchSource(environment, options.policy, options, options.frames[0])
+        super().__init__(options, source, environment.device)
 
     def _collect(self) -> TensorDict:
         return self._source.collect(random=self._is_random(self._frames))
 
 
-@takes(**COLLECTOR)
+@takes(**SEVERAL)
 class MultiSyncCollector(DataCollector):
     """Collects rows in several processes; a batch has equally many rows of each.
 
@@ -66,15 +68,11 @@ class MultiSyncCollector(DataCollector):
 
     @takes_fields(JoinedProcesses)
     def __init__(self, options: JoinedProcesses) -> None:
-        frames, count = options.frames[0], len(options.create_env_fn)
-        if frames % count:
-            raise UsageError(
-                f"frames_per_batch is {frames}, which cannot be divided among {count} processes: "
-                "each collects equally many."
-            )
+        count = len(options.create_env_fn)
+        frames = share_of("frames_per_batch", options.frames[0], count, "processes")
         self._joined = options.cat_results
         self._update_at_each_batch = options.update_at_each_batch
-        source = Processes(options, frames // count)
+        source = Processes(options, frames)
         super().__init__(options, source, source.devices[0])
 
     def _collect(self) -> TensorDict:
@@ -95,7 +93,7 @@ class MultiSyncCollector(DataCollector):
         return torch.cat(parts, self._joined)
 
 
-@takes(**COLLECTOR)
+@takes(**ASYNC)
 class MultiAsyncCollector(DataCollector):
     """Collects rows in several processes; a batch is of the one that is ready first.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.environments.collectors.options import CollectorOptions
+from datasets_cli.environments.collectors.options import CollectorOptions, warn_of_more
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.environments.collectors.source import BatchSource, CollectorState, PolicyWeights
 from datasets_cli.errors import UsageError
@@ -25,7 +26,10 @@ class DataCollector(ABC):
         device: torch.device | None,
     ) -> None:
         self._options, self._source = options, source
-        self.frames_per_batch, self.total_frames = options.frames
+        self.frames_per_batch, self.total_frames = frames, total = options.frames
+        if total != -1 and total % frames:
+            warn_of_more("total_frames", total, -(-total // frames) * frames, "batches are whole")
+        self.init_random_frames = options.init_random_frames or 0
         self.is_closed = False
         # Batches are where the environments' tensors are, unless a device was given.
         self._device = options.batches_on or device
@@ -53,7 +57,9 @@ class DataCollector(ABC):
         """
         self._check_open()
         if not self._is_due(self._frames):
-            raise UsageError(f"The collector has given all of its {self.total_frames} frames.")
+            raise UsageError(f"The collector has given all of its {self._frames} frames.")
+        if self._options.pre_collect_hook is not None:
+            self._options.pre_collect_hook()
         return self._delivered(self._collect())
 
     def _delivered(self, batch: TensorDictBase) -> TensorDictBase | None:
@@ -65,6 +71,8 @@ class DataCollector(ABC):
             batch = split_trajectories(batch, prefix="collector")
         if self._options.postproc is not None:
             batch = self._options.postproc(batch)
+        if self._options.post_collect_hook is not None:
+            self._options.post_collect_hook(batch)
         if self._options.replay_buffer is None:
             return batch
         self._options.replay_buffer.extend(batch)
@@ -89,19 +97,38 @@ class DataCollector(ABC):
         self._check_open()
         self._source.reset()
 
-    def update_policy_weights_(self, policy_or_weights: PolicyWeights = None) -> None:
+    def update_policy_weights_(
+        self,
+        policy_or_weights: PolicyWeights = None,
+        *,
+        weights: PolicyWeights = None,
+        policy: PolicyWeights = None,
+        **others: Any,
+    ) -> None:
         """Give the policy other weights, in every process from its next batch on.
 
         Args:
             policy_or_weights: a module, its ``state_dict`` or a TensorDict of it; where None, the
                 policy that the collector was given, as it is now, of which it has a copy where it
                 is on another device or in another process.
+            weights: the same.
+            policy: the same.
+            others: ``worker_ids`` and ``weights_dict``, which are None, and ``model_id``, which may
+                be ``"policy"``: every process has the same policy.
 
         Raises:
-            UsageError: the policy has no weights, or others.
+            UsageError: the policy has no weights, or others; or there are several of them.
         """
         self._check_open()
-        self._source.update_weights(policy_or_weights)
+        given = [each for each in (policy_or_weights, weights, policy) if each is not None]
+        asked = [name for name, value in others.items() if value is not None and value != "policy"]
+        if len(given) > 1 or asked:
+            found = ", ".join([f"{len(given)} of them", *asked])
+            raise UsageError(
+                "update_policy_weights_ takes one module, state_dict or TensorDict, for every "
+                f"process. Found: {found}."
+            )
+        self._source.update_weights(given[0] if given else None)
 
     def state_dict(self) -> CollectorState:
         """Return the counts of frames and trajectories, and the policy's state if it has one.

@@ -14,7 +14,11 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.environments.actions import Outside
-from datasets_cli.environments.collectors.options import CollectorOptions, SeveralProcesses
+from datasets_cli.environments.collectors.options import (
+    HOOKS,
+    CollectorOptions,
+    SeveralProcesses,
+)
 from datasets_cli.environments.collectors.source import (
     CollectorState,
     PolicyWeights,
@@ -216,7 +220,8 @@ def _jobs(options: SeveralProcesses, frames: int) -> list[Job]:
     given = arguments if isinstance(arguments, Sequence) else [arguments] * count
     seed = int(torch.randint(2**62, ()))  # of torch's global random numbers
     # What a process does not need stays here.
-    shared = replace(part_of(options, CollectorOptions), postproc=None, replay_buffer=None)
+    here: Any = dict.fromkeys(("postproc", "replay_buffer", *HOOKS))
+    shared = replace(part_of(options, CollectorOptions), **here)
     return [
         Job(
             tuple(map(pickle_by_value, (create_env_fn, given[number], options.policy))),

@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import set_interaction_type
 
 from datasets_cli.environments.actions import Outside
-from datasets_cli.environments.collectors.options import CollectorOptions
+from datasets_cli.environments.collectors.options import CollectorOptions, share_of
 from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
 from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of, flat_items
@@ -133,7 +133,7 @@ class BatchSource:
 
 
 def environment_of(
-    create_env_fn: Any, arguments: Mapping[str, Any] | None
+    create_env_fn: Any, arguments: Mapping[str, Any] | None, options: CollectorOptions
 ) -> Environment | TensorDictEnvironment:
     """Return an environment that is given, or made by a function."""
     made = create_env_fn
@@ -146,24 +146,22 @@ def environment_of(
     if isinstance(made, gymnasium.Env):
         made = GymEnv(made)
     if isinstance(made, Environment):
+        if torch.device(options.env_device or "cpu").type != "cpu":
+            raise UsageError(
+                f"env_device is {options.env_device!r}, and gymnasium's environments are on the "
+                "processor. GymEnv(device=...) moves what they return."
+            )
         return made
     if not is_environment(made):
         raise UsageError(
             "A collector takes an environment, such as GymEnv('CartPole-v1'), or a function that "
             f"returns one, not {made!r}."
         )
-    return TensorDictEnvironment(made)
+    return TensorDictEnvironment(made, options.environment_on)
 
 
 def _steps_of(frames: int, environment: Environment | TensorDictEnvironment) -> int:
-    lanes = environment.lanes.num_lanes
-    if frames % lanes:
-        raise UsageError(
-            f"A batch of {frames} frames cannot be divided among {lanes} environments: each has "
-            f"equally many. frames_per_batch may be {frames // lanes * lanes or lanes} or "
-            f"{(frames // lanes + 1) * lanes} for each of them together."
-        )
-    return frames // lanes
+    return share_of("frames_per_batch", frames, environment.lanes.num_lanes, "environments")
 
 
 def _on_device(policy: Any, device: torch.device | None) -> Any:

@@ -108,7 +108,7 @@ def _source(job: Job) -> BatchSource:
     np.random.seed(job.seed % 2**32)
     torch.manual_seed(job.seed)
     create, arguments, policy = map(pickle.loads, job.pickled)
-    environment = environment_of(create, arguments)
+    environment = environment_of(create, arguments, job.options)
     return BatchSource(environment, policy, job.options, job.frames, job.number, job.num_processes)
 
 

@@ -23,7 +23,6 @@ from datasets_cli import (
     MultiSyncCollector,
     ReplayBuffer,
     RldsError,
-    SerialEnv,
     UsageError,
 )
 from tests.support.interpreters import preloaded
@@ -109,8 +108,8 @@ def die() -> None:
 
 def failures() -> None:
     """A process that fails, refuses, or dies, ends the others, and says why."""
-    with pytest.raises(UsageError, match="cannot be divided among 2 environments"):
-        MultiSyncCollector([lambda: SerialEnv(2, make_env)], frames_per_batch=5)
+    with pytest.raises(UsageError, match="takes an environment"):
+        MultiSyncCollector([lambda: 3], frames_per_batch=5)
     for failure, said in (
         (divide, "Collector process [01] failed: ZeroDivisionError.*in divide"),
         (die, "Collector process [01] ended with exit code -9"),
