@@ -120,24 +120,31 @@ def actor_of(policy: Any, action_key: str, device: torch.device | None = None) -
 
 
 def _takes_tensordict(module: torch.nn.Module) -> bool:
-    if isinstance(module, TensorDictModuleBase):
+    if isinstance(module, TensorDictModuleBase) or hasattr(module, "in_keys"):  # if compiled, too
         return True
     first = next(iter(inspect.signature(module.forward).parameters.values()), None)
     return first is not None and (first.name in _WORDS or "TensorDict" in str(first.annotation))
 
 
 def _of_observation(module: torch.nn.Module) -> Callable[[TensorDictBase], torch.Tensor]:
-    """Return the policy that a module of one tensor is: of the only observation there is."""
+    """Return the policy that a module of tensors is, of entries with the names of its arguments.
+
+    One of another name takes the only observation there is.
+    """
+    parameters = inspect.signature(module.forward).parameters.values()
+    arguments = [each.name for each in parameters if each.default is each.empty]
 
     def policy(tensordict: TensorDictBase) -> torch.Tensor:
         names = [key for key in tensordict.keys(True, True) if key not in FLAGS]
-        if len(names) != 1:
+        if arguments and {*arguments} <= {*names}:
+            names = arguments
+        elif len(names) != 1:
             raise UsageError(
-                f"The policy {type(module).__name__} takes tensors, and the environment has the "
-                f"observations {names}. Wrap it: tensordict.nn.TensorDictModule(module, "
-                "in_keys=[...], out_keys=['action'])."
+                f"The policy {type(module).__name__} takes {arguments}, and the environment has "
+                f"{names}. Wrap it: tensordict.nn.TensorDictModule(module, in_keys=[...], "
+                "out_keys=['action'])."
             )
-        action: torch.Tensor = module(tensordict.get(names[0]))
+        action: torch.Tensor = module(*(tensordict.get(name) for name in names))
         return action
 
     return policy

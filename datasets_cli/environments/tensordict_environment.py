@@ -30,7 +30,8 @@ class TensorDictEnvironment:
             environment = environment.to(device)
         self.given = environment
         self.batch_size = torch.Size(environment.batch_size)
-        self.device: torch.device | None = getattr(environment, "device", None)
+        placed = getattr(environment, "device", None) or torch.device("cpu")
+        self.device: torch.device | None = None if placed.type == "cpu" else placed
         self.action_spec: Any = getattr(environment, "full_action_spec", environment.action_spec)
         self.lanes = TensorDictLanes(environment)
 
@@ -42,6 +43,18 @@ class TensorDictEnvironment:
     def new_rows(self, num_steps: int) -> TensorDictRows:
         """Return room for the rows of some steps."""
         return TensorDictRows(self.batch_size, num_steps)
+
+    def inform(self, policy: Any) -> None:
+        """Give a policy, and modules in it, the action spec that they were made without."""
+        if hasattr(policy, "set_action_spec_from_env"):  # TorchRL's RandomPolicy()
+            policy.set_action_spec_from_env(self.given)
+        if isinstance(policy, torch.nn.Module):
+            spec = getattr(self.given, "action_spec_unbatched", self.given.action_spec)
+            for module in policy.modules():
+                # Such as TorchRL's AdditiveGaussianModule, whose spec can be set.
+                place = getattr(type(module), "spec", None)
+                if isinstance(place, property) and place.fset and module.spec is None:
+                    module.spec = spec
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed every lane, and begin a trajectory in it; return the next seed."""

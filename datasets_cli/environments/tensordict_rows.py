@@ -53,6 +53,7 @@ class TensorDictRows:
         steps: TensorDict = torch.stack(self._steps[:num_steps], len(self._batch))
         # A name with "_" is of what modules keep from step to step.
         rows = steps.exclude(*(key for key in flat_items(steps) if any(map(_is_private, key))))
+        rows = rows.clear_device_()
         rows.names = [*[None] * len(self._batch), "time"]
         return rows
 

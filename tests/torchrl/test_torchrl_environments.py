@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import torch
 from tensordict import TensorDict
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 
 import datasets_cli
 from datasets_cli import UsageError
+from tests.support.interpreters import preloaded
+from tests.support.paths import PROJECT
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -31,6 +33,8 @@ with warnings.catch_warnings():
         TransformedEnv,
         set_gym_backend,
     )
+    from torchrl.modules import LSTMModule, RandomPolicy
+    from torchrl.testing.mocking_classes import NestedCountingEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL's own
 
@@ -52,6 +56,10 @@ def transformed() -> TransformedEnv:
 def cart_pole() -> TransformedEnv:
     with set_gym_backend("gymnasium"):
         return TransformedEnv(GymEnv("CartPole-v1"), StepCounter(12))
+
+
+def two_lanes() -> SerialEnv:
+    return SerialEnv(2, transformed)
 
 
 def several(kind: type = SerialEnv) -> Any:
@@ -132,6 +140,73 @@ def test_rows_of_environments_side_by_side_whose_trajectories_are_cut() -> None:
 
 def test_rows_of_environments_in_processes() -> None:
     check_same_rows(lambda: several(ParallelEnv))
+
+
+class ByName(torch.nn.Module):
+    """A module of two entries, by the names of its arguments."""
+
+    def forward(self, observation: torch.Tensor, step_count: torch.Tensor) -> torch.Tensor:
+        return observation.sum(-1, keepdim=True) / 10 + step_count
+
+
+def by_function(tensordict: TensorDict) -> TensorDict:
+    return tensordict.set("action", tensordict["observation"].sum(-1, keepdim=True))
+
+
+@pytest.mark.parametrize("policy", [RandomPolicy, ByName, lambda: by_function])
+def test_rows_of_policies_of_each_kind(policy: Any) -> None:
+    check_same_rows(lambda: TransformedEnv(pendulum(), StepCounter(9)), policy)
+
+
+def test_rows_of_a_policy_that_remembers() -> None:
+    recurrent = LSTMModule(3, 4, in_key="observation", out_key="memory")
+    action = TensorDictModule(torch.nn.Linear(4, 1), ["memory"], ["action"])
+
+    def make() -> TransformedEnv:
+        primer = recurrent.make_tensordict_primer()
+        return TransformedEnv(pendulum(), Compose(InitTracker(), StepCounter(7), primer))
+
+    check_same_rows(make, lambda: TensorDictSequential(recurrent, action))
+
+
+def test_rows_of_an_environment_with_nested_flags() -> None:
+    check_same_rows(lambda: NestedCountingEnv(max_steps=5))
+
+
+def collected(kind: type, environments: list[Any]) -> list[Any]:
+    """Return the batches of several processes, which get new weights after each."""
+    policy = linear()
+    collector = kind(environments, policy, frames_per_batch=24, total_frames=48)
+    batches = []
+    for batch in collector:
+        batches.append(batch.clone())
+        batches[-1]["collector", "traj_ids"].zero_()  # theirs count those of all processes
+        policy.module.weight.data += 1
+        collector.update_policy_weights_()
+    collector.shutdown()
+    return batches
+
+
+def several_processes() -> None:
+    """Compare the rows of collectors in two processes."""
+    for environments in ([transformed, EnvCreator(transformed)], [two_lanes] * 2):
+        ours = collected(datasets_cli.MultiSyncCollector, environments)
+        theirs = collected(collectors.MultiSyncCollector, environments)
+        for mine, other in zip(ours, theirs, strict=True):
+            check_same_batch(mine, other)
+    print("all equal")
+
+
+def test_rows_of_several_processes() -> None:
+    code = """
+import torch
+torch.set_num_threads(1)
+torch.multiprocessing.set_start_method("fork")
+from tests.torchrl import test_torchrl_environments as page
+page.several_processes()
+"""
+    done = preloaded("-c", code, folder=PROJECT)
+    assert done.stdout.splitlines()[-1:] == ["all equal"], done.stderr
 
 
 class Counter:

@@ -46,6 +46,8 @@ class BatchSource:
         self._given_policy = policy
         device = options.policy_on or environment.device
         self._policy = _on_device(policy, device)
+        if isinstance(environment, TensorDictEnvironment):
+            environment.inform(self._policy)
         random = RandomPolicy(environment.action_spec)
         self._actor = actor_of(random if policy is None else self._policy, ACTION, device)
         environment.stepper.begin()
