@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import accumulate
+from operator import mul
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -82,9 +84,11 @@ def indexing(index: Any, ndim: int) -> Change:
     return lambda tensor: tensor[items]
 
 
-def same_but_ones(first: Iterable[int], second: Iterable[int]) -> bool:
-    """Return whether two shapes differ by dimensions of size 1 alone."""
-    return [size for size in first if size != 1] == [size for size in second if size != 1]
+def can_become(first: Iterable[int], second: Iterable[int]) -> bool:
+    """Return whether a shape is another one, some of whose dimensions are divided or joined."""
+    # Numbers [2, 3] of [3, 2] would be other rows: neither 2 nor 3 is where both begin anew.
+    ends, others = (tuple(accumulate(shape, mul, initial=1)) for shape in (first, second))
+    return ends[-1] == others[-1] and ({*ends} <= {*others} or {*others} <= {*ends})
 
 
 def _num_indexed(item: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -18,9 +19,31 @@ from datasets_cli.specs.arguments import (
     shape_of,
 )
 from datasets_cli.specs.leaf import LeafSpec
-from datasets_cli.specs.spaces import ContinuousBox
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuousBox:
+    """The values between two bounds, which belong to it."""
+
+    # low: the lowest values `[*shape]`, of the spec's dtype; may be infinite.
+    # high: the highest values `[*shape]`.
+
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ContinuousBox)
+            and _equal(self.low, other.low)
+            and _equal(self.high, other.high)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"ContinuousBox(\n    low={_summary(self.low)},\n    high={_summary(self.high)})"
 
 
 class Bounded(LeafSpec):
@@ -133,11 +156,26 @@ class Bounded(LeafSpec):
         space = ContinuousBox(self.low.to(device), self.high.to(device))
         return self._like_this(device=device, space=space)
 
+    def _register_batch_size(self, batch_size: torch.Size) -> None:
+        """Return None: TorchRL's Composite says its shape to what it has."""
+
     def _name(self) -> str:
         return f"Bounded{self.domain.title()}"
 
 
 BoundedTensorSpec = Bounded
+
+
+def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    same = first.device == second.device and first.dtype == second.dtype
+    return same and torch.equal(first, second)
+
+
+def _summary(tensor: torch.Tensor) -> str:
+    return (
+        f"Tensor(shape={tensor.shape}, device={tensor.device}, dtype={tensor.dtype}, "
+        f"contiguous={tensor.is_contiguous()})"
+    )
 
 
 def _bound(

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
+import datasets_cli
 from datasets_cli.errors import UsageError
 from datasets_cli.specs.arguments import ShapeLike, as_tensor, shape_of
-from datasets_cli.specs.leaf import LeafSpec
-from datasets_cli.specs.spaces import CategoricalBox
+from datasets_cli.specs.leaf import CategorySpec, LeafSpec
+from datasets_cli.specs.spec import TensorSpec
 
 
-class Categorical(LeafSpec):
+@dataclass(frozen=True)
+class CategoricalBox:
+    """The numbers from 0 to ``n - 1``."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class BoxList:
+    """A box for each item of a tensor's last dimension."""
+
+    boxes: tuple[CategoricalBox | BoxList, ...]
+
+    def __iter__(self) -> Iterator[CategoricalBox | BoxList]:
+        return iter(self.boxes)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def __repr__(self) -> str:
+        return f"BoxList(boxes={[*self.boxes]})"
+
+
+class Categorical(CategorySpec):
     """Numbers from 0 to ``n - 1``.
 
     Args:
@@ -39,7 +65,15 @@ class Categorical(LeafSpec):
     ) -> None:
         super().__init__(shape_of(shape), CategoricalBox(counted(n)), device, dtype, "discrete")
         check_fits(n, dtype)
-        self.mask = known_mask(mask, (*self.shape, n), self.device)
+        self.update_mask(mask)
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Exclude other categories, as ``mask`` of the class does; none where None."""
+        self.mask = known_mask(mask, (*self.shape, self.n), self.device)
+
+    def to_one_hot_spec(self) -> TensorSpec:
+        """Return the spec of the same categories as vectors."""
+        return datasets_cli.OneHot(self.n, (*self.shape, self.n), self.device, mask=self.mask)
 
     @property
     def n(self) -> int:
@@ -78,10 +112,11 @@ class Categorical(LeafSpec):
         """Return how many categories there are, those excluded included."""
         return self.n
 
-    def enumerate(self) -> torch.Tensor:
-        """Return all numbers ``[n, *self.shape]``, those excluded included."""
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return all numbers ``[n, *self.shape]``, or those that the mask allows."""
         numbers = torch.arange(self.n, device=self.device).to(self.dtype)
-        return numbers.reshape(-1, *(1,) * self.ndim).expand(self.n, *self.shape)
+        numbers = numbers.reshape(-1, *(1,) * self.ndim).expand(self.n, *self.shape)
+        return self._listed(numbers, use_mask)
 
 
 DiscreteTensorSpec = Categorical
@@ -111,7 +146,9 @@ def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch
     if mask is None:
         return None
     try:
-        known = as_tensor(mask).to(device=device, dtype=torch.bool).clone().expand(shape)
+        known = as_tensor(mask).to(device=device, dtype=torch.bool).clone()
+        # One of all categories, whatever its dimensions.
+        known = (known.reshape(-1) if known.numel() == shape[-1] else known).expand(shape)
     except RuntimeError as error:
         raise UsageError(f"A mask of shape {tuple(mask.shape)} does not fit {shape}.") from error
     return checked_mask(known)
@@ -203,7 +240,7 @@ class Binary(LeafSpec):
         """Return how many values the last dimension has."""
         return int(2 ** (self.shape[-1] if self.shape else 1))
 
-    def enumerate(self) -> torch.Tensor:
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return all values of the last dimension ``[2**n, *self.shape]``.
 
         Raises:

@@ -18,6 +18,8 @@ def check_env_specs(
     return_contiguous: bool | None = None,
     check_dtype: bool = True,
     seed: int | None = None,
+    tensordict: None = None,
+    break_when_any_done: bool | None = None,
 ) -> None:
     """Compare what an environment gives in three steps with what its specs say.
 
@@ -27,6 +29,8 @@ def check_env_specs(
         return_contiguous: whether the steps are one tensor each, which they always are here.
         check_dtype: compare element types too.
         seed: given to the environment and to torch first.
+        tensordict: None; refused otherwise: steps begin with a reset.
+        break_when_any_done: None or True; refused otherwise: steps end where one is done.
 
     Raises:
         UsageError: an entry is missing, has no spec or is not in it; its key is named.
@@ -36,8 +40,12 @@ def check_env_specs(
             "check_env_specs takes an environment, which has rollout() and specs, such as "
             f"GymEnv('CartPole-v1'), not {env!r}."
         )
-    if return_contiguous is False:
-        raise UsageError("return_contiguous=False is not supported: steps are stacked here.")
+    is_whole = return_contiguous is not False and tensordict is None
+    if not is_whole or break_when_any_done not in (None, True):
+        raise UsageError(
+            "check_env_specs stacks the steps from a reset until one is done. Leave out "
+            "return_contiguous, tensordict and break_when_any_done."
+        )
     if seed is not None:
         torch.manual_seed(seed)
         env.set_seed(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -11,27 +11,33 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import MOST_LINES, few_lines, html_table
+from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.schema.columns import show_key
 from datasets_cli.specs.arguments import Change, ShapeLike, shape_of
-from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.entries import SpecEntries
 
 if TYPE_CHECKING:
     import pandas
 
-EntryKey = str | tuple[str, ...]
 
-
-class Composite(TensorSpec):
+@takes(
+    batch_size=Word(None, means="shape"),
+    data_cls=Word(None, instead="Values are TensorDicts."),
+    step_mdp_static=Word(False, instead="What step_mdp keeps, it says itself."),
+)
+class Composite(SpecEntries):
     """What the entries of a TensorDict may be, by name.
 
     ``Composite(observation=Bounded(-1, 1, (4,)), reward=Unbounded((1,))).rand((32,))`` is a
-    TensorDict ``[32]``. Specs can be put into it, ``composite["action"] = OneHot(3)``.
+    TensorDict ``[32]``. Specs can be put into it, ``composite["action"] = OneHot(3)``, and taken
+    out, ``del composite["action"]``. None keeps a name free: it has no values.
 
     Args:
         args: one mapping of names to specs; mappings in it are specs of nested entries.
         shape: the batch size, with which the shape of each spec begins.
         device: where all values are; wherever the specs say where None.
-        specs: further specs by name.
+        names: of the dimensions of ``shape``, which TensorDicts have, too.
+        specs: further specs by name. TorchRL's specs become ours.
 
     Raises:
         UsageError: a spec has another batch size or device, or something is not a spec.
@@ -42,110 +48,40 @@ class Composite(TensorSpec):
         *args: Mapping[str, Any],
         shape: ShapeLike | None = None,
         device: str | torch.device | None = None,
+        names: Sequence[str | None] | None = None,
         **specs: Any,
     ) -> None:
-        if len(args) > 1 or not all(isinstance(each, Mapping | Composite) for each in args):
+        if len(args) > 1 or not all(hasattr(each, "items") for each in args):
             raise UsageError("Composite takes one mapping of names to specs, or specs by name.")
         super().__init__(shape_of(shape), None, device)
         self.device = None if device is None else self.device
         self.dtype = self.domain = None
-        self._specs: dict[str, TensorSpec] = {}
+        self._names: list[str | None] | None = None
+        self._specs: dict[str, Any] = {}
         for name, spec in (*(args[0].items() if args else ()), *specs.items()):
             self[name] = spec
+        self.names = names
 
-    # -- entries
+    @property
+    def names(self) -> list[str | None]:
+        """The names of the dimensions; None where one has none."""
+        return [None] * self.ndim if self._names is None else [*self._names]
 
-    def __setitem__(self, key: EntryKey, spec: Any) -> None:
-        """Put a spec under a name, or under the last of several nested ones."""
-        name, *below = (key,) if isinstance(key, str) else key
-        if below:
-            inner = self._specs.get(name, Composite(shape=self.shape, device=self.device))
-            if not isinstance(inner, Composite):
-                raise UsageError(f"{name!r} is not a Composite, so that {key!r} cannot be in it.")
-            inner = inner.clone()
-            inner[tuple(below)] = spec
-            spec = inner
-        self._specs[name] = self._fitting(name, spec)
+    @names.setter
+    def names(self, names: Sequence[str | None] | None) -> None:
+        if names is not None and len(names) != self.ndim:
+            raise UsageError(f"There are {self.ndim} dimensions to be named, not {[*names]}.")
+        self._names = None if names is None else [*names]
+        for _, spec in self._filled() if names is not None else ():
+            if isinstance(spec, Composite):
+                spec.names = [*self.names, *[None] * (spec.ndim - self.ndim)]
 
-    def _fitting(self, name: str, spec: Any) -> TensorSpec:
-        if isinstance(spec, Mapping):
-            spec = Composite(spec, shape=self.shape, device=self.device)
-        if not isinstance(spec, TensorSpec):
-            raise UsageError(f"{name!r} must be a spec, not {type(spec).__name__} {spec!r}.")
-        if isinstance(spec, Composite) and spec.ndim < self.ndim:
-            spec = Composite(dict(spec.items()), shape=self.shape, device=spec.device)
-        if spec.shape[: self.ndim] != self.shape:
-            raise UsageError(
-                f"The shape of {name!r} is {tuple(spec.shape)}, and must begin with that of its "
-                f"Composite, {tuple(self.shape)}."
-            )
-        moved: TensorSpec = spec if spec.device is not None else spec.to(self.device)
-        if self.device is not None and moved.device not in (self.device, None):
-            raise UsageError(f"{name!r} is on {spec.device}, its Composite on {self.device}.")
-        return moved
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return a spec by its name or nested names, or that of indexed TensorDicts."""
-        key = (index,) if isinstance(index, str) else index
-        if not (isinstance(key, tuple) and key and all(isinstance(name, str) for name in key)):
-            return super().__getitem__(index)
-        name, *below = key
-        if name not in self._specs:
-            raise KeyError(f"There is no spec {index!r} among {[*self._specs]}.")
-        spec = self._specs[name]
-        if not below:
-            return spec
-        if not isinstance(spec, Composite):
-            raise KeyError(f"There is no spec {index!r}: {name!r} is not a Composite.")
-        return spec[tuple(below)]
-
-    def get(self, key: EntryKey, default: Any = None) -> Any:
-        """Return a spec by its name or nested names, ``default`` where there is none."""
-        try:
-            return self[key]
-        except KeyError:
-            return default
-
-    def __contains__(self, key: EntryKey) -> bool:
-        return self.get(key) is not None
-
-    def items(
-        self, include_nested: bool = False, leaves_only: bool = False
-    ) -> Iterator[tuple[Any, TensorSpec]]:
-        """Return names and specs.
-
-        Args:
-            include_nested: also those inside of others, by tuples of names.
-            leaves_only: without those that have others inside.
-        """
-        for name, spec in self._specs.items():
-            if not (leaves_only and isinstance(spec, Composite)):
-                yield name, spec
-            if include_nested and isinstance(spec, Composite):
-                for key, inner in spec.items(include_nested, leaves_only):
-                    below = (key,) if isinstance(key, str) else key
-                    yield (name, *below), inner
-
-    def keys(self, include_nested: bool = False, leaves_only: bool = False) -> list[Any]:
-        """Return names; see ``items``."""
-        return [key for key, _ in self.items(include_nested, leaves_only)]
-
-    def values(self, include_nested: bool = False, leaves_only: bool = False) -> list[TensorSpec]:
-        """Return specs; see ``items``."""
-        return [spec for _, spec in self.items(include_nested, leaves_only)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._specs)
-
-    def __len__(self) -> int:
-        return len(self._specs)
+    # -- values
 
     @property
     def batch_size(self) -> torch.Size:
         """``shape``, by the name that it has in a TensorDict."""
         return self.shape
-
-    # -- values
 
     def rand(self, shape: ShapeLike | None = None) -> TensorDict:
         """Return a TensorDict ``[*shape, *self.shape]`` of random values, drawn in this order."""
@@ -158,21 +94,25 @@ class Composite(TensorSpec):
         return self._made("one", shape)
 
     def _made(self, method: str, shape: ShapeLike | None) -> TensorDict:
-        values = {name: getattr(spec, method)(shape) for name, spec in self._specs.items()}
-        return TensorDict(values, batch_size=self._size(shape), device=self.device)
+        values = {name: getattr(spec, method)(shape) for name, spec in self._filled()}
+        size = self._size(shape)
+        names = [*[None] * (len(size) - self.ndim), *self.names] if self._names else None
+        return TensorDict(values, batch_size=size, device=self.device, names=names)
 
     def is_in(self, value: Any) -> bool:
         """Return whether each entry that has a spec is there and in it; others may be there."""
         return all(
-            _has(value, name) and spec.is_in(value.get(name)) for name, spec in self._specs.items()
+            _has(value, name) and spec.is_in(value.get(name)) for name, spec in self._filled()
         )
 
-    def type_check(self, value: Any) -> None:
+    def type_check(self, value: Any, selected_keys: Any = None) -> None:
+        if isinstance(selected_keys, str):
+            value = {selected_keys: value} if isinstance(value, torch.Tensor) else value
+            selected_keys = [selected_keys]
         for key, spec in self.items(include_nested=True, leaves_only=True):
-            try:
-                spec.type_check(value[key])
-            except TypeError as error:
-                raise TypeError(f"{key!r}: {error}") from error
+            first = key if isinstance(key, str) else key[0]
+            if spec is not None and (selected_keys is None or first in selected_keys):
+                spec.type_check(value[key], key)
 
     def project(self, value: Any) -> Any:
         """Return a TensorDict whose entries are the nearest of their specs; see ``TensorSpec``.
@@ -182,45 +122,49 @@ class Composite(TensorSpec):
         Raises:
             UsageError: an entry is missing, or of another shape.
         """
-        missing = [name for name in self._specs if not _has(value, name)]
+        missing = [name for name, _ in self._filled() if not _has(value, name)]
         if missing:
             raise UsageError(f"{missing} are missing in {value}.")
         if self.is_in(value):
             return value
         projected = value.copy()
-        for name, spec in self._specs.items():
+        for name, spec in self._filled():
             projected[name] = spec.project(value.get(name))
         return projected
 
-    def encode(self, value: Any) -> TensorDict:
+    def encode(self, value: Any, *, ignore_device: bool = False) -> TensorDict:
         """Return what an environment gives, a mapping by name, as a TensorDict.
 
         Raises:
             UsageError: a name has no spec; or as the specs of the entries.
         """
-        unknown = [name for name in value.keys() if name not in self._specs]  # noqa: SIM118
+        unknown = [name for name in value.keys() if self.get(name) is None]  # noqa: SIM118
         if unknown:
             raise UsageError(f"{unknown} have no spec. There are specs of {[*self._specs]}.")
-        encoded = {name: self._specs[name].encode(each) for name, each in value.items()}
-        return TensorDict(encoded, batch_size=self.shape, device=self.device)
+        encoded = {
+            name: self._specs[name].encode(each, ignore_device=ignore_device)
+            for name, each in value.items()
+        }
+        device = None if ignore_device else self.device
+        return TensorDict(encoded, batch_size=self.shape, device=device, names=self._names)
 
-    def to_numpy(self, value: Any) -> dict[str, Any]:
+    def to_numpy(self, value: Any, safe: bool | None = None) -> dict[str, Any]:
         """Return the entries of a TensorDict as environments take them, nested ones as dicts."""
-        return {name: spec.to_numpy(value.get(name)) for name, spec in self._specs.items()}
+        return {name: spec.to_numpy(value.get(name), safe) for name, spec in self._filled()}
 
     def cardinality(self) -> int | float:
         """Return the product of how many values each entry has."""
-        return math.prod(spec.cardinality() for spec in self._specs.values())
+        return math.prod(spec.cardinality() for _, spec in self._filled())
 
-    def enumerate(self) -> TensorDict:
+    def enumerate(self, use_mask: bool = False) -> TensorDict:
         """Return all combinations of the entries' values, as a TensorDict ``[N, *self.shape]``.
 
         Raises:
             UsageError: those of an entry cannot be counted.
         """
         combinations = TensorDict({}, batch_size=(1, *self.shape), device=self.device)
-        for name, spec in self._specs.items():
-            values, num_before = spec.enumerate(), len(combinations)
+        for name, spec in self._filled():
+            values, num_before = spec.enumerate(use_mask), len(combinations)
             # Each combination so far, as often as there are values: the last entry is the fastest.
             combinations = combinations.repeat_interleave(len(values), dim=0)
             combinations[name] = torch.cat([values] * num_before)
@@ -229,15 +173,24 @@ class Composite(TensorSpec):
     # -- other specs
 
     def _changed(self, change: Change) -> Self:
-        specs = {name: spec._with(change) for name, spec in self._specs.items()}
-        return super()._changed(change)._like_this(_specs=specs)
+        specs = self._each(lambda spec: spec._with(change))
+        changed = super()._changed(change)._like_this(_specs=specs, _is_locked=False)
+        if self._names is not None:
+            named: Any = TensorDict({}, batch_size=self.shape, names=self._names)
+            changed._names = change(named).names  # type: ignore[attr-defined]
+        return changed
+
+    def _each(self, change: Callable[[Any], Any]) -> dict[str, Any]:
+        """Return what becomes of each entry; names that are kept free stay so."""
+        changed = {name: change(spec) for name, spec in self._filled()}
+        return {name: changed.get(name) for name in self._specs}
 
     def to(self, destination: str | torch.device | torch.dtype | None) -> Composite:
         if destination is None:
             return self
-        specs = {name: spec.to(destination) for name, spec in self._specs.items()}
+        specs = self._each(lambda spec: spec.to(destination))
         device = self.device if isinstance(destination, torch.dtype) else destination
-        return Composite(specs, shape=self.shape, device=device)
+        return Composite(specs, shape=self.shape, device=device, names=self._names)
 
     def _has_values_of(self, other: Any) -> bool:
         return bool(self._specs == other._specs)
@@ -245,10 +198,13 @@ class Composite(TensorSpec):
     def __repr__(self) -> str:
         """Show all of each spec where that takes few lines, else a line each."""
         whole = super().__repr__()
+        if not self._specs:
+            return f"{self._name()}({', '.join(self._lines())})"
         if whole.count("\n") < MOST_LINES:
             return whole
         table = self.to_pandas().itertuples(index=False)
         lines = [f"    {key}: {kind}({shape}, {dtype})" for key, kind, shape, dtype in table]
+        lines += [f"    {show_key(key)}: None" for key, spec in self._leaves() if spec is None]
         end = f"    device={self.device}, shape={self.shape})"
         return few_lines("\n".join((f"{self._name()}(", *lines, end)))
 
@@ -259,14 +215,18 @@ class Composite(TensorSpec):
         """Return a table of the entries: key, kind of spec, shape and element type."""
         import pandas  # heavy, and few ask for it
 
-        specs = [*self.items(include_nested=True, leaves_only=True)]
+        specs = [(key, spec) for key, spec in self._leaves() if spec is not None]
         columns = {
-            "key": [show_key((key,) if isinstance(key, str) else key) for key, _ in specs],
+            "key": [show_key(key) for key, _ in specs],
             "spec": [spec._name() for _, spec in specs],
             "shape": [[*spec.shape] for _, spec in specs],
             "dtype": [str(spec.dtype).removeprefix("torch.") for _, spec in specs],
         }
         return pandas.DataFrame(columns)
+
+    def _leaves(self) -> list[tuple[Any, Any]]:
+        entries = self.items(include_nested=True, leaves_only=True)
+        return [((key,) if isinstance(key, str) else key, spec) for key, spec in entries]
 
     def _lines(self) -> list[str]:
         entries = [f"{name}: {spec!r}" for name, spec in self._specs.items()]

@@ -15,14 +15,13 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.texts import TextColumn
-from datasets_cli.specs.arguments import same_but_ones, torch_dtype
+from datasets_cli.specs.arguments import can_become, torch_dtype
 from datasets_cli.specs.bounded import Bounded, Unbounded
 from datasets_cli.specs.categorical import Binary, Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.non_tensor import NonTensor
+from datasets_cli.specs.non_tensor import NonTensor, TextBox
 from datasets_cli.specs.one_hot import MultiOneHot, OneHot
-from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 from datasets_cli.store.manifest import Manifest
 
@@ -166,7 +165,7 @@ def _fitting(space: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TensorSp
         spec = spec_of_space(space)
         # Whole numbers fit floating point columns, and not the other way round.
         is_kind = dtype.is_floating_point or not spec.dtype.is_floating_point
-        is_fitting = is_kind and same_but_ones(spec.shape, shape)
+        is_fitting = is_kind and can_become(spec.shape, shape)
         return spec.to(dtype).reshape(shape) if is_fitting else None
     except (UsageError, AttributeError):  # no space, one without a spec, or no leaf
         return None

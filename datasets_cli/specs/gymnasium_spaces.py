@@ -146,7 +146,7 @@ def _space(spec: Any) -> SpaceJson:
 
 @_space.register
 def _(spec: Composite) -> SpaceJson:
-    items = {name: space_of_spec(item) for name, item in spec.items()}
+    items = {name: space_of_spec(item) for name, item in spec.items() if item is not None}
     if items and [*items] == [str(number) for number in range(len(items))]:
         return {"type": "Tuple", "subspaces": [*items.values()]}
     return {"type": "Dict", "subspaces": items}

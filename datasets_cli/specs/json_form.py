@@ -14,9 +14,8 @@ from datasets_cli.specs.bounded import Bounded, UnboundedContinuous, UnboundedDi
 from datasets_cli.specs.categorical import Binary, Categorical
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.non_tensor import NonTensor
+from datasets_cli.specs.non_tensor import NonTensor, TextBox
 from datasets_cli.specs.one_hot import MultiOneHot, OneHot
-from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 
 VERSION = 1
@@ -57,11 +56,11 @@ def spec_from_json(data: Mapping[str, Any], device: str | torch.device | None = 
         raise UsageError(f"The JSON values of a spec are damaged: {error!r}.") from error
 
 
-def _entry(spec: TensorSpec) -> dict[str, Any]:
+def _entry(spec: Any) -> dict[str, Any]:
     entry: dict[str, Any] = {"type": type(spec).__name__, "shape": [*spec.shape]}
     entry["device"] = None if spec.device is None else str(spec.device)
     if isinstance(spec, Composite):
-        return {**entry, "specs": {name: _entry(inner) for name, inner in spec.items()}}
+        return {**entry, "specs": spec._each(_entry)}
     if isinstance(spec, NonTensor):
         return {**entry, "example_data": _plain(spec.example_data), "text": _text(spec.space)}
     entry["dtype"] = str(spec.dtype).removeprefix("torch.")
@@ -71,7 +70,7 @@ def _entry(spec: TensorSpec) -> dict[str, Any]:
         entry["n"] = spec.n
     elif isinstance(spec, MultiCategorical | MultiOneHot):
         entry["nvec"] = spec.nvec.tolist()
-    mask = spec.given_mask() if isinstance(spec, MultiCategorical) else spec.mask
+    mask = spec.given_mask()
     if mask is not None:
         entry["mask"] = mask.tolist()
     return entry
@@ -123,7 +122,10 @@ def _spec(entry: Mapping[str, Any], device: str | torch.device | None) -> Tensor
     shape, place = tuple(entry["shape"]), device or entry["device"]
     kind = entry["type"]
     if kind == "Composite":
-        specs = {name: _spec(inner, device) for name, inner in entry["specs"].items()}
+        specs = {
+            name: None if inner is None else _spec(inner, device)
+            for name, inner in entry["specs"].items()
+        }
         # A Composite may have no device of its own.
         return Composite(specs, shape=shape, device=place if entry["device"] else None)
     if kind == "NonTensor":

@@ -11,10 +11,10 @@ from datasets_cli.errors import UsageError
 from datasets_cli.specs.arguments import (
     ShapeLike,
     as_tensor,
+    can_become,
     cast,
     ends_with,
     known_device,
-    same_but_ones,
 )
 from datasets_cli.specs.spec import TensorSpec
 
@@ -29,6 +29,21 @@ class LeafSpec(TensorSpec):
     @abstractmethod
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         """Return the value of this spec that is nearest to one of this shape."""
+
+    def _checked(self, value: Any, safe: bool | None) -> Any:
+        """Return a value; if ``safe``, refuse one that is not in this spec."""
+        if safe:
+            self.assert_is_in(value)
+        return value
+
+    def given_mask(self) -> torch.Tensor | None:
+        """Return the mask as the class takes it, if there is one."""
+        return self.mask
+
+    def _listed(self, values: torch.Tensor, use_mask: bool) -> torch.Tensor:
+        """Return those of all values ``[N, *self.shape]`` that the mask allows, if it is asked."""
+        is_part = use_mask and self.mask is not None
+        return values[[self._holds(value) for value in values]] if is_part else values
 
     def _check_encoded(self, value: Any) -> None:
         """Refuse numbers of this shape and element type that are of no category."""
@@ -52,9 +67,10 @@ class LeafSpec(TensorSpec):
             and self._holds(value)
         )
 
-    def type_check(self, value: Any) -> None:
+    def type_check(self, value: Any, key: Any = None) -> None:
         if value.dtype != self.dtype:
-            raise TypeError(f"The element type is {value.dtype}, where a spec has {self.dtype}.")
+            name = "A value" if key is None else repr(key)
+            raise TypeError(f"{name} is of {value.dtype}, where its spec has {self.dtype}.")
 
     def project(self, value: Any) -> Any:
         if self.is_in(value):
@@ -69,14 +85,15 @@ class LeafSpec(TensorSpec):
             raise UsageError(f"NaN is not near any value of {self}. Found: {value}")
         return self._nearest(tensor)
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: Any, *, ignore_device: bool = False) -> Any:
         """Return what an environment gives as a tensor of this shape, element type and device.
 
         It is a copy, and may be outside of the space, as an observation may be beyond its bounds.
 
         Args:
-            value: numbers, as an array, a list or one number; dimensions of size 1 may be missing
-                or too many. A tensor is returned unchanged.
+            value: numbers, as an array, a list or one number, whose dimensions may be divided or
+                joined otherwise. A tensor is returned unchanged.
+            ignore_device: leave it on the device where it is.
 
         Raises:
             UsageError: it is of another shape, not made of numbers, not of whole ones that the
@@ -84,17 +101,18 @@ class LeafSpec(TensorSpec):
         """
         if isinstance(value, torch.Tensor):
             return value
-        tensor = cast(as_tensor(value), self.dtype).to(self.device)
-        if not same_but_ones(tensor.shape, self.shape):
+        tensor = cast(as_tensor(value), self.dtype)
+        if not can_become(tensor.shape, self.shape):
             raise UsageError(
                 f"A value of shape {tuple(tensor.shape)} cannot be encoded by a spec of shape "
                 f"{tuple(self.shape)}."
             )
         self._check_encoded(value)
-        return tensor.reshape(self.shape)
+        placed = tensor if ignore_device else tensor.to(self.device)
+        return placed.reshape(self.shape)
 
-    def to_numpy(self, value: Any) -> Any:
-        return value.detach().cpu().numpy()
+    def to_numpy(self, value: Any, safe: bool | None = None) -> Any:
+        return self._checked(value, safe).detach().cpu().numpy()
 
     def to(self, destination: str | torch.device | torch.dtype | None) -> TensorSpec:
         if destination is None:
@@ -106,6 +124,27 @@ class LeafSpec(TensorSpec):
     def _has_values_of(self, other: Any) -> bool:
         same = (self.dtype, self.space) == (other.dtype, other.space)
         return same and _same_mask(self.mask, other.mask)
+
+
+class CategorySpec(LeafSpec):
+    """Categories: their numbers, or one-hot vectors."""
+
+    def to_one_hot_spec(self) -> TensorSpec:
+        """Return this spec, which is of vectors."""
+        return self
+
+    def to_categorical_spec(self) -> TensorSpec:
+        """Return this spec, which is of numbers."""
+        return self
+
+    def to_one_hot(self, value: torch.Tensor, safe: bool | None = None) -> Any:
+        """Return values as one-hot vectors; ``safe`` refuses one that is not in this spec."""
+        value, spec = self._checked(value, safe), self.to_one_hot_spec()
+        return value if spec is self else spec.encode(value)
+
+    def to_categorical(self, value: torch.Tensor, safe: bool | None = None) -> Any:
+        """Return values as numbers; ``safe`` refuses one that is not in this spec."""
+        return self._checked(value, safe)
 
 
 def _same_mask(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:

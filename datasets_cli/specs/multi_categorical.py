@@ -9,22 +9,26 @@ import numpy as np
 import torch
 from torch.nn.functional import pad
 
+import datasets_cli
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.specs.arguments import Change, ShapeLike, as_tensor, shape_of
 from datasets_cli.specs.categorical import (
+    BoxList,
     Categorical,
+    CategoricalBox,
     are_allowed,
     check_fits,
     check_numbers,
     checked_mask,
     known_mask,
 )
-from datasets_cli.specs.leaf import LeafSpec
-from datasets_cli.specs.spaces import BoxList, CategoricalBox
+from datasets_cli.specs.leaf import CategorySpec
 from datasets_cli.specs.spec import TensorSpec
 
 
-class MultiCategorical(LeafSpec):
+@takes(remove_singleton=Word(True, (False,)))  # one item keeps its dimension
+class MultiCategorical(CategorySpec):
     """Numbers that each have their own categories: item ``i`` is from 0 to ``nvec[i] - 1``.
 
     Args:
@@ -63,7 +67,17 @@ class MultiCategorical(LeafSpec):
         check_fits(int(counts.max()), dtype)
         self.nvec = counts.to(self.device)
         # [*shape, most categories of an item]: as nvec it follows each change of shape.
+        self.update_mask(mask)
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Exclude other categories, as ``mask`` of the class does; none where None."""
         self.mask = None if mask is None else self._by_item(mask)
+
+    def to_one_hot_spec(self) -> TensorSpec:
+        """Return the spec of the same categories as vectors, if each row has the same."""
+        sizes = [item.n for item in self.split()]
+        shape = (*self.shape[:-1], sum(sizes))
+        return datasets_cli.MultiOneHot(sizes, shape, self.device, mask=self.given_mask())
 
     def _by_item(self, mask: Any) -> torch.Tensor:
         sizes = [item.n for item in self.split()]
@@ -139,8 +153,8 @@ class MultiCategorical(LeafSpec):
         """
         return math.prod(item.n for item in self.split())
 
-    def enumerate(self) -> torch.Tensor:
-        """Return all values of the last dimension ``[cardinality, *self.shape]``.
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return all values of the last dimension ``[cardinality, *self.shape]``, or those allowed.
 
         Raises:
             UsageError: as ``split``.
@@ -148,7 +162,7 @@ class MultiCategorical(LeafSpec):
         items = [torch.arange(item.n, device=self.device) for item in self.split()]
         rows = torch.stack(torch.meshgrid(*items, indexing="ij"), -1).to(self.dtype)
         rows = rows.reshape(-1, *(1,) * (self.ndim - 1), len(items))
-        return rows.expand(len(rows), *self.shape)
+        return self._listed(rows.expand(len(rows), *self.shape), use_mask)
 
     def _changed(self, change: Change) -> Self:
         nvec = change(self.nvec)

@@ -2,17 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from tensordict import NonTensorData
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.specs.arguments import ShapeLike, known_device
-from datasets_cli.specs.spaces import TextBox
 from datasets_cli.specs.spec import TensorSpec
 
+ONE_VALUE = "A batch of the example is one value, not a stack of them."
 
+
+@dataclass(frozen=True)
+class TextBox:
+    """Texts of some characters."""
+
+    min_length: int
+    max_length: int
+    characters: frozenset[str]
+
+    @property
+    def example(self) -> str:
+        """A text of the smallest length."""
+        return min(self.characters, default="") * self.min_length
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, str)
+            and self.min_length <= len(value) <= self.max_length
+            and self.characters.issuperset(value)
+        )
+
+
+@takes(batched=Word(None, (False,), ONE_VALUE), feature_dims=Word(None, instead=ONE_VALUE))
 class NonTensor(TensorSpec):
     """Values of any type.
 
@@ -58,7 +83,7 @@ class NonTensor(TensorSpec):
         """Return whether a value, or each of a batch of them, is in the space."""
         return self.space is None or all(each in self.space for each in _leaves(value))
 
-    def type_check(self, value: Any) -> None:
+    def type_check(self, value: Any, key: Any = None) -> None:
         """Return None: values have no element type."""
 
     def project(self, value: Any) -> Any:
@@ -71,14 +96,17 @@ class NonTensor(TensorSpec):
             raise UsageError(f"{value!r} is not one of {self.space}, and no text is near another.")
         return value
 
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: Any, *, ignore_device: bool = False) -> Any:
         """Return the value as data of a TensorDict, of this shape."""
         if isinstance(value, torch.Tensor | NonTensorData):
             return value
-        return NonTensorData(value, batch_size=self.shape, device=self.device)
+        device = None if ignore_device else self.device
+        return NonTensorData(value, batch_size=self.shape, device=device)
 
-    def to_numpy(self, value: Any) -> Any:
+    def to_numpy(self, value: Any, safe: bool | None = None) -> Any:
         """Return the value as an environment takes it, without what a TensorDict puts around it."""
+        if safe:
+            self.assert_is_in(value)
         return _plain(value)
 
     def to(self, destination: str | torch.device | torch.dtype | None) -> NonTensor:

@@ -14,25 +14,32 @@ from datasets_cli.specs.arguments import (
     Change,
     ShapeLike,
     as_tensor,
+    can_become,
     ends_with,
     keeps_last,
     shape_of,
 )
-from datasets_cli.specs.categorical import Categorical, check_numbers, chosen, counted
-from datasets_cli.specs.leaf import LeafSpec
+from datasets_cli.specs.categorical import (
+    BoxList,
+    Categorical,
+    CategoricalBox,
+    check_numbers,
+    chosen,
+    counted,
+)
+from datasets_cli.specs.leaf import CategorySpec
 from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.spaces import BoxList, CategoricalBox
 from datasets_cli.specs.spec import TensorSpec
 
-CategorySpec = Categorical | MultiCategorical
+CategoryNumbers = Categorical | MultiCategorical
 
 
-class CategoryVectors(LeafSpec):
+class CategoryVectors(CategorySpec):
     """Categories as one-hot vectors, one after the other in the last dimension."""
 
     def __init__(
         self,
-        numbers: CategorySpec,
+        numbers: CategoryNumbers,
         sizes: Sequence[int],
         shape: torch.Size,
         dtype: torch.dtype,
@@ -72,14 +79,18 @@ class CategoryVectors(LeafSpec):
             allowed = allowed.masked_fill(~self.mask.to(value.device), -torch.inf)
         return self._vectors(self.to_categorical(allowed))
 
-    def encode(self, value: Any) -> torch.Tensor:
+    def encode(self, value: Any, *, ignore_device: bool = False) -> torch.Tensor:
         """Return the vectors of numbers of categories, which may have dimensions before theirs.
 
         Raises:
             UsageError: a number is not one of a category, or there are more or fewer of them.
         """
-        numbers = as_tensor(value).to(self.device)
-        if not ends_with(numbers.shape, self._numbers.shape):
+        numbers = as_tensor(value)
+        numbers = numbers if ignore_device else numbers.to(self.device)
+        shape = self._numbers.shape
+        if not ends_with(numbers.shape, shape) and can_become(numbers.shape, shape):
+            numbers = numbers.reshape(shape)
+        if not ends_with(numbers.shape, shape):
             raise UsageError(
                 f"Numbers of shape {tuple(numbers.shape)} cannot be encoded by a spec of shape "
                 f"{tuple(self.shape)}, whose numbers are of shape {tuple(self._numbers.shape)}."
@@ -88,14 +99,20 @@ class CategoryVectors(LeafSpec):
             check_numbers(item, n)
         return self._vectors(numbers)
 
-    def to_categorical(self, value: torch.Tensor) -> torch.Tensor:
+    def to_categorical(self, value: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
         """Return the numbers of the categories of vectors, int64; of the largest value of each."""
+        value = self._checked(value, safe)
         parts = (value.long() if value.dtype == torch.bool else value).split(self._sizes, -1)
         return self._join([part.argmax(-1) for part in parts])
 
-    def to_numpy(self, value: torch.Tensor) -> Any:
+    def to_numpy(self, value: torch.Tensor, safe: bool | None = None) -> Any:
         """Return the numbers of the categories, as an array of numpy."""
-        return self.to_categorical(value).cpu().numpy()
+        return self.to_categorical(value, safe).cpu().numpy()
+
+    def update_mask(self, mask: torch.Tensor | None) -> None:
+        """Exclude other categories, as ``mask`` of the class does; none where None."""
+        self._numbers = self._numbers_of(self.shape, mask)
+        self.mask = self._numbers.given_mask()
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Return the items of a tensor, whose last dimension is as that of vectors ``index``."""
@@ -107,9 +124,9 @@ class CategoryVectors(LeafSpec):
         """Return how many vectors there are, those excluded included."""
         return self._numbers.cardinality()
 
-    def enumerate(self) -> torch.Tensor:
-        """Return all vectors ``[cardinality, *self.shape]``, those excluded included."""
-        return self._vectors(self._numbers.enumerate())
+    def enumerate(self, use_mask: bool = False) -> torch.Tensor:
+        """Return all vectors ``[cardinality, *self.shape]``, or those that the mask allows."""
+        return self._vectors(self._numbers.enumerate(use_mask))
 
     def _changed(self, change: Change) -> Self:
         shape = keeps_last(self.shape, change)
@@ -117,7 +134,7 @@ class CategoryVectors(LeafSpec):
         return changed._like_this(_numbers=self._numbers_of(shape, changed.mask))
 
     @abstractmethod
-    def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> CategorySpec:
+    def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> CategoryNumbers:
         """Return the spec of the same categories as numbers, for another shape of vectors."""
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:

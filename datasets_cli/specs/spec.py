@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from copy import copy
+from abc import abstractmethod
 from textwrap import indent
 from typing import Any, Self
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.arguments import (
-    Change,
-    ShapeLike,
-    after_change,
-    dimension,
-    indexing,
-    known_device,
-    known_dtype,
-    shape_of,
-    written_sizes,
-)
-from datasets_cli.specs.spaces import ValueSpace
+from datasets_cli.specs.arguments import ShapeLike, known_device, known_dtype, shape_of
+from datasets_cli.specs.shaped import Shaped
 
 
-class TensorSpec(ABC):
+class TensorSpec(Shaped):
     """What a tensor may be: its shape, the space of its values, its device and element type.
 
     A value of a spec may have further dimensions before those of ``shape``. Methods that change
@@ -39,12 +27,10 @@ class TensorSpec(ABC):
         domain: ``"continuous"`` or ``"discrete"``.
     """
 
-    mask: torch.Tensor | None = None
-
     def __init__(
         self,
         shape: ShapeLike,
-        space: ValueSpace | None,
+        space: Any,
         device: str | torch.device | None = None,
         dtype: torch.dtype = torch.float32,
         domain: str = "",
@@ -54,6 +40,10 @@ class TensorSpec(ABC):
         self.device: Any = known_device(device)
         self.dtype: Any = known_dtype(dtype)
         self.domain: Any = domain
+
+    def __getattr__(self, name: str) -> Any:
+        instead = INSTEAD.get(name, "")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}. {instead}".strip())
 
     def _size(self, shape: ShapeLike | None) -> torch.Size:
         """Return the shape of values that have further dimensions before those of one."""
@@ -88,8 +78,8 @@ class TensorSpec(ABC):
             )
 
     @abstractmethod
-    def type_check(self, value: Any) -> None:
-        """Refuse what is of another element type.
+    def type_check(self, value: Any, key: Any = None) -> None:
+        """Refuse what is of another element type; ``key`` is that of the value, for the error.
 
         Raises:
             TypeError: it is.
@@ -108,23 +98,29 @@ class TensorSpec(ABC):
         """
 
     @abstractmethod
-    def encode(self, value: Any) -> Any:
+    def encode(self, value: Any, *, ignore_device: bool = False) -> Any:
         """Return what an environment gives as a value of this shape, element type and device.
 
         Raises:
             UsageError: it is of another shape, or cannot be such a value.
         """
 
+    def memoize_encode(self, mode: bool = True) -> None:
+        """Return None: ``encode`` keeps nothing, and gives the same either way."""
+
+    def erase_memoize_cache(self) -> None:
+        """Return None: ``encode`` keeps nothing."""
+
     @abstractmethod
-    def to_numpy(self, value: Any) -> Any:
-        """Return a value as an environment takes it, made of arrays of numpy."""
+    def to_numpy(self, value: Any, safe: bool | None = None) -> Any:
+        """Return a value as an environment takes it, in numpy; ``safe`` refuses one not in it."""
 
     def cardinality(self) -> int | float:
         """Return how many values there are, as float ``inf`` where they are not counted."""
         return float("inf")
 
-    def enumerate(self) -> Any:
-        """Return all values ``[cardinality, *self.shape]``.
+    def enumerate(self, use_mask: bool = False) -> Any:
+        """Return all values ``[cardinality, *self.shape]``, or those that a mask allows.
 
         Raises:
             UsageError: they cannot be counted.
@@ -146,82 +142,13 @@ class TensorSpec(ABC):
         """
         raise UsageError(f"A value of {type(self).__name__} does not choose an item of a tensor.")
 
-    # -- other specs
-
-    def _changed(self, change: Change) -> Self:
-        """Return this spec after a change of shape, which a mask follows."""
-        mask = None if self.mask is None else change(self.mask)
-        return self._like_this(shape=after_change(self.shape, change), mask=mask)
-
-    @property
-    def ndim(self) -> int:
-        """How many dimensions a value has."""
-        return len(self.shape)
-
-    def expand(self, *sizes: Any) -> Self:
-        """Return this spec with sizes of dimensions that are new, or of size 1 so far."""
-        new, ndim = written_sizes(sizes), self.ndim
-        return self._with(lambda tensor: tensor.expand((*new, *tensor.shape[ndim:])))
-
-    def reshape(self, *sizes: Any) -> Self:
-        """Return this spec with its dimensions divided otherwise; -1 is what remains."""
-        new, ndim = written_sizes(sizes), self.ndim
-        return self._with(lambda tensor: tensor.reshape((*new, *tensor.shape[ndim:])))
-
-    def flatten(self, start_dim: int, end_dim: int) -> Self:
-        """Return this spec with dimensions made one."""
-        first, last = dimension(start_dim, self.ndim), dimension(end_dim, self.ndim)
-        return self._with(lambda tensor: tensor.flatten(first, last))
-
-    def unflatten(self, dim: int, sizes: Iterable[int]) -> Self:
-        """Return this spec with one dimension made several."""
-        place, new = dimension(dim, self.ndim), tuple(sizes)
-        return self._with(lambda tensor: tensor.unflatten(place, new))
-
-    def squeeze(self, dim: int | None = None) -> Self:
-        """Return this spec without a dimension of size 1, or all of them."""
-        ones = tuple(place for place, size in enumerate(self.shape) if size == 1)
-        places = ones if dim is None else (dimension(dim, self.ndim),)
-        return self._with(lambda tensor: tensor.squeeze(places))
-
-    def unsqueeze(self, dim: int) -> Self:
-        """Return this spec with one more dimension of size 1."""
-        place = dimension(dim, self.ndim + 1)
-        return self._with(lambda tensor: tensor.unsqueeze(place))
-
-    def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """Return the spec of each item of a dimension."""
-        place = dimension(dim, self.ndim)
-        return tuple(
-            self._with(lambda tensor, item=item: tensor.select(place, item))  # type: ignore[misc]
-            for item in range(self.shape[place])
-        )
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return the spec of ``value[index]``."""
-        return self._with(indexing(index, self.ndim))
-
     @abstractmethod
     def to(self, destination: str | torch.device | torch.dtype | None) -> TensorSpec:
         """Return this spec on a device, or with an element type."""
 
-    def clone(self) -> Self:
-        """Return an equal spec that shares no memory with this one."""
-        return self._with(torch.clone)
-
-    def _like_this(self, **attributes: Any) -> Self:
-        """Return a copy of this spec with other attributes."""
-        other = copy(self)
-        vars(other).update(attributes)
-        return other
-
-    def _with(self, change: Change) -> Self:
-        try:
-            return self._changed(change)
-        except IndexError as error:
-            raise IndexError(f"{self} cannot be indexed so: {error}") from error
-        except (RuntimeError, TypeError) as error:
-            raise UsageError(f"The shape of {self} cannot be changed so: {error}") from error
+    def clear_device_(self) -> Self:
+        """Return this spec; a Composite has no device any more."""
+        return self
 
     # -- the same by other names
 
@@ -240,14 +167,6 @@ class TensorSpec(ABC):
     def contains(self, value: Any) -> bool:
         """Return ``is_in(value)``."""
         return self.is_in(value)
-
-    def view(self, *sizes: Any) -> Self:
-        """Return ``reshape(*sizes)``."""
-        return self.reshape(*sizes)
-
-    def ndimension(self) -> int:
-        """Return ``ndim``."""
-        return self.ndim
 
     def cpu(self) -> TensorSpec:
         """Return ``to("cpu")``."""
@@ -281,20 +200,20 @@ class TensorSpec(ABC):
         names = ("shape", "space", "device", "dtype", "domain")
         return [f"{name}={getattr(self, name)}" for name in names]
 
-    @classmethod
-    def __torch_function__(
-        cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        """Do what ``torch.stack`` does to values, to their specs."""
-        return _stack(*args, **(kwargs or {})) if function is torch.stack else NotImplemented
 
-
-def _stack(specs: Iterable[TensorSpec], dim: int = 0) -> TensorSpec:
-    """Return the spec of stacked values."""
-    first, *others = specs
-    if different := [other for other in others if first != other]:
-        raise UsageError(f"Only equal specs can be stacked. Found {first} and {different[0]}.")
-    place = dimension(dim, first.ndim + 1)
-    sizes = (*first.shape[:place], len(others) + 1, *first.shape[place:])
-    stacked: TensorSpec = first.unsqueeze(place).expand(sizes)
-    return stacked
+INSTEAD = {
+    "rand_update": "Write values.update(spec.rand()).",
+    "zeros_update": "Write values.update(spec.zero()).",
+    "ones_update": "Write values.update(spec.one()).",
+    "refine_names": "Set names.",
+    "separates": "Take out each entry by pop().",
+    "make_neg_dim": "Sizes of a shape are 0 or more.",
+    "set_provisional_n": "A number of categories is known from the start.",
+    "n": "Each item has its number of categories: nvec.",
+    "implements_for_spec": "torch.stack, index_select, squeeze and unsqueeze take specs.",
+    **dict.fromkeys(
+        ("to_one_hot", "to_one_hot_spec", "to_categorical", "to_categorical_spec", "update_mask"),
+        "It is not of categories.",
+    ),
+}
+"""What of TorchRL's is not here, and what to do instead."""

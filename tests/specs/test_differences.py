@@ -179,6 +179,80 @@ def test_numbers_keep_their_places_when_they_are_reshaped() -> None:
         made.theirs.reshape(4)
 
 
+def test_vectors_are_of_the_shape_of_their_spec() -> None:
+    made = Made("OneHot", {"n": 3, "shape": (2, 1, 3)})
+    assert made.theirs.encode(np.array([1, 2])).shape == (2, 3)
+    assert made.ours.encode(np.array([1, 2])).shape == (2, 1, 3)
+
+
+def test_a_mask_is_in_vectors_and_in_what_is_listed() -> None:
+    mask = torch.tensor([True, False, True])
+    made = Made("Categorical", {"n": 3, "mask": mask})
+    assert made.theirs.to_one_hot_spec().mask is None
+    vectors = made.ours.to_one_hot_spec()
+    assert vectors.enumerate(use_mask=True).int().tolist() == [[1, 0, 0], [0, 0, 1]]
+    with pytest.raises(NotImplementedError):
+        theirs.OneHot(3, mask=mask).enumerate(use_mask=True)
+
+
+FREE = Made("Composite", {"a": Made("Unbounded", {"shape": (1, 2)}), "b": None, "shape": (1,)})
+
+
+@pytest.mark.parametrize("change", ["squeeze", "unbind", "enumerate", "reshape"])
+def test_a_place_stays_free(change: str) -> None:
+    made = FREE if change != "enumerate" else Made("Composite", {"b": None})
+    arguments = (1, 1) if change == "reshape" else ()
+    with pytest.raises((AttributeError, NotImplementedError)):
+        getattr(made.theirs, change)(*arguments)
+    changed = getattr(made.ours, change)(*arguments)
+    assert len(changed) == 1 or changed.keys() == ["a", "b"]
+
+
+def test_a_nested_entry_is_checked_and_taken_out() -> None:
+    made = Made("Composite", {"b": Made("Composite", {"c": Made("Categorical", {"n": 2})})})
+    value = TensorDict({"b": {"c": torch.tensor(0.5)}})
+    made.theirs.type_check(value)
+    with pytest.raises(TypeError, match=r"\('b', 'c'\) is of torch.float32"):
+        made.ours.type_check(value)
+    with pytest.raises(KeyError):
+        made.theirs.pop("b")
+    assert made.ours.pop("b").keys() == ["c"]
+
+
+def test_a_locked_composite_gives_nothing_away() -> None:
+    made = Made("Composite", {"a": Made("Composite", {"b": None})})
+    mine, other = made.ours.lock_(), made.theirs.lock_()
+    del other["a", "b"]
+    with pytest.raises(UsageError, match="locked"):
+        del mine["a", "b"]
+    with pytest.raises(RuntimeError, match="part of a locked graph"):
+        other["a"].unlock_()
+    assert not mine["a"].unlock_().is_locked and mine.is_locked
+
+
+def test_names_are_as_many_as_dimensions() -> None:
+    made = Made("Composite", {"shape": (2,), "names": ["time"]})
+    with pytest.raises(ValueError, match="length of the dimension names"):
+        made.theirs.rand((3,))
+    assert made.ours.rand((3,)).names == [None, "time"]
+    made = Made("Composite", {"shape": (2,), "names": ["time", "env"]})
+    assert len(made.theirs.names) == 2
+    with pytest.raises(UsageError, match="1 dimensions to be named"):
+        _ = made.ours
+
+
+def test_what_torchrl_refuses_and_we_do_not() -> None:
+    for name in ("shape", "device", "dtype", "space"):
+        with pytest.raises(AttributeError, match="cannot be set"):
+            theirs.Composite()[name] = None
+        assert name in ours.Composite({name: None})
+    places = torch.tensor([0])
+    with pytest.raises(ValueError, match="last dimension"):
+        torch.index_select(theirs.Binary(3), 0, places)
+    assert torch.index_select(ours.Binary(3), 0, places) == ours.Binary(1)  # type: ignore[call-overload]
+    assert (theirs.Composite().cardinality(), ours.Composite().cardinality()) == (0, 1)
+
+
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("Categorical", {"n": 0}),
     ("Categorical", {"n": 300, "dtype": torch.uint8}),

@@ -1,0 +1,248 @@
+"""TorchRL's actors, exploration and losses give the same with our specs as with TorchRL's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import NormalParamExtractor, TensorDictSequential
+from torch import nn
+
+import datasets_cli as ours
+from tests.support.spec_pairs import same
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl import modules, objectives
+    from torchrl.data import tensor_specs as theirs
+    from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+BATCH = 5
+
+
+class QNet(nn.Module):
+    """The value of an observation and an action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 1)
+
+    def forward(self, observation: torch.Tensor, action: torch.Tensor) -> Any:
+        return self.linear(torch.cat([observation, action], -1))
+
+
+class Distribution(nn.Module):
+    """The logits of seven values of each of three actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 21)
+
+    def forward(self, observation: torch.Tensor) -> Any:
+        return self.linear(observation).view(*observation.shape[:-1], 7, 3).log_softmax(-2)
+
+
+def box(library: Any) -> Any:
+    return library.Bounded(-0.5, 0.5, (2,))
+
+
+def in_composite(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda library: library.Composite(action=make(library))
+
+
+def safe(spec: Any) -> Any:
+    keys: dict[str, Any] = {"in_keys": ["observation"], "out_keys": ["action"]}
+    return modules.SafeModule(nn.Linear(4, 2), **keys, spec=spec, safe=True)
+
+
+def gaussian(spec: Any) -> Any:
+    net = nn.Sequential(nn.Linear(4, 4), NormalParamExtractor())
+    inner = modules.SafeModule(net, in_keys=["observation"], out_keys=["loc", "scale"])
+    low = spec["action"].space.low if hasattr(spec, "keys") else spec.space.low
+    return modules.ProbabilisticActor(
+        inner,
+        in_keys=["loc", "scale"],
+        spec=spec,
+        distribution_class=modules.TanhNormal,
+        distribution_kwargs={"low": low, "high": 0.5},
+        return_log_prob=True,
+        safe=True,
+    )
+
+
+def value() -> Any:
+    return modules.ValueOperator(nn.Linear(4, 1), in_keys=["observation"])
+
+
+def pair_value() -> Any:
+    return modules.ValueOperator(QNet(), in_keys=["observation", "action"])
+
+
+def q_actor(spec: Any) -> Any:
+    return modules.QValueActor(nn.Linear(4, 3), in_keys=["observation"], spec=spec)
+
+
+def greedy(spec: Any) -> Any:
+    explore = modules.EGreedyModule(spec, eps_init=0.9, annealing_num_steps=10)
+    return TensorDictSequential(q_actor(spec), explore)
+
+
+def masked(spec: Any) -> Any:
+    keys: dict[str, Any] = {"action_mask_key": "mask"}
+    actor = modules.QValueActor(nn.Linear(4, 3), in_keys=["observation"], spec=spec, **keys)
+    return TensorDictSequential(actor, modules.EGreedyModule(spec, eps_init=0.9, **keys))
+
+
+def tanh(spec: Any) -> Any:
+    return TensorDictSequential(safe(spec), modules.TanhModule(in_keys=["action"], spec=spec))
+
+
+def distributional(spec: Any) -> Any:
+    support = torch.arange(7.0)
+    keys: dict[str, Any] = {"in_keys": ["observation"], "support": support}
+    return modules.DistributionalQValueActor(module=Distribution(), spec=spec, **keys)
+
+
+def noisy(kind: Any) -> Callable[[Any], Any]:
+    return lambda spec: TensorDictSequential(safe(spec), kind(spec))
+
+
+def dqn(spec: Any) -> Any:
+    return objectives.DQNLoss(q_actor(spec), action_space=spec)
+
+
+def dqn_of_its_actor(spec: Any) -> Any:
+    return objectives.DQNLoss(q_actor(spec))
+
+
+def discrete_sac(spec: Any) -> Any:
+    logits = modules.SafeModule(nn.Linear(4, 3), in_keys=["observation"], out_keys=["logits"])
+    is_vector = "OneHot" in type(spec).__name__
+    kind = modules.OneHotCategorical if is_vector else torch.distributions.Categorical
+    actor = modules.ProbabilisticActor(
+        logits, in_keys=["logits"], out_keys=["action"], spec=spec, distribution_class=kind
+    )
+    keys: dict[str, Any] = {"in_keys": ["observation"], "out_keys": ["action_value"]}
+    q = modules.SafeModule(nn.Linear(4, 3), **keys)
+    losses: Any = objectives.DiscreteSACLoss
+    return losses(actor_network=actor, qvalue_network=q, action_space=spec, num_actions=3)
+
+
+def of_gaussian(kind: Any) -> Callable[[Any], Any]:
+    return lambda spec: kind(gaussian(spec), pair_value(), action_spec=spec)
+
+
+def of_actor(kind: Any) -> Callable[[Any], Any]:
+    actor = lambda spec: modules.Actor(nn.Linear(4, 2), spec=spec)  # noqa: E731
+    return lambda spec: kind(actor(spec), pair_value(), action_spec=spec)
+
+
+BOXES: dict[str, Callable[[Any], Any]] = {
+    "SafeModule": safe,
+    "ProbabilisticActor": gaussian,
+    "ActorCriticWrapper": lambda spec: modules.ActorCriticWrapper(gaussian(spec), value()),
+    "Actor": lambda spec: modules.Actor(nn.Linear(4, 2), spec=spec, safe=True),
+    "TanhModule": tanh,
+    "AdditiveGaussianModule": noisy(modules.AdditiveGaussianModule),
+    "OrnsteinUhlenbeck": noisy(modules.OrnsteinUhlenbeckProcessModule),
+    **{
+        kind.__name__: of_gaussian(kind)
+        for kind in (
+            *(objectives.SACLoss, objectives.REDQLoss),
+            *(objectives.CQLLoss, objectives.CrossQLoss),
+        )
+    },
+    **{kind.__name__: of_actor(kind) for kind in (objectives.TD3Loss, objectives.TD3BCLoss)},
+    "DDPGLoss": lambda spec: objectives.DDPGLoss(
+        modules.Actor(nn.Linear(4, 2), spec=spec), pair_value()
+    ),
+    "IQLLoss": lambda spec: objectives.IQLLoss(gaussian(spec), pair_value(), value()),
+}
+CHOICES: dict[str, Callable[[Any], Any]] = {
+    "QValueActor": q_actor,
+    "EGreedyModule": greedy,
+    "masked": masked,
+    "Distributional": distributional,
+    "DQNLoss": dqn,
+    "DQNLoss of its actor": dqn_of_its_actor,
+}
+
+
+def rows(action: torch.Tensor) -> TensorDict:
+    torch.manual_seed(3)
+    flags = torch.zeros(BATCH, 1, dtype=torch.bool)
+    after = {"observation": torch.randn(BATCH, 4), "reward": torch.randn(BATCH, 1)}
+    return TensorDict(
+        {
+            "observation": torch.randn(BATCH, 4) * 9,
+            "action": action,
+            "mask": torch.tensor([[True, False, True]] * BATCH),
+            "is_init": flags,
+            "next": {**after, "done": flags, "terminated": flags},
+        },
+        [BATCH],
+    )
+
+
+def run(make: Callable[[Any], Any], spec: Any, action: torch.Tensor) -> TensorDict:
+    """Return what a module writes, or a loss gives."""
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = make(spec)
+        with set_exploration_type(ExplorationType.RANDOM):
+            given = module(rows(action))
+    return given.select(*(key for key in given.keys(True, True) if "info" not in str(key)))
+
+
+@pytest.mark.parametrize("wrap", [lambda make: make, in_composite], ids=["leaf", "Composite"])
+@pytest.mark.parametrize("name", BOXES)
+def test_actions_between_bounds_are_the_same(name: str, wrap: Any) -> None:
+    action = torch.rand(BATCH, 2) - 0.5
+    mine, other = (run(BOXES[name], wrap(box)(each), action) for each in (ours, theirs))
+    assert mine.keys() and same(mine, other)
+
+
+KINDS: dict[str, Callable[[Any], Any]] = {
+    "OneHot": lambda library: library.OneHot(3),
+    "Categorical": lambda library: library.Categorical(3),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", [*CHOICES, "DiscreteSACLoss"])
+def test_actions_of_categories_are_the_same(name: str, kind: str) -> None:
+    make = KINDS[kind]
+    action = make(theirs).rand((BATCH,))
+    if name == "DiscreteSACLoss":
+        mine, other = (run(discrete_sac, make(each), action) for each in (ours, theirs))
+        assert same(mine, other)
+        return
+    for spec in (make, in_composite(make)):
+        mine, other = (run(CHOICES[name], spec(each), action) for each in (ours, theirs))
+        assert mine.keys() and same(mine, other)
+
+
+def test_a_copied_module_knows_its_specs() -> None:
+    module = safe(ours.Composite(action=box(ours)))
+    torch.manual_seed(0)
+    expected = module(rows(torch.rand(BATCH, 2)))["action"]
+    for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        assert torch.equal(copied(rows(torch.rand(BATCH, 2)))["action"], expected)
+        assert copied.spec == module.spec
+
+
+def test_each_class_is_one_of_torchrls_of_its_name() -> None:
+    names = [*KINDS, "Binary", "Composite", "MultiCategorical", "MultiOneHot", "NonTensor"]
+    made = ours.Binary(2), ours.Composite(), ours.MultiCategorical([2]), ours.MultiOneHot([2])
+    for spec in (ours.OneHot(2), ours.Categorical(2), *made, ours.NonTensor()):
+        name = type(spec).__name__
+        assert name in names and isinstance(spec, getattr(theirs, name))
+        assert isinstance(spec, theirs.TensorSpec) and not isinstance(spec, theirs.Stacked)
+    assert not isinstance(ours.OneHot(2), theirs.Categorical | theirs.Composite)
