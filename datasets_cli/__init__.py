@@ -222,6 +222,13 @@ _LAZY_IMPORTS = {
     "MultiSyncDataCollector": "environments.collectors.collectors",
     "MultiAsyncCollector": "environments.collectors.collectors",
     "MultiaSyncDataCollector": "environments.collectors.collectors",
+    "DistributedCollector": "environments.collectors.distributed",
+    "DistributedDataCollector": "environments.collectors.distributed",
+    "DistributedSyncCollector": "environments.collectors.distributed",
+    "DistributedSyncDataCollector": "environments.collectors.distributed",
+    "RPCCollector": "environments.collectors.distributed",
+    "RPCDataCollector": "environments.collectors.distributed",
+    "RayCollector": "environments.collectors.distributed",
 }
 """Every public name with the module that defines it: the one list of them.
 

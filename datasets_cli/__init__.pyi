@@ -21,6 +21,21 @@ from datasets_cli.environments.collectors.collectors import (
     MultiSyncDataCollector as MultiSyncDataCollector,
 )
 from datasets_cli.environments.collectors.collectors import SyncDataCollector as SyncDataCollector
+from datasets_cli.environments.collectors.distributed import (
+    DistributedCollector as DistributedCollector,
+)
+from datasets_cli.environments.collectors.distributed import (
+    DistributedDataCollector as DistributedDataCollector,
+)
+from datasets_cli.environments.collectors.distributed import (
+    DistributedSyncCollector as DistributedSyncCollector,
+)
+from datasets_cli.environments.collectors.distributed import (
+    DistributedSyncDataCollector as DistributedSyncDataCollector,
+)
+from datasets_cli.environments.collectors.distributed import RayCollector as RayCollector
+from datasets_cli.environments.collectors.distributed import RPCCollector as RPCCollector
+from datasets_cli.environments.collectors.distributed import RPCDataCollector as RPCDataCollector
 from datasets_cli.environments.gym_env import GymEnv as GymEnv
 from datasets_cli.environments.policies import RandomPolicy as RandomPolicy
 from datasets_cli.errors import AccessError as AccessError

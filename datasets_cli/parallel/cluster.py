@@ -16,6 +16,12 @@ Arguments = ParamSpec("Arguments")
 WorkerOutcome = Any
 """What a function returned on a worker, or the exception that it raised there."""
 
+Tell = Callable[[bytes, Any], bytes]
+"""Calls ``call`` of an actor with a message and what was put; LostWorker where it is gone."""
+
+ROOM_SECONDS = 120.0
+"""That an actor waits for a worker: one that starts, or starts again, imports torch."""
+
 
 class TaskExecutor(Executor):
     """An executor that is handed each task as a call without arguments."""
@@ -37,6 +43,14 @@ class Cluster(TaskExecutor):
     @abstractmethod
     def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, WorkerOutcome]:
         """Call a function once on each worker that is there, and return the outcomes by worker."""
+
+    @abstractmethod
+    def actor(self, kind: type, argument: Any) -> Tell:
+        """Make an object alone in the process of a worker, until nothing tells it more."""
+
+    @abstractmethod
+    def put(self, value: Any) -> Any:
+        """Send a value to where the workers are, once; return what stands for it in ``Tell``."""
 
 
 def pass_on(
@@ -77,3 +91,11 @@ class LostWorker(Exception):
 
 class LostCluster(Exception):
     """Nothing runs tasks any more; the text says what was lost, and what to do."""
+
+
+def no_room(engine: str) -> LostCluster:
+    """Return the error of a cluster that has no worker for an actor."""
+    return LostCluster(
+        f"{engine} had no free worker for {ROOM_SECONDS:.0f} seconds; each process that collects "
+        "needs one. Start more workers, or collect in fewer processes."
+    )

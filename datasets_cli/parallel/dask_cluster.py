@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import distributed
@@ -15,10 +17,13 @@ from distributed.versions import VersionMismatchWarning
 
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import (
+    ROOM_SECONDS,
     Cluster,
     LostCluster,
     LostWorker,
+    Tell,
     WorkerOutcome,
+    no_room,
     pass_on,
     quiet,
 )
@@ -74,6 +79,42 @@ class _DaskWorkers(Cluster):
         """Call a function on each worker."""
         return dict(self._client.run(function, argument, on_error="return"))
 
+    def actor(self, kind: type, argument: Any) -> Tell:
+        """Make an object in a process without an actor, of any client, and return its ``call``."""
+        try:
+            address = self._free_worker()
+            place = {"workers": address, "allow_other_workers": False, "pure": False, "retries": 0}
+            with self._client.as_current():  # where an actor finds the client that it talks by
+                held: Any = self._client.submit(kind, argument, actor=True, **place).result()
+        except (OSError, RuntimeError, CancelledError) as error:
+            raise self._meaning(CommClosedError()) from error
+
+        def tell(message: bytes, value: distributed.Future | None) -> bytes:
+            given = None if value is None else partial(_value_of, str(value.key))
+            try:
+                with self._client.as_current():
+                    answer: bytes = held.call(message, given).result()
+            except (OSError, RuntimeError) as error:  # Dask's words of an actor that is gone
+                if self._client.status == "running":
+                    raise LostWorker(f"at {address} died") from error
+                raise self._meaning(CommClosedError()) from error
+            return answer
+
+        return tell
+
+    def _free_worker(self) -> str:
+        """Return the address of a process that has no actor; wait for it, not forever."""
+        end = time.monotonic() + ROOM_SECONDS
+        while not (free := self._client.run_on_scheduler(_without_actor)):
+            if time.monotonic() > end:
+                raise no_room("Dask")
+            time.sleep(0.1)
+        return str(free[0])
+
+    def put(self, value: Any) -> Any:
+        """Send a value to one worker, from which the others have it."""
+        return self._client.scatter([value], broadcast=True, hash=False)[0]
+
     def _meaning(self, error: Exception) -> Exception:
         if isinstance(error, KilledWorker):
             return LostWorker(
@@ -87,3 +128,13 @@ class _DaskWorkers(Cluster):
                 "again, and run the same call."
             )
         return error
+
+
+def _without_actor(dask_scheduler: distributed.Scheduler) -> list[str]:
+    """Return the addresses of the workers that have no actor, as the scheduler knows them."""
+    return [address for address, each in dask_scheduler.workers.items() if not each.actors]
+
+
+def _value_of(key: str) -> Any:
+    """Return a value that was sent to all workers, on one of them."""
+    return distributed.get_worker().data[key]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import partial
@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    GetTimeoutError,
     NodeDiedError,
     OutOfMemoryError,
     RayError,
@@ -21,18 +24,33 @@ from ray.exceptions import (
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, WorkerOutcome, pass_on
+from datasets_cli.parallel.cluster import (
+    ROOM_SECONDS,
+    Cluster,
+    LostCluster,
+    LostWorker,
+    Tell,
+    WorkerOutcome,
+    no_room,
+    pass_on,
+)
 
 Result = TypeVar("Result")
 
 CONNECT_SECONDS = 10.0
+_DIED = (WorkerCrashedError, NodeDiedError, ActorDiedError, ActorUnavailableError)
 
 
 @contextmanager
-def ray_pool(address: str | None) -> Iterator[Executor]:
+def ray_pool(
+    address: str | None, config: Mapping[str, Any] | None = None, **actors: Any
+) -> Iterator[Executor]:
     """Give the workers of a cluster; a connection that the caller has made stays."""
+    # config: of `ray.init`, which starts a cluster where there is none; actors: of each of them.
     is_ours = not ray.is_initialized()
-    if is_ours:
+    if is_ours and config is not None:
+        ray.init(**config)
+    elif is_ours:
         _connect(address)
     elif address not in (None, "auto", ray.get_runtime_context().gcs_address):
         raise UsageError(
@@ -40,7 +58,7 @@ def ray_pool(address: str | None) -> Iterator[Executor]:
             f"{ray.get_runtime_context().gcs_address}, and the address is {address}. Leave the "
             "address out, or call ray.shutdown() first."
         )
-    workers = _RayWorkers()
+    workers = _RayWorkers(actors)
     try:
         yield workers
     finally:
@@ -71,7 +89,8 @@ def _knock(address: str | None) -> None:
 class _RayWorkers(Cluster):
     """The workers of the cluster that this process is connected to."""
 
-    def __init__(self) -> None:
+    def __init__(self, actors: Mapping[str, Any]) -> None:
+        self._actors = {"num_cpus": 1, **actors, "max_restarts": 0}
         self._call = ray.remote(max_retries=0)(_call)
         self._taken: set[ray.ObjectRef] = set()
 
@@ -100,6 +119,29 @@ class _RayWorkers(Cluster):
         }
         return {name: _outcome(taken) for name, taken in asked.items()}
 
+    def actor(self, kind: type, argument: Any) -> Tell:
+        """Make an object in a process that Ray starts for it, and return its ``call``."""
+        held: Any = ray.remote(kind).options(**self._actors).remote(argument)
+        try:
+            ray.get(held.__ray_ready__.remote(), timeout=ROOM_SECONDS)
+        except GetTimeoutError as error:
+            raise no_room("Ray") from error
+
+        def tell(message: bytes, value: ray.ObjectRef | None) -> bytes:
+            if not ray.is_initialized():  # it would start a cluster
+                raise LostCluster("This process is not connected to Ray any more.")
+            try:
+                answer: bytes = ray.get(held.call.remote(message, value))
+            except RayError as error:
+                raise _meaning(error) from error
+            return answer
+
+        return tell
+
+    def put(self, value: Any) -> Any:
+        """Put a value from where each machine gets it once."""
+        return ray.put(value)
+
     def cancel(self) -> None:
         """Cancel what has not ended."""
         for taken in list(self._taken):
@@ -122,7 +164,7 @@ def _meaning(error: Exception) -> Exception:
         return error.cause if isinstance(error.cause, Exception) else RldsError(str(error))
     if isinstance(error, OutOfMemoryError):
         return LostWorker("was ended by Ray because memory ran out")
-    if isinstance(error, (WorkerCrashedError, NodeDiedError)):
+    if isinstance(error, _DIED):
         return LostWorker("died, as one does that is killed or that memory runs out for")
     if isinstance(error, RayError):
         return LostCluster(f"The cluster of Ray was lost ({error}). Run the same call again.")

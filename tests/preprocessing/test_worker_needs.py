@@ -147,6 +147,12 @@ class Asked(Cluster):
     def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
         return {f"tcp://host:{number}": each for number, each in enumerate(self._answers)}
 
+    def actor(self, kind: type, argument: Any) -> Any:
+        raise NotImplementedError
+
+    def put(self, value: Any) -> Any:
+        raise NotImplementedError
+
 
 def test_each_worker_of_a_cluster_that_differs_is_named() -> None:
     old = ModuleNotFoundError("No module named 'datasets_cli'", name="datasets_cli")

@@ -16,11 +16,13 @@ import datasets_cli
 from datasets_cli import GymEnv, UsageError
 from datasets_cli.environments import batched_env, gym_env
 from datasets_cli.environments.collectors import words
+from datasets_cli.environments.collectors.distributed import DISTRIBUTED
 from tests.support.paths import PROJECT
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from torchrl import collectors, envs
+    from torchrl.collectors import distributed
 
 PAGE = (PROJECT / "docs" / "collectors.md").read_text(encoding="utf-8")
 
@@ -35,10 +37,15 @@ def defaults_of(theirs: type) -> dict[str, Any]:
 
 
 FRAMES = {"frames_per_batch": 10, "total_frames": 10}
+SINGLE = {"collector_class": "single"}  # theirs is the class
 KINDS = {
     "Collector": (collectors.Collector, make_env, FRAMES),
     "MultiSyncCollector": (collectors.MultiSyncCollector, [make_env], FRAMES),
     "MultiAsyncCollector": (collectors.MultiSyncCollector, [make_env], FRAMES),
+    "DistributedCollector": (distributed.DistributedCollector, [make_env], FRAMES | SINGLE),
+    "RPCCollector": (distributed.RPCCollector, [make_env], FRAMES | SINGLE),
+    "DistributedSyncCollector": (distributed.DistributedSyncCollector, [make_env], FRAMES | SINGLE),
+    "RayCollector": (distributed.RayCollector, [make_env], FRAMES | SINGLE | {"engine": "local"}),
     "SerialEnv": (envs.SerialEnv, make_env, {"num_workers": 2}),
     "ParallelEnv": (envs.ParallelEnv, make_env, {"num_workers": 2}),
     "GymEnv": (envs.GymWrapper, None, {"env_name": "CartPole-v1"}),
@@ -63,6 +70,7 @@ TABLES = {
     "Collector": words.ONE,
     "MultiSyncCollector": words.SEVERAL,
     "MultiAsyncCollector": words.ASYNC,
+    "DistributedCollector": DISTRIBUTED,
     "SerialEnv": batched_env.BATCHED,
     "GymEnv": gym_env.GYM,
 }

@@ -67,6 +67,10 @@ OF_THE_PAGES = {("data", "Sampler"), ("collectors", "split_trajectories")}
 OF_THE_PAGES |= {("envs.utils", "RandomPolicy")}
 OF_THE_PAGES |= {("data", name) for name in OLD_SPECS}
 OF_THE_PAGES |= {("collectors", name) for name in OLD_COLLECTORS}
+OF_THE_PAGES |= {
+    ("collectors.distributed", f"{kind}DataCollector")
+    for kind in ("Distributed", "DistributedSync", "RPC")
+}
 
 
 def ours(line: str) -> str:

@@ -75,8 +75,11 @@ class DataCollector(ABC):
             self._options.post_collect_hook(batch)
         if self._options.replay_buffer is None:
             return batch
-        self._options.replay_buffer.extend(batch)
+        self._write(batch, self._options.replay_buffer)
         return None
+
+    def _write(self, batch: TensorDictBase, buffer: Any) -> None:
+        buffer.extend(batch)
 
     @abstractmethod
     def _collect(self) -> TensorDictBase:

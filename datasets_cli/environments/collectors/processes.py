@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from multiprocessing import util
-from multiprocessing.connection import Connection, wait
-from typing import Any
+from multiprocessing.connection import wait
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDict
 
 from datasets_cli.environments.actions import Outside
+from datasets_cli.environments.collectors.lines import SECONDS, Line
 from datasets_cli.environments.collectors.options import (
     HOOKS,
     CollectorOptions,
@@ -25,55 +29,64 @@ from datasets_cli.environments.collectors.source import (
     known_weights,
 )
 from datasets_cli.environments.collectors.worker import (
-    CLOSED,
+    CLOSE,
+    TRAJECTORY,
     Job,
     Packed,
     pack_weights,
-    receive,
-    send,
     unpack,
-    work,
 )
 from datasets_cli.errors import RldsError
 from datasets_cli.options import part_of
-from datasets_cli.parallel.workers import Worker, WorkerContext, pickle_by_value
-
-_SECONDS = 10  # that a process has to close its environments
+from datasets_cli.parallel.cluster import Cluster
+from datasets_cli.parallel.tasks import MAX_LOST_WORKERS
+from datasets_cli.parallel.workers import pickle_by_value
 
 
 class Processes:
     """Processes that collect; each does its commands in their order."""
 
     # They end when `close` is called, this object is no longer used, or the program ends.
+    # pool: the cluster whose actors they are. renewed: whether one that dies is made again.
 
-    def __init__(self, options: SeveralProcesses, frames: int) -> None:
-        jobs = _jobs(options, frames)
-        context = WorkerContext()
-        self._connections: list[Connection] = []
-        self._workers: list[Worker] = []
+    def __init__(
+        self,
+        options: SeveralProcesses,
+        frames: int,
+        pool: AbstractContextManager[Executor] | None = None,
+        renewed: bool = False,
+    ) -> None:
+        self._jobs, self._renewed = _jobs(options, frames, elsewhere=pool is not None), renewed
+        self._lines: list[Line] = []
+        stack = ExitStack()
         # Before the program joins its processes, which would wait for these forever.
-        self._end = util.Finalize(self, _end, (self._connections, self._workers), exitpriority=10)
-        for job in jobs:
-            ours, theirs = context.Pipe()
-            # Daemons cannot start processes, as a ParallelEnv does.
-            worker = Worker(target=work, args=(theirs, job), daemon=False)
-            worker.start()
-            theirs.close()  # so that the end of the process is the end of the connection
-            self._connections.append(ours)
-            self._workers.append(worker)
+        self._end = util.Finalize(self, _end, (self._lines, stack), exitpriority=10)
+        self._cluster = None if pool is None else cast(Cluster, stack.enter_context(pool))
         self._policy = options.policy
         self._batches: dict[int, TensorDict] = {}  # that came before they were waited for
         self._waiting: list[int] = []  # for a batch, in the order in which they were asked
-        self._weights: dict[int, dict[str, Any]] = {}  # that a process does not have yet
-        self.devices = [self._answer(worker, "made") for worker in range(len(jobs))]
+        self._commands: dict[int, tuple[Any, ...]] = {}  # the last one of each process
+        self._newest: dict[int, bytes] = {}  # weights
+        self._latest: dict[int, TensorDict] = {}  # where the trajectories of each process stand
+        self._losses: Counter[int] = Counter()  # of each process, since its last batch
+        self._next_seed: int | None = None  # that no environment has had
+        self.cut: list[int] = []
+        """The numbers of trajectories that ended with their process."""
+        self._weights: dict[int, Any] = {}  # those that a process does not have yet
+        for worker, job in enumerate(self._jobs):
+            self._lines.append(Line(job, self._cluster))
+            self._send(worker, "made")
+        made = [self._answer(worker, "made") for worker in range(len(self))]
+        self.devices = [device for device, _ in made]
         """Where the tensors of each environment are; None where they have no device."""
+        self._lanes = [lanes for _, lanes in made]
 
     def __len__(self) -> int:
-        return len(self._workers)
+        return len(self._jobs)
 
     def ask(self, worker: int, *, random: bool) -> None:
         """Begin a batch in a process that was not asked for one, with the newest weights."""
-        self._send(worker, "collect", random, self._weights.pop(worker, None))
+        self._send(worker, "collect", random)
         self._waiting.append(worker)
 
     def asked(self, worker: int) -> bool:
@@ -97,14 +110,15 @@ class Processes:
         self._check()
         ready = [worker for worker in self._waiting if worker in self._batches]
         if not ready:
-            readable = wait([self._connections[worker] for worker in self._waiting])
-            ready = [each for each in self._waiting if self._connections[each] in readable]
+            readable = wait([self._lines[worker].connection for worker in self._waiting])
+            ready = [each for each in self._waiting if self._lines[each].connection in readable]
         return self.batch(ready[0])
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
         self._drop()
         for worker in range(len(self)):
             seed = self._call(worker, "set_seed", seed, static_seed)
+        self._next_seed = seed + static_seed
         return seed
 
     def reset(self) -> None:
@@ -114,7 +128,11 @@ class Processes:
 
     def update_weights(self, weights: PolicyWeights) -> None:
         known = known_weights(self._policy, self._policy if weights is None else weights)
-        self._weights = dict.fromkeys(range(len(self)), pack_weights(known))
+        self._newest = dict.fromkeys(range(len(self)), pack_weights(known))
+        self._weights = dict.fromkeys(self._newest, self._put(self._newest[0]))
+
+    def _put(self, weights: bytes) -> Any:
+        return weights if self._cluster is None else self._cluster.put(weights)
 
     def states(self) -> list[CollectorState]:
         return [state for worker in range(len(self)) for state in self._call(worker, "states")]
@@ -123,6 +141,10 @@ class Processes:
         self._drop()
         for worker, state in enumerate(states):
             self._call(worker, "load_states", [state])
+            self._latest.pop(worker, None)
+            self._jobs[worker] = replace(self._jobs[worker], trajectories=state["trajectories"])
+            if "policy" in state:
+                self._newest[worker] = pack_weights(state["policy"])
 
     def close(self) -> None:
         self._end()
@@ -139,18 +161,14 @@ class Processes:
         """Give a process a command after the batch that it was asked for; return the answer."""
         if self.asked(worker) and worker not in self._batches:
             self._receive(worker)  # neither process then waits for the other to read
-        if worker in self._weights:
-            self._send(worker, "update_weights", self._weights.pop(worker))
-            self._answer(worker, "update_weights")
         self._send(worker, name, *arguments)
         return self._answer(worker, name)
 
-    def _send(self, worker: int, *message: Any) -> None:
+    def _send(self, worker: int, *command: Any) -> None:
         self._check()
-        try:
-            send(self._connections[worker], message)
-        except OSError as error:
-            raise self._ended(worker) from error
+        self._commands[worker] = command
+        with suppress(OSError):  # it has ended: noticed when its answer is waited for
+            self._lines[worker].send(command, self._weights.pop(worker, None))
 
     def _check(self) -> None:
         if not self._end.still_active():
@@ -167,64 +185,92 @@ class Processes:
     def _receive(self, worker: int) -> tuple[str, Any]:
         """Return the next message of a process; a batch is kept."""
         try:
-            name, content = receive(self._connections[worker])
+            name, content = self._lines[worker].receive()
         except (EOFError, OSError) as error:
-            raise self._ended(worker) from error
+            self._renew(worker, error)
+            return self._receive(worker)
         if name == "error":
             self.close()
             raise content
         if isinstance(content, Packed):
             self._batches[worker] = unpack(content)
+            self._losses[worker] = 0
+            if self._renewed:
+                self._latest[worker] = self._batches[worker].select(TRAJECTORY, ("next", "done"))
         return name, content
 
-    def _ended(self, worker: int) -> RldsError:
-        process = self._workers[worker]
-        process.join(_SECONDS)
-        self.close()
-        return RldsError(
-            f"Collector process {worker} ended with exit code {process.exitcode}, before it was "
-            "told to. Its environment may have crashed, or the machine is out of memory. Make the "
-            "collector again; load_state_dict continues its counts."
-        )
+    def _renew(self, worker: int, error: Exception) -> None:
+        """Make a process again that ended, and give it the command that it did not do."""
+        try:
+            how = f"Collector process {worker} {self._lines[worker].how_it_ended()}."
+            self._losses[worker] += 1
+            if not self._renewed or self._losses[worker] == MAX_LOST_WORKERS:
+                raise RldsError(
+                    f"{how} Its environment may have crashed, or the machine is out of memory. "
+                    "Make the collector again; load_state_dict continues its counts."
+                ) from error
+            self._lines[worker].close()
+            self._jobs[worker] = self._continued(worker, how)
+            self._lines[worker] = Line(self._jobs[worker], self._cluster)
+        except BaseException:
+            self.close()
+            raise
+        if worker in self._newest:
+            self._weights[worker] = self._put(self._newest[worker])
+        self._send(worker, *self._commands[worker])
+
+    def _continued(self, worker: int, how: str) -> Job:
+        """Return the job of a process in place of one that ended, and note what ended with it."""
+        job, cut = self._jobs[worker], []
+        if (latest := self._latest.pop(worker, None)) is not None:
+            last = latest[..., -1]
+            cut = last[TRAJECTORY][~last["next", "done"].squeeze(-1)].tolist()
+            begun = int(latest[TRAJECTORY].max()) // job.num_processes + 1
+            job = replace(job, trajectories=begun)
+        self.cut += cut
+        text = f"{how} It is made again. Trajectories that end with their last given row: {cut}."
+        warnings.warn(text, stacklevel=2)
+        # Seeds that no process has had: its random numbers are not those of its first rows again.
+        job = replace(job, seed=job.seed + job.num_processes, environment_seed=self._next_seed)
+        if self._next_seed is not None:
+            self._next_seed += self._lanes[worker]
+        return job
 
 
-def _end(connections: Sequence[Connection], workers: Sequence[Worker]) -> None:
-    for connection in connections:
-        with suppress(OSError):  # it has ended
-            send(connection, ("close",))
-    outside = sum(map(_last_word, connections), Outside())
-    if outside.count:
-        warnings.warn(f"The environments of {len(workers)} processes: {outside}", stacklevel=2)
-    for worker in workers:
-        worker.join(_SECONDS)
-        if worker.is_alive():
-            worker.terminate()
-            worker.join()
+def _end(lines: list[Line], pool: ExitStack) -> None:
+    with pool:
+        for line in lines:
+            with suppress(OSError):  # it has ended
+                line.send((CLOSE,))
+        outside = sum(map(_last_word, lines), Outside())
+        if outside.count:
+            warnings.warn(f"The environments of {len(lines)} processes: {outside}", stacklevel=2)
+        for line in lines:
+            line.close()
 
 
-def _last_word(connection: Connection) -> Outside:
+def _last_word(line: Line) -> Outside:
     """Read what a process still sends, and return its actions that were out of bounds."""
-    outside = Outside()
     with suppress(EOFError, OSError):  # it has ended
-        while connection.poll(_SECONDS):
-            name, content = receive(connection)
-            if name == CLOSED:
-                outside = content
-                break
-    connection.close()
-    return outside
+        while line.connection.poll(SECONDS):
+            name, content = line.receive()
+            if name == CLOSE:
+                outside: Outside = content
+                return outside
+    return Outside()
 
 
-def _jobs(options: SeveralProcesses, frames: int) -> list[Job]:
+def _jobs(options: SeveralProcesses, frames: int, elsewhere: bool) -> list[Job]:
     arguments, count = options.create_env_kwargs, len(options.create_env_fn)
     given = arguments if isinstance(arguments, Sequence) else [arguments] * count
     seed = int(torch.randint(2**62, ()))  # of torch's global random numbers
+    pickled = partial(pickle_by_value, elsewhere=elsewhere)
     # What a process does not need stays here.
     here: Any = dict.fromkeys(("postproc", "replay_buffer", *HOOKS))
     shared = replace(part_of(options, CollectorOptions), **here)
     return [
         Job(
-            tuple(map(pickle_by_value, (create_env_fn, given[number], options.policy))),
+            tuple(map(pickled, (create_env_fn, given[number], options.policy))),
             shared,
             frames,
             number,

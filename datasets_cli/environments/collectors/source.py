@@ -68,7 +68,7 @@ class BatchSource:
         actions.outside = Outside()  # no step was taken by it
         return {key: value for key, value in written.items() if key not in given}
 
-    def collect(self, *, random: bool) -> TensorDict:
+    def collect(self, random: bool) -> TensorDict:
         """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories."""
         stepper, options = self.environment.stepper, self._options
         if options.reset_at_each_iter:

@@ -15,12 +15,14 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.environments.actions import Outside
 from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.source import BatchSource, environment_of
 from datasets_cli.errors import RldsError
 
-CLOSED = "closed"
-"""The last message of a process, with the actions that were out of bounds."""
+TRAJECTORY = ("collector", "traj_ids")
+CLOSE = "close"
+"""The last command of a process, which answers with the actions that were out of bounds."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Job:
     number: int
     num_processes: int
     seed: int
+    # Of one that is made again: how many trajectories there were, and the next seed if there is.
+    trajectories: int = 0
+    environment_seed: int | None = None
 
 
 class Packed(NamedTuple):
@@ -49,12 +54,13 @@ def pack(tensordict: TensorDict) -> Packed:
     return Packed(leaves, tuple(tensordict.shape), tensordict.names)
 
 
-def pack_weights(weights: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is sent of a module's weights."""
-    return {
+def pack_weights(weights: Mapping[str, Any]) -> bytes:
+    """Return what is sent of a module's weights, as they are now."""
+    arrays = {
         name: _array(value.detach().cpu()) if isinstance(value, torch.Tensor) else value
         for name, value in weights.items()
     }
+    return pickle.dumps(arrays, protocol=5)
 
 
 def _array(tensor: torch.Tensor) -> Any:
@@ -71,36 +77,54 @@ def unpack(packed: Packed) -> TensorDict:
     return TensorDict(leaves, packed.shape, names=packed.names)
 
 
-def send(connection: Connection, message: Any) -> None:
-    connection.send_bytes(pickle.dumps(message, protocol=5))
+class CollectorWorker:
+    """Does what it is told, one command after the other."""
 
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._source: BatchSource | None = None
+        self.is_closed = False
 
-def receive(connection: Connection) -> Any:
-    return pickle.loads(connection.recv_bytes())
+    def call(self, message: bytes, weights: Any = None) -> bytes:
+        """Return the answer to a message; what came past it are weights, or what gives them."""
+        command, sent = pickle.loads(message)
+        try:
+            given = weights() if callable(weights) else weights
+            answer = command[0], self._do(*command, weights=given or sent)
+            return pickle.dumps(answer, protocol=5)
+        except Exception as error:
+            return pickle.dumps(("error", _sendable(error, self._job.number)))
+
+    def _do(self, name: str, *arguments: Any, weights: bytes | None) -> Any:
+        """Return what a command gives; it is done with other weights if they came."""
+        if name == CLOSE:
+            return self.close()
+        if self._source is None:
+            torch.set_num_threads(1)  # there is a process for each core
+            self._source = _source(self._job)
+        source = self._source
+        if weights is not None:
+            arrays = pickle.loads(weights)
+            source.update_weights({key: _tensor(arrays[key]) for key in arrays})
+        if name == "made":
+            return source.environment.device, source.environment.lanes.num_lanes
+        result = getattr(source, name)(*arguments)
+        return pack(result) if name == "collect" else result
+
+    def close(self) -> Outside:
+        """Close the environment; return its actions that were out of bounds."""
+        self.is_closed = True
+        source, self._source = self._source, None
+        return Outside() if source is None else source.close_in_silence()
 
 
 def work(connection: Connection, job: Job) -> None:
     """Do what the other end of a connection says, until it closes."""
-    torch.set_num_threads(1)  # there is a process for each core
-    source: BatchSource | None = None
-    try:
-        source = _source(job)
-        send(connection, ("made", source.environment.device))
-        while True:
-            name, *arguments = receive(connection)
-            if name == "close":
-                break
-            send(connection, (name, _do(source, name, arguments)))
-    except (EOFError, ConnectionError):
-        pass  # the other process has ended
-    except Exception as error:
-        with suppress(ConnectionError):  # another process failed first, and all are being ended
-            send(connection, ("error", _sendable(error, job.number)))
-    finally:
-        if source is not None:
-            outside = source.close_in_silence()
-            with suppress(OSError):  # nobody waits for it any more
-                send(connection, (CLOSED, outside))
+    worker = CollectorWorker(job)
+    with suppress(EOFError, ConnectionError):  # the other process has ended
+        while not worker.is_closed:
+            connection.send_bytes(worker.call(connection.recv_bytes()))
+    worker.close()
 
 
 def _source(job: Job) -> BatchSource:
@@ -109,7 +133,14 @@ def _source(job: Job) -> BatchSource:
     torch.manual_seed(job.seed)
     create, arguments, policy = map(pickle.loads, job.pickled)
     environment = environment_of(create, arguments, job.options)
-    return BatchSource(environment, policy, job.options, job.frames, job.number, job.num_processes)
+    source = BatchSource(
+        environment, policy, job.options, job.frames, job.number, job.num_processes
+    )
+    if job.trajectories:
+        source.load_states([{"trajectories": job.trajectories}])
+    if job.environment_seed is not None:
+        source.set_seed(job.environment_seed, False)
+    return source
 
 
 def _sendable(error: Exception, worker: int) -> RldsError:
@@ -119,19 +150,3 @@ def _sendable(error: Exception, worker: int) -> RldsError:
         f"Collector process {worker} failed: {type(error).__name__}: {error}. In that process:\n"
         f"{''.join(traceback.format_exception(error)).rstrip()}"
     )
-
-
-def _do(source: BatchSource, name: str, arguments: list[Any]) -> Any:
-    """Return what a method of a source gives; it collects with other weights if they came."""
-    if name == "update_weights":
-        return source.update_weights(_unpacked(*arguments))
-    if name != "collect":
-        return getattr(source, name)(*arguments)
-    is_random, weights = arguments
-    if weights is not None:
-        source.update_weights(_unpacked(weights))
-    return pack(source.collect(random=is_random))
-
-
-def _unpacked(weights: dict[str, Any]) -> dict[str, Any]:
-    return {name: _tensor(value) for name, value in weights.items()}

@@ -13,6 +13,7 @@ from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, key
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.row_numbers import row_numbers
 from datasets_cli.replay.rows.writers import RoundRobinWriter, Writer, refuse_to_write
+from datasets_cli.replay.storages.batches import map_rows
 from datasets_cli.replay.storages.protocol import WritableStorage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.schema.columns import Key, show_key
@@ -28,10 +29,18 @@ def writable(reader: BatchReader) -> WritableStorage:
     return reader.storage
 
 
+def refuse_dimensions(storage: WritableStorage) -> None:
+    """Refuse rows of several dimensions that are not given by their numbers."""
+    if storage.ndim > 1:
+        raise UsageError(
+            "Rows of several dimensions can only be written by extend(), and entries of them by "
+            "set_at_() with the numbers [n, ndim] that it returns."
+        )
+
+
 def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     """Write rows in place of those that an index means."""
-    if storage.ndim > 1:
-        raise UsageError("Rows of several dimensions can only be written by extend().")
+    refuse_dimensions(storage)
     rows = row_numbers(index, storage)
     if not rows.numel() and not len(storage):  # which must not take the form of such rows
         raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
@@ -50,8 +59,6 @@ def write_entries(
     """Replace some entries of rows, block by block: no copy of all rows is made."""
     # rows: int64 `[n]`.
     # entries: what the rows get, `[n, ...]` each.
-    if storage.ndim > 1:
-        raise UsageError("Rows of several dimensions can only be written by extend().")
     for key, values in entries.items():
         first = storage.entry(key, rows[:1])
         if first is None:
@@ -63,12 +70,16 @@ def write_entries(
                 f"{show_key(key)} of {len(rows)} rows is {expected[0]} {expected[1]}; found "
                 f"{found[0]} {found[1]}. Give the entry of each of these rows."
             )
+    side = (*storage.grid[-1:], *storage.grid[1:-1])[: storage.ndim - 1]  # environments
     for start in range(0, len(rows), BLOCK):
         stop = start + BLOCK
         batch = storage.get(rows[start:stop])
         for key, values in entries.items():
             batch.set(key, values[start:stop].to(batch[key].device))
-        storage.write(rows[start:stop], storage.flatten(batch))
+        if side:  # a step is of all environments: each row is given as that of all
+            batch = map_rows(lambda part: part.expand(*side, *part.shape), batch)
+        columns = storage.flatten(batch)
+        storage.write(rows[start:stop], [each[:: storage.width] for each in columns])
 
 
 def entries_by_key(

@@ -15,6 +15,7 @@ from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import (
     clear_rows,
     entries_by_key,
+    refuse_dimensions,
     writable,
     write_at,
     write_entries,
@@ -107,7 +108,10 @@ class RowWriter:
         self.update_({key: value})
 
     def set_at_(self, key: NestedKey, value: Rows, index: Index) -> None:
-        """Replace an entry of some rows by another ``[n, ...]``; return the buffer."""
+        """Replace an entry of some rows by another ``[n, ...]``; return the buffer.
+
+        Rows of several dimensions are given by their numbers ``[n, ndim]``.
+        """
         self._replace_entries({key: value}, index)
 
     def update_(
@@ -142,7 +146,11 @@ class RowWriter:
         # entries: what the rows get, `[n, ...]` each.
         with self._reader.lock:
             storage = writable(self._reader)
-            rows = row_numbers(index, storage).reshape(-1)
+            if storage.ndim > 1 and isinstance(index, torch.Tensor):  # as `extend` returns them
+                rows = flat_rows(storage, index)
+            else:
+                refuse_dimensions(storage)
+                rows = row_numbers(index, storage).reshape(-1)
             write_entries(storage, rows, entries_by_key(entries, only))
             self._reader.rewind()
 

@@ -18,4 +18,4 @@ __all__ = [
 if TYPE_CHECKING:
     from datasets_cli import *
 else:
-    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("utils",))
+    __getattr__, __dir__ = lazy_names(__name__, __all__, modules=("distributed", "utils"))

@@ -120,7 +120,7 @@ def failures() -> None:
                 collector.next()
         with pytest.raises(RldsError, match="ended when one of them failed"):
             collector.next()
-        assert not [each for each in collector._source._workers if each.is_alive()]
+        assert not [line for line in collector._source._lines if line.worker.is_alive()]
 
 
 def pushy(tensordict: TensorDict) -> TensorDict:

@@ -142,3 +142,17 @@ def test_priorities_for_a_sampler_without_any_are_passed_over() -> None:
 def test_a_part_that_is_none_is_refused_at_once(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         ReplayBuffer(**{"storage": LazyTensorStorage(3), **arguments})
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3), (2, 4, 3)])
+def test_entries_of_rows_are_replaced_by_the_numbers_that_extend_returns(
+    shape: tuple[int, ...],
+) -> None:
+    buffer = ReplayBuffer(storage=LazyTensorStorage(100, ndim=len(shape)))
+    rows = TensorDict({"a": steps(*shape)["number"]}, shape)
+    buffer.extend(rows)
+    numbers = buffer.extend(rows)
+    last = rows["a"].transpose(0, -1).flatten()[-2]  # time first, as rows are stored
+    buffer.set_at_("a", torch.tensor([-1]), numbers[-2][None])
+    written = torch.where(rows["a"] == last, -1, rows["a"])
+    assert torch.equal(buffer["a"], torch.cat([rows["a"], written], -1))

@@ -1,0 +1,20 @@
+"""``torchrl.collectors.distributed``; names only."""
+
+from typing import TYPE_CHECKING
+
+from datasets_cli.torchrl.names import lazy_names
+
+__all__ = [
+    "DistributedCollector",
+    "DistributedDataCollector",
+    "DistributedSyncCollector",
+    "DistributedSyncDataCollector",
+    "RPCCollector",
+    "RPCDataCollector",
+    "RayCollector",
+]
+
+if TYPE_CHECKING:
+    from datasets_cli import *
+else:
+    __getattr__, __dir__ = lazy_names(__name__, __all__)

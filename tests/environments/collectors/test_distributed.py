@@ -1,0 +1,250 @@
+"""Collectors of a cluster: the rows of ``MultiSyncCollector``, and processes that die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+
+from datasets_cli import (
+    DistributedCollector,
+    GymEnv,
+    LazyTensorStorage,
+    MultiSyncCollector,
+    RayCollector,
+    ReplayBuffer,
+    RldsError,
+    UsageError,
+)
+from datasets_cli.environments.collectors.options import SeveralProcesses
+from datasets_cli.environments.collectors.processes import Processes
+from datasets_cli.parallel import dask_cluster
+from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Tell
+from tests.support.clusters import DaskCluster, ray_cluster
+
+
+class Deadly(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that kills its process at a step, unless a file is there."""
+
+    def __init__(self, mark: Path, step: int) -> None:
+        super().__init__(gymnasium.make("Pendulum-v1"))
+        self.mark, self.left = mark, step
+
+    def step(self, action: Any) -> Any:
+        self.left -= 1
+        if not self.left and not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
+def make_env(mark: Path | None = None) -> GymEnv:
+    return GymEnv("Pendulum-v1") if mark is None else GymEnv(Deadly(mark, 50))
+
+
+def linear() -> TensorDictModule:
+    module = torch.nn.Linear(3, 1, bias=False)
+    torch.nn.init.constant_(module.weight, 0.1)
+    return TensorDictModule(module, ["observation"], ["action"])
+
+
+def rows(kind: Any, mark: Path | None = None, **arguments: Any) -> TensorDict:
+    """Return 4 batches ``[2, 80]`` of two processes, random first, with new weights each time."""
+    policy = linear()
+    torch.manual_seed(1)
+    collector = kind(
+        [make_env] * 2, policy, frames_per_batch=40, total_frames=160, init_random_frames=40,
+        max_frames_per_traj=15, create_env_kwargs=[{}, {"mark": mark}], **arguments,
+    )  # fmt: skip
+    collector.set_seed(3)
+    batches = []
+    for batch in collector:
+        batches.append(batch)
+        torch.nn.init.constant_(policy.module.weight, 0.1 * len(batches))
+        collector.update_policy_weights_()
+    collector.shutdown()
+    return torch.cat(batches, 1)
+
+
+@pytest.fixture(scope="module")
+def expected() -> TensorDict:
+    return rows(MultiSyncCollector)
+
+
+def check_made_again(kind: Any, expected: TensorDict, mark: Path, **arguments: Any) -> None:
+    """Kill the second of two processes in the third batch, and check what follows."""
+    with pytest.warns(UserWarning, match=r"process 1 .* again.* last given row: \[5\]"):
+        found = rows(kind, mark, sync=True, **arguments)
+    assert bool((found[0] == expected[0]).all())
+    assert bool((found[1, :40] == expected[1, :40]).all())
+    assert found["collector", "traj_ids"][1, 30:56].tolist() == [5] * 10 + [7] * 15 + [9]
+    # Lanes had the seeds 3 and 4.
+    first, _ = gymnasium.make("Pendulum-v1").reset(seed=5)
+    assert torch.equal(found["observation"][1, 40], torch.from_numpy(first))
+    assert torch.allclose(found["action"][1, 60:], 0.3 * found["observation"][1, 60:].sum(-1, True))
+
+
+def test_rows_and_their_order_are_those_of_multi_sync(expected: TensorDict) -> None:
+    assert bool((rows(DistributedCollector, sync=True) == expected).all())
+
+
+def test_a_process_that_dies_is_made_again_with_the_next_seed(
+    expected: TensorDict, tmp_path: Path
+) -> None:
+    check_made_again(DistributedCollector, expected, tmp_path / "mark")
+
+
+def collected_into(buffer: ReplayBuffer, mark: Path, num: int, **arguments: Any) -> None:
+    """Write 3 batches of some processes, of which the last one dies in the third or second."""
+    collector = DistributedCollector(
+        [make_env] * num, frames_per_batch=40, total_frames=120, replay_buffer=buffer,
+        create_env_kwargs=[{}, {"mark": mark}][-num:], **arguments,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="made again"):
+        assert [*collector] == [None] * 3
+    collector.shutdown()
+
+
+def test_what_ended_with_a_process_is_truncated_in_the_buffer(tmp_path: Path) -> None:
+    grid = ReplayBuffer(storage=LazyTensorStorage(1000, ndim=2))
+    collected_into(grid, tmp_path / "grid", 2, sync=True)
+    line = ReplayBuffer(storage=LazyTensorStorage(1000))
+    collected_into(line, tmp_path / "line", 1)
+    for name in ("truncated", "done"):
+        assert grid["next", name].nonzero().tolist() == [[1, 39, 0]]
+        assert line["next", name].nonzero().tolist() == [[39, 0]]
+    assert line["collector", "traj_ids"].tolist() == [0] * 40 + [1] * 80
+
+
+class InThisProcess(Cluster):
+    """A cluster whose actors are objects of this process; it notes what is put."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures, self.put_values = [*failures], list[bytes]()
+
+    def actor(self, kind: type, argument: Any) -> Tell:
+        worker = kind(argument)
+
+        def tell(message: bytes, value: Any) -> bytes:
+            if self.failures:
+                raise self.failures.pop()
+            answer: bytes = worker.call(message, value)
+            return answer
+
+        return tell
+
+    def put(self, value: bytes) -> bytes:
+        self.put_values.append(value)
+        return value
+
+    def begin(self, task: Callable[[], Any]) -> Future[Any]:
+        raise NotImplementedError
+
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
+        raise NotImplementedError
+
+
+def processes_of(cluster: Cluster, num: int, policy: Any = None) -> Processes:
+    options = SeveralProcesses([make_env] * num, policy, frames_per_batch=10)
+    return Processes(options, 10, nullcontext(cluster), renewed=True)
+
+
+def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda num: None)
+    cluster, policy = InThisProcess(), linear()
+    processes = processes_of(cluster, 2, policy)
+    torch.nn.init.constant_(policy.module.weight, 0.2)
+    processes.update_weights(None)
+    torch.nn.init.constant_(policy.module.weight, 0.3)  # which nobody is told
+    for worker in (0, 1):
+        processes.ask(worker, random=False)
+    for worker in (1, 0):
+        batch = processes.batch(worker)
+        expected = 0.2 * batch["observation"].sum(-1, keepdim=True)
+        assert torch.allclose(batch["action"], expected)
+    assert len(cluster.put_values) == 1
+    processes.close()
+
+
+@pytest.mark.parametrize(
+    ("failures", "said"),
+    [
+        ([LostWorker("at tcp://host died")] * 3, "process 0 at tcp://host died. Its environment"),
+        ([LostCluster("All of it is gone.")], "cluster failed: All of it is gone."),
+        ([ModuleNotFoundError("No module named 'mine'")], "cluster failed: No module named"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Collector process")
+def test_what_cannot_be_made_again_is_an_error(failures: list[Exception], said: str) -> None:
+    with pytest.raises(RldsError, match=said):
+        processes_of(InThisProcess(*failures), 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"backend": "nccl"}, "backend='nccl'.*engine="),
+        ({"update_interval": 0}, "update_interval is 1 or more"),
+        ({"engine": "dask"}, "address"),
+        ({"engine": "slurm"}, "'slurm'"),
+        ({"collector_kwargs": {"init_random_frames": -2}}, "init_random_frames"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        DistributedCollector([make_env] * 2, **{"frames_per_batch": 10, **arguments})
+
+
+@pytest.fixture(scope="module")
+def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
+    with DaskCluster(tmp_path_factory.mktemp("dask"), 3) as cluster:
+        yield cluster
+
+
+@pytest.mark.slow
+def test_workers_of_dask_give_the_same_rows_and_are_made_again(
+    expected: TensorDict, tmp_path: Path, dask: DaskCluster
+) -> None:
+    engine: Any = {"engine": "dask", "address": dask.address}
+    assert bool((rows(DistributedCollector, sync=True, **engine) == expected).all())
+    check_made_again(DistributedCollector, expected, tmp_path / "mark", **engine)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Collector process 0")
+def test_a_cluster_of_dask_without_room_and_one_that_is_lost_are_errors(
+    dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_cluster, "ROOM_SECONDS", 0.5)
+    with pytest.raises(RldsError, match="Dask had no free worker"):
+        DistributedCollector(
+            [make_env] * 4, frames_per_batch=10, engine="dask", address=dask.address
+        )
+    collector = DistributedCollector(
+        [make_env], frames_per_batch=10, engine="dask", address=dask.address
+    )
+    collector.next()
+    dask.kill()
+    with pytest.raises(RldsError, match=r"The scheduler of Dask at .* was lost"):
+        for _ in range(3):
+            collector.next()
+    collector.shutdown()
+
+
+@pytest.mark.slow
+def test_actors_of_ray_give_the_same_rows_and_are_made_again(
+    expected: TensorDict, tmp_path: Path
+) -> None:
+    with ray_cluster():
+        assert bool((rows(RayCollector, sync=True) == expected).all())
+        check_made_again(RayCollector, expected, tmp_path / "mark")
