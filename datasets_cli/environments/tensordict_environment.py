@@ -62,6 +62,15 @@ class TensorDictEnvironment:
         self.stepper.begin()
         return int(following)
 
+    def state_dict(self) -> Any:
+        """Return what the environment says of its state, which is that of its transforms."""
+        return self.given.state_dict() if hasattr(self.given, "state_dict") else None
+
+    def load_state_dict(self, state: Any) -> None:
+        """Load what ``state_dict`` gave."""
+        if state:
+            self.given.load_state_dict(state)
+
     def close(self) -> None:
         """Close the environment if it is open and can be closed."""
         if hasattr(self.given, "close") and not getattr(self.given, "is_closed", False):

@@ -31,10 +31,11 @@ with warnings.catch_warnings():
         SerialEnv,
         StepCounter,
         TransformedEnv,
+        VecNorm,
         set_gym_backend,
     )
     from torchrl.modules import LSTMModule, RandomPolicy
-    from torchrl.testing.mocking_classes import NestedCountingEnv
+    from torchrl.testing.mocking_classes import CountingEnv, NestedCountingEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL's own
 
@@ -171,6 +172,35 @@ def test_rows_of_a_policy_that_remembers() -> None:
 
 def test_rows_of_an_environment_with_nested_flags() -> None:
     check_same_rows(lambda: NestedCountingEnv(max_steps=5))
+
+
+def test_a_cut_is_truncated_where_the_environment_has_no_such_flag() -> None:
+    check_same_rows(lambda: CountingEnv(max_steps=50), max_frames_per_traj=7)
+    with pytest.raises(UsageError, match=r"add_truncated_keys\(\)"):
+        check_same_rows(CountingEnv, set_truncated=True)
+
+
+def test_the_state_has_that_of_the_environments_transforms() -> None:
+    first, second = (TransformedEnv(pendulum(), VecNorm(["observation"])) for _ in range(2))
+    states = []
+    for environment in (first, second):
+        collector = datasets_cli.Collector(environment, frames_per_batch=10, total_frames=20)
+        collector.next()
+        states.append(collector.state_dict())
+    counted = states[0]["sources"][0]["environment"]["_extra_state"]["observation_count"].clone()
+    collector.load_state_dict(states[0])
+    assert environment.state_dict()["_extra_state"]["observation_count"] > counted
+    assert collector.next() is not None and not [*collector]
+
+
+def test_rows_of_a_replay_buffer() -> None:
+    stored = []
+    for kind in (datasets_cli.Collector, collectors.Collector):
+        buffer = datasets_cli.ReplayBuffer(storage=datasets_cli.LazyTensorStorage(180))
+        arguments = {"replay_buffer": buffer, "init_random_frames": 60}
+        assert batches(kind, pendulum, linear, arguments) == [None] * 3
+        stored.append(buffer[:])
+    check_same_batch(*stored)
 
 
 def collected(kind: type, environments: list[Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from datasets_cli.environments.gym_env import GymEnv
 from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of, flat_items
 from datasets_cli.environments.rows import PolicyOutput
 from datasets_cli.environments.tensordict_environment import TensorDictEnvironment, is_environment
+from datasets_cli.environments.tensordict_rows import end_keys
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 
@@ -82,12 +83,21 @@ class BatchSource:
         if options.set_truncated:
             rows.truncate(-1, np.ones(len(rows.ids), bool))
         batch = rows.to_tensordict(self._num_steps)
+        if options.set_truncated and not [*end_keys(batch["next"], ("truncated",))]:
+            raise UsageError(
+                f"set_truncated marks rows as truncated, and {self.environment} has no such flag. "
+                "Found below 'next': "
+                f"{[*batch['next'].keys(True, True)]}. environment.add_truncated_keys() adds it."
+            )
         # Source w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * self._num_sources + self._number
         batch["collector", "traj_ids"] = torch.from_numpy(ids).reshape(batch.batch_size)
         if options.max_frames is not None and "step_count" not in batch:
             count = torch.from_numpy(rows.frames).reshape(*batch.batch_size, 1)
             batch["step_count"], batch["next", "step_count"] = count, count + 1
+            if not [*end_keys(batch["next"], ("truncated",))]:
+                batch["truncated"] = torch.zeros_like(count, dtype=torch.bool)
+                batch["next", "truncated"] = count + 1 >= options.max_frames
         return batch
 
     def set_seed(self, seed: int, static_seed: bool) -> int:
@@ -105,15 +115,19 @@ class BatchSource:
         load_weights(self._policy, self._given_policy if weights is None else weights)
 
     def states(self) -> list[CollectorState]:
-        """Return how many trajectories there were, and the policy's state if it has one."""
+        """Return how many trajectories there were, and states of the policy and of transforms."""
         state: CollectorState = {"trajectories": self.environment.stepper.num_ids - self._first_id}
         if isinstance(self._policy, torch.nn.Module):
             state["policy"] = self._policy.state_dict()
+        if isinstance(self.environment, TensorDictEnvironment):
+            state["environment"] = self.environment.state_dict()
         return [state]
 
     def load_states(self, states: list[CollectorState]) -> None:
         """Begin new trajectories, with the numbers after those of the state."""
         (state,), stepper = states, self.environment.stepper
+        if isinstance(self.environment, TensorDictEnvironment):
+            self.environment.load_state_dict(state.get("environment"))
         stepper.begin()
         self._first_id = int(stepper.ids.min()) - state["trajectories"]
         if "policy" in state:
