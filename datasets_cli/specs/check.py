@@ -75,7 +75,8 @@ def _entries(spec: Any, key: Key) -> Iterator[tuple[Key, Any]]:
         yield key, spec
         return
     for name, inner in spec.items(include_nested=True, leaves_only=True):
-        yield (name,) if isinstance(name, str) else name, inner
+        if inner is not None:
+            yield (name,) if isinstance(name, str) else name, inner
 
 
 def _check_keys(found: set[Key], expected: set[Key]) -> None:

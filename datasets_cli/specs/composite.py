@@ -15,6 +15,7 @@ from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.schema.columns import show_key
 from datasets_cli.specs.arguments import Change, ShapeLike, shape_of
 from datasets_cli.specs.entries import SpecEntries
+from datasets_cli.specs.spec import TensorSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -102,7 +103,8 @@ class Composite(SpecEntries):
     def is_in(self, value: Any) -> bool:
         """Return whether each entry that has a spec is there and in it; others may be there."""
         return all(
-            _has(value, name) and spec.is_in(value.get(name)) for name, spec in self._filled()
+            spec.is_in(value.get(name)) if _has(value, name) else _is_empty(spec)
+            for name, spec in self._filled()
         )
 
     def type_check(self, value: Any, selected_keys: Any = None) -> None:
@@ -122,14 +124,17 @@ class Composite(SpecEntries):
         Raises:
             UsageError: an entry is missing, or of another shape.
         """
-        missing = [name for name, _ in self._filled() if not _has(value, name)]
+        missing = [
+            name for name, spec in self._filled() if not (_has(value, name) or _is_empty(spec))
+        ]
         if missing:
             raise UsageError(f"{missing} are missing in {value}.")
         if self.is_in(value):
             return value
         projected = value.copy()
         for name, spec in self._filled():
-            projected[name] = spec.project(value.get(name))
+            if not _is_empty(spec):
+                projected[name] = spec.project(value.get(name))
         return projected
 
     def encode(self, value: Any, *, ignore_device: bool = False) -> TensorDict:
@@ -234,6 +239,10 @@ class Composite(SpecEntries):
 
 
 CompositeSpec = Composite
+
+
+def _is_empty(spec: TensorSpec) -> bool:
+    return isinstance(spec, Composite) and spec.is_empty()
 
 
 def _has(value: Any, name: str) -> bool:

@@ -199,18 +199,27 @@ class SpecEntries(TensorSpec):
 
     def lock_(self, recurse: bool | None = None) -> Self:
         """Refuse changes of entries from now on, of nested ones too unless ``recurse`` is False."""
-        return self._locked(True, recurse)
+        self._propagate_lock(recurse is not False)
+        return self
 
     def unlock_(self, recurse: bool | None = None) -> Self:
         """Take changes of entries again, of nested ones too unless ``recurse`` is False."""
-        return self._locked(False, recurse)
-
-    def _locked(self, is_locked: bool, recurse: bool | None) -> Self:
-        self._is_locked = is_locked
-        for _, spec in self._filled() if recurse in (None, True) else ():
-            if isinstance(spec, SpecEntries):
-                spec._locked(is_locked, recurse)
+        self._propagate_unlock(recurse is not False)
         return self
+
+    def _propagate_lock(self, recurse: bool, is_locked: bool = True, **parents: Any) -> None:
+        """Lock or unlock this Composite; TorchRL's call it of those that are in them."""
+        self._is_locked = is_locked
+        for _, spec in self._filled() if recurse else ():
+            if isinstance(spec, SpecEntries):
+                spec._propagate_lock(recurse, is_locked)
+
+    def _propagate_unlock(self, recurse: bool) -> list[Any]:
+        self._propagate_lock(recurse, is_locked=False)
+        return []
+
+    def _check_unlock(self) -> None:
+        """Return None: a Composite may be unlocked inside a locked one."""
 
     @property
     def is_locked(self) -> bool:

@@ -104,6 +104,11 @@ class Shaped(ABC):
         """Return ``reshape(*sizes)``."""
         return self.reshape(*sizes)
 
+    @property
+    def _safe_shape(self) -> torch.Size:
+        """``shape``; TorchRL's modules ask for one without sizes below 0."""
+        return self.shape
+
     def ndimension(self) -> int:
         """Return ``ndim``."""
         return self.ndim

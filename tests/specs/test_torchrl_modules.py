@@ -19,9 +19,9 @@ from tests.support.spec_pairs import same
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from torchrl import modules, objectives
+    from torchrl import envs, modules, objectives
     from torchrl.data import tensor_specs as theirs
-    from torchrl.envs.utils import ExplorationType, set_exploration_type
+    from torchrl.envs.utils import ExplorationType, check_env_specs, set_exploration_type
 
 BATCH = 5
 
@@ -246,3 +246,60 @@ def test_each_class_is_one_of_torchrls_of_its_name() -> None:
         assert name in names and isinstance(spec, getattr(theirs, name))
         assert isinstance(spec, theirs.TensorSpec) and not isinstance(spec, theirs.Stacked)
     assert not isinstance(ours.OneHot(2), theirs.Categorical | theirs.Composite)
+
+
+class Walk(envs.EnvBase):
+    """An environment of TorchRL's, whose specs are of one library."""
+
+    def __init__(self, library: Any) -> None:
+        super().__init__(device="cpu")
+        flag = library.Categorical(2, (1,), dtype=torch.bool)
+        self.observation_spec = library.Composite(
+            position=library.Unbounded((3,)), sight={"far": library.Bounded(-1.0, 1.0, (2,))}
+        )
+        self.action_spec = library.OneHot(3)
+        self.reward_spec = library.Composite(reward=library.Unbounded((1,)))
+        self.done_spec = library.Composite(done=flag, terminated=flag)
+        self.place = 0
+
+    def _seen(self, is_done: bool) -> dict[str, Any]:
+        flags = dict.fromkeys(("done", "terminated"), torch.tensor([is_done]))
+        sight = {"far": torch.full((2,), self.place / 99)}
+        return {"position": torch.full((3,), float(self.place)), "sight": sight, **flags}
+
+    def _reset(self, tensordict: Any = None, **options: Any) -> TensorDict:
+        self.place = 0
+        return TensorDict(self._seen(is_done=False))
+
+    def _step(self, tensordict: Any) -> TensorDict:
+        self.place += 1 + int(tensordict["action"].int().argmax())
+        return TensorDict({**self._seen(self.place > 5), "reward": torch.ones(1) * self.place})
+
+    def _set_seed(self, seed: int | None) -> None:
+        torch.manual_seed(seed or 0)
+
+
+def walked(library: Any, transform: Callable[[Any], Any]) -> Any:
+    environment = envs.TransformedEnv(Walk(library), transform(library))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        check_env_specs(environment, seed=0)
+        environment.set_seed(0)
+        return environment.rollout(9, break_when_any_done=False).contiguous()
+
+
+TRANSFORMS: dict[str, Callable[[Any], Any]] = {
+    "counted": lambda library: envs.Compose(
+        envs.InitTracker(), envs.StepCounter(3), envs.RewardSum(), envs.RewardScaling(0.0, 2.0)
+    ),
+    "joined": lambda library: envs.CatTensors(["position", ("sight", "far")], "all"),
+    "selected": lambda library: envs.SelectTransform("position"),
+    "primed": lambda library: envs.TensorDictPrimer(hidden=library.Unbounded((4,))),
+    "stacked": lambda library: envs.CatFrames(3, -1, ["position"]),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_an_environment_of_torchrls_has_our_specs(name: str) -> None:
+    mine, other = (walked(library, TRANSFORMS[name]) for library in (ours, theirs))
+    assert len(mine) == 9 and same(mine, other)
