@@ -108,10 +108,7 @@ class RowWriter:
         self.update_({key: value})
 
     def set_at_(self, key: NestedKey, value: Rows, index: Index) -> None:
-        """Replace an entry of some rows by another ``[n, ...]``; return the buffer.
-
-        Rows of several dimensions are given by their numbers ``[n, ndim]``.
-        """
+        """Replace an entry of rows, or of numbers ``[n, ndim]``, by ``[n, ...]``; return the buffer."""
         self._replace_entries({key: value}, index)
 
     def update_(
