@@ -108,7 +108,7 @@ class RowWriter:
         self.update_({key: value})
 
     def set_at_(self, key: NestedKey, value: Rows, index: Index) -> None:
-        """Replace an entry of rows, or of numbers ``[n, ndim]``, by ``[n, ...]``; return the buffer."""
+        """Replace an entry of rows, or of numbers ``[n, ndim]``, and return the buffer."""
         self._replace_entries({key: value}, index)
 
     def update_(
