@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from datasets_cli.look.statistics import (
     table_bytes,
     trajectory_columns,
 )
-from datasets_cli.look.summary import load_summary
+from datasets_cli.look.summary import TABLE, load_summary
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress, expect_rows
@@ -28,10 +29,14 @@ from datasets_cli.sources.disk import check_free_space
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.lock import dest_locked
 
 WORTH_PROCESSES_ROWS = 1_000_000
 """Rows of all datasets from which on processes are begun where nobody says how many: they take a
 second or two to start."""
+
+LOCKED_AT_ONCE = 64
+"""Datasets whose tables are made together: the lock of each is an open file."""
 
 
 def plan_tables(
@@ -58,7 +63,7 @@ def plan_tables(
 def make_due_tables(
     ids: Sequence[str], config: Config, workers: Workers, progress: Progress
 ) -> Iterator[DatasetTables | FailedDataset]:
-    """Make the tables of datasets, some rows a task; yield each when it is made, or its error."""
+    """Make the tables of datasets, some rows a task; yield each when it is there, or its error."""
     root, size_bytes = CacheRoot(config.root), 0
     due: dict[str, _DueTables] = {}
     for id in ids:
@@ -70,8 +75,37 @@ def make_due_tables(
             yield FailedDataset(id, error)
             continue
         due[id], size_bytes = _DueTables(id, dataset, root), size_bytes + needed
-    if due:
-        yield from _made(root, due, workers, progress)
+    for start in range(0, len(due), LOCKED_AT_ONCE):
+        together = dict(list(due.items())[start : start + LOCKED_AT_ONCE])
+        with ExitStack() as locks:
+            yield from _lock(together, root, config, progress, locks)
+            if together:
+                yield from _made(root, together, workers, progress)
+
+
+def _lock(
+    due: dict[str, _DueTables],
+    root: CacheRoot,
+    config: Config,
+    progress: Progress,
+    locks: ExitStack,
+) -> Iterator[DatasetTables | FailedDataset]:
+    """Wait for other processes that make them; take out, and yield, what is there then."""
+    contents: set[str] = set()
+    # In one order for all processes: no two wait for each other.
+    for id, each in sorted(due.items(), key=lambda item: item[1].content):
+        try:
+            if each.content not in contents:
+                dest, what = root.tables(each.content) / TABLE, f"the tables of {id}"
+                locks.enter_context(dest_locked(dest, config.lock_timeout, progress, what))
+                contents.add(each.content)
+        except RldsError as error:
+            yield FailedDataset(id, error)
+        else:
+            if load_summary(root, each.content) is None:
+                continue
+            yield each.result
+        del due[id]
 
 
 class _Task(NamedTuple):
@@ -87,6 +121,7 @@ class _DueTables:
 
     def __init__(self, id: str, dataset: Dataset, root: CacheRoot) -> None:
         self._id, self.dataset, self._root = id, dataset, root
+        self.content = dataset.manifest.content
         self._waiting: dict[int, RowStatistics] = {}
         self._joined: RowStatistics | None = None
         self._has_failed = False
@@ -94,8 +129,13 @@ class _DueTables:
     @property
     def tasks(self) -> list[_Task]:
         """What is to be done, the same for every number of workers."""
-        manifest = self.dataset.manifest
-        return [_Task(self._id, manifest.content, rows) for rows in parts_of(manifest)]
+        return [_Task(self._id, self.content, rows) for rows in parts_of(self.dataset.manifest)]
+
+    @property
+    def result(self) -> DatasetTables:
+        """What is told of tables that are there."""
+        size = folder_size(self._root.tables(self.content))
+        return DatasetTables(self._id, self.dataset.folder, len(self.dataset), size)
 
     def add(self, part: RowStatistics | FailedDataset) -> DatasetTables | FailedDataset | None:
         """Take what a task gave, and return what became of the dataset once that is known."""
@@ -116,8 +156,7 @@ class _DueTables:
             save_statistics(self.dataset, self._root, self._joined)
         except RldsError as error:
             return FailedDataset(self._id, error)
-        size = folder_size(self._root.tables(self.dataset.manifest.content))
-        return DatasetTables(self._id, self.dataset.folder, len(self.dataset), size)
+        return self.result
 
 
 def _made(

@@ -82,11 +82,11 @@ def _refuse_half_started() -> None:
 
 @contextmanager
 def dest_locked(
-    dest: Path, timeout_seconds: float, progress: Progress | None = None
+    dest: Path, timeout_seconds: float, progress: Progress | None = None, what: str = ""
 ) -> Iterator[None]:
     """Hold the lock of a destination, and leave no lock file, however the work ends."""
     lock = lock_of(dest)
-    with locked(lock, str(dest), timeout_seconds, progress):
+    with locked(lock, what or str(dest), timeout_seconds, progress):
         try:
             yield
         finally:

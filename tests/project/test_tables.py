@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +20,10 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure
 from datasets_cli.look import statistics
 from datasets_cli.look.summary import load_summary
+from datasets_cli.progress import Silent
+from datasets_cli.project import tables
+from datasets_cli.project.results import PreprocessResults
+from datasets_cli.store import lock
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 
@@ -35,6 +43,70 @@ def kept(config: Config) -> list[str]:
     infos = {id: datasets_cli.dataset_info(id, config=config) for id in DEMOS}
     contents = {id: info.manifest.content for id, info in infos.items() if info.manifest}
     return [id for id in DEMOS if load_summary(CacheRoot(config.root), contents[id])]
+
+
+class Waiting(Silent):
+    """Knows that a process was told to wait for another one."""
+
+    def __init__(self) -> None:
+        self.said = threading.Event()
+
+    def note(self, text: str) -> None:
+        assert text.startswith("waiting for another process that works on the tables of demo/")
+        self.said.set()
+
+
+def made_twice_at_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch, are_locked: bool
+) -> tuple[list[str], list[PreprocessResults]]:
+    """Have two runs make what both found due; return what was measured, and what both say."""
+    monkeypatch.setattr(lock, "QUIET_SECONDS", 0.05)
+    plan, waiting, measured = datasets_cli.plan_preprocess(config=config), Waiting(), []
+    both, measure = threading.Barrier(2), tables._measured
+
+    def slowly(root: CacheRoot, task: tables._Task) -> object:
+        measured.append(task.id)
+        assert waiting.said.wait(60) if are_locked else both.wait(60) in (0, 1)
+        return measure(root, task)
+
+    def run() -> PreprocessResults:
+        return datasets_cli.run_plan(plan, num_workers=0, config=config, progress=waiting)
+
+    monkeypatch.setattr(tables, "_measured", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        return measured, [each.result(60) for each in [pool.submit(run), pool.submit(run)]]
+
+
+def test_of_two_runs_at_once_the_second_waits_and_finds_the_tables_made(
+    here: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured, (first, second) = made_twice_at_once(here, monkeypatch, are_locked=True)
+    assert measured == DEMOS == kept(here)
+    assert {*first.tables} == {*second.tables}
+    assert not [*(here.root / "tables").glob("*/.*")]  # no lock file is left
+
+
+def test_two_runs_at_once_make_the_same_tables_where_locks_do_not_work(
+    here: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    measured, (first, second) = made_twice_at_once(here, monkeypatch, are_locked=False)
+    assert sorted(measured) == sorted(DEMOS * 2)
+    assert first.tables == second.tables and kept(here) == DEMOS
+
+
+def test_tables_that_another_process_makes_for_too_long_exit_with_8(
+    here: Config, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setenv("RLDS_LOCK_TIMEOUT", "0")
+    content = open_dataset(here.root / "datasets/demo/iris").manifest.content
+    with lock.dest_locked(here.root / "tables" / content / "statistics", 0):
+        assert main(["preprocess", "demo/iris"]) == 8
+    assert "the tables of demo/iris" in capsys.readouterr().err
+    assert kept(here) == []
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
