@@ -43,10 +43,9 @@ class CategoryVectors(CategorySpec):
         sizes: Sequence[int],
         shape: torch.Size,
         dtype: torch.dtype,
-        mask: torch.Tensor | None,
     ) -> None:
         super().__init__(shape, numbers.space, numbers.device, dtype, "discrete")
-        self.mask = mask
+        self.mask = numbers.given_mask()
         self._numbers = numbers
         self._sizes = [*sizes]
 
@@ -172,7 +171,7 @@ class OneHot(CategoryVectors):
         if size[-1:] != (n,):
             raise UsageError(f"The last size of a one-hot vector of {n} is {n}, not {tuple(size)}.")
         numbers = Categorical(n, size[:-1], device, mask=mask)
-        super().__init__(numbers, [n], size, dtype, numbers.mask)
+        super().__init__(numbers, [n], size, dtype)
 
     @property
     def n(self) -> int:
@@ -229,7 +228,7 @@ class MultiOneHot(CategoryVectors):
                 f"sum; found {tuple(size)}."
             )
         numbers = MultiCategorical(sizes, (*size[:-1], len(sizes)), device, mask=mask)
-        super().__init__(numbers, sizes, size, dtype, numbers.given_mask())
+        super().__init__(numbers, sizes, size, dtype)
 
     @property
     def nvec(self) -> torch.Tensor:
