@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.lanes import Flags, Step
-from datasets_cli.environments.policies import flat_items
 from datasets_cli.environments.rows import PolicyOutput, Tensors
 
 ENDS = ("done", "truncated")
@@ -52,14 +51,14 @@ class TensorDictRows:
     def to_tensordict(self, num_steps: int) -> TensorDict:
         steps: TensorDict = torch.stack(self._steps[:num_steps], len(self._batch))
         # A name with "_" is of what modules keep from step to step.
-        rows = steps.exclude(*(key for key in flat_items(steps) if any(map(_is_private, key))))
+        rows = steps.exclude(*(key for key in steps.keys(True) if _is_private(key)))
         rows = rows.clear_device_()
         rows.names = [*[None] * len(self._batch), "time"]
         return rows
 
 
-def _is_private(name: str) -> bool:
-    return name.startswith("_")
+def _is_private(key: Any) -> bool:
+    return any(name.startswith("_") for name in ((key,) if isinstance(key, str) else key))
 
 
 def end_keys(tensordict: TensorDictBase, names: tuple[str, ...] = ENDS) -> Iterator[Any]:

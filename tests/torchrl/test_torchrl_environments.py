@@ -35,7 +35,7 @@ with warnings.catch_warnings():
         set_gym_backend,
     )
     from torchrl.modules import LSTMModule, RandomPolicy
-    from torchrl.testing.mocking_classes import CountingEnv, NestedCountingEnv
+    from torchrl.testing.mocking_classes import CountingEnv, EnvWithMetadata, NestedCountingEnv
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # TorchRL's own
 
@@ -92,7 +92,7 @@ def check_same_rows(make: Any, make_policy: Any = None, **arguments: Any) -> Non
 
 
 def check_same_batch(ours: TensorDict, theirs: TensorDict) -> None:
-    assert {*ours.keys(True, True)} == {*theirs.keys(True, True)}
+    assert {*ours.keys(True)} == {*theirs.keys(True)}
     assert (ours.names, ours.device) == (theirs.names, theirs.device)
     for each in (ours, theirs):  # where batches begin anew, theirs begin with 1
         each["collector", "traj_ids"] -= each["collector", "traj_ids"].min()
@@ -217,6 +217,10 @@ def collected(kind: type, environments: list[Any]) -> list[Any]:
     return batches
 
 
+def test_entries_that_are_no_tensors_are_in_the_rows() -> None:
+    check_same_rows(EnvWithMetadata)
+
+
 def several_processes() -> None:
     """Compare the rows of collectors in two processes."""
     for environments in ([transformed, EnvCreator(transformed)], [two_lanes] * 2):
@@ -224,6 +228,9 @@ def several_processes() -> None:
         theirs = collected(collectors.MultiSyncCollector, environments)
         for mine, other in zip(ours, theirs, strict=True):
             check_same_batch(mine, other)
+    texts = datasets_cli.MultiSyncCollector([EnvWithMetadata] * 2, frames_per_batch=6)
+    assert texts.next().get("non_tensor").tolist() == [[0, 1, 2]] * 2
+    texts.shutdown()
     print("all equal")
 
 

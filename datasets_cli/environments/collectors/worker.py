@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_leaf_nontensor
 
 from datasets_cli.environments.actions import Outside
 from datasets_cli.environments.collectors.options import CollectorOptions
@@ -50,21 +50,22 @@ class Packed(NamedTuple):
 
 def pack(tensordict: TensorDict) -> Packed:
     """Return what is sent of a TensorDict."""
-    leaves = {key: _array(value) for key, value in tensordict.items(True, True)}
-    return Packed(leaves, tuple(tensordict.shape), tensordict.names)
+    leaves = tensordict.items(True, True, is_leaf=is_leaf_nontensor)
+    arrays = {key: _array(value) for key, value in leaves}
+    return Packed(arrays, tuple(tensordict.shape), tensordict.names)
 
 
 def pack_weights(weights: Mapping[str, Any]) -> bytes:
     """Return what is sent of a module's weights, as they are now."""
-    arrays = {
-        name: _array(value.detach().cpu()) if isinstance(value, torch.Tensor) else value
-        for name, value in weights.items()
-    }
+    arrays = {name: _array(value) for name, value in weights.items()}
     return pickle.dumps(arrays, protocol=5)
 
 
-def _array(tensor: torch.Tensor) -> Any:
-    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()
+def _array(value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach().cpu()
+    return value if value.dtype == torch.bfloat16 else value.numpy()
 
 
 def _tensor(value: Any) -> Any:
