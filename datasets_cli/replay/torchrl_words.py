@@ -180,3 +180,52 @@ WRITER: dict[str, Word] = {
     "track_generations": Word(False, instead="Rows do not count how often they were replaced."),
 }
 """Those of writers."""
+
+PROTOCOL: dict[str, Word] = {"compilable": COMPILABLE}
+"""Those of the classes that users' own parts derive from."""
+
+STORAGE_PROTOCOL: dict[str, Word] = {
+    **PROTOCOL,
+    "checkpointer": BUFFER["checkpointer"],
+}
+KEYS: dict[str, Word] = dict.fromkeys(
+    ("in_keys", "out_keys", "in_keys_inv", "out_keys_inv"),
+    Word(None, instead="A transform that has keys takes them in an __init__ written for it."),
+)
+"""Those of transforms that have no keys."""
+
+TRAJECTORY: dict[str, Word] = {
+    name: Word(None, instead="They are those of data.")
+    for name in ("batch_size", "device", "names")
+}
+"""Those of a tensorclass."""
+
+FILES_OF_TRAINER = "save_trainer_file= and save_trainer_interval= write the state."
+HERE = "The loop learns in this process."
+TRAINER: dict[str, Word] = {
+    "optimization_stepper": Word(
+        None, instead='Register a function at the point "optimizer" instead.'
+    ),
+    "target_net_updater": Word(
+        None, instead='Register it: trainer.register_op("post_optim", updater.step).'
+    ),
+    "replay_buffer": Word(
+        None, instead="Register it: ReplayBufferTrainer(replay_buffer).register(trainer)."
+    ),
+    "batch_size": Word(None, instead="Give it to ReplayBufferTrainer."),
+    "learner_backend": Word("local", instead=HERE),
+    "learner_backend_options": Word(None, instead=HERE),
+    "learner_poll_interval": Word(0.05, instead=HERE),
+    **dict.fromkeys(
+        ("checkpoint", "checkpoint_rotation", "checkpoint_metadata"),
+        Word(None, instead=FILES_OF_TRAINER),
+    ),
+    "async_collection": Word(
+        False, instead="A MultiAsyncCollector collects while the loop learns."
+    ),
+    "log_timings": Word(False, instead="A profiler, such as torch.profiler, tells them."),
+    "auto_log_optim_steps": Word(
+        True, instead='Register a function at the point "post_optim_log" to log something else.'
+    ),
+}
+"""Those of the training loop."""

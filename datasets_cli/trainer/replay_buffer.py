@@ -34,6 +34,7 @@ class ReplayBufferTrainer:
         max_dims: pad each batch dimension with zeros to this length, -1 to leave it;
             ``("collector", "mask")`` is False for what is padding. Only without
             ``flatten_tensordicts``.
+        iterate: samples have the buffer's own batch size, as the batches of its iteration do.
 
     Raises:
         UsageError: arguments that exclude one another, or a sampler of priorities in a
@@ -48,6 +49,7 @@ class ReplayBufferTrainer:
         device: torch.device | str | int | None = "cpu",
         flatten_tensordicts: bool = False,
         max_dims: Sequence[int] | None = None,
+        iterate: bool = False,
     ) -> None:
         self._updates = getattr(replay_buffer, "update_tensordict_priority", None)
         if (
@@ -69,7 +71,7 @@ class ReplayBufferTrainer:
                 "max_dims pads batches to one shape, and flatten_tensordicts leaves none. Give one."
             )
         self.replay_buffer = replay_buffer
-        self.batch_size = batch_size
+        self.batch_size = None if iterate else batch_size
         self.device = device
         self.flatten_tensordicts = flatten_tensordicts
         self.max_dims = max_dims if max_dims is None else tuple(max_dims)

@@ -22,6 +22,7 @@ from tensordict import TensorDict
 from tqdm import tqdm
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import TRAINER, takes
 from datasets_cli.trainer.points import OptimiserStep, PointFunction, Points
 
 MASK = ("collector", "mask")
@@ -38,6 +39,14 @@ class Stateful(Protocol):
         """Load what ``state_dict`` returned."""
 
 
+class Logger(Protocol):
+    """What shows numbers while a loop runs, as TorchRL's loggers do."""
+
+    def log_scalar(self, name: str, value: float, step: int | None = None) -> Any:
+        """Show a number, at a count of frames."""
+
+
+@takes(**TRAINER)
 class Trainer:
     """Collects batches, and after each does some optimisation steps.
 
@@ -56,6 +65,8 @@ class Trainer:
         seed: seeds torch, numpy, Python's ``random`` and the collector.
         save_trainer_interval: frames between two states that are saved.
         save_trainer_file: where the state is saved; nowhere where None.
+        logger: shows what ``history`` keeps, by ``log_scalar(name, value, step=frames)``.
+        log_interval: frames between two values of a name that the logger shows.
 
     Raises:
         UsageError: a number is out of range.
@@ -77,10 +88,12 @@ class Trainer:
         seed: int | None = None,
         save_trainer_interval: int = 10_000,
         save_trainer_file: str | os.PathLike[str] | None = None,
+        logger: Logger | None = None,
+        log_interval: int = 10_000,
     ) -> None:
         numbers = {"total_frames": total_frames, "frame_skip": frame_skip}
         numbers |= {"optim_steps_per_batch": optim_steps_per_batch, "num_epochs": num_epochs}
-        numbers |= {"save_trainer_interval": save_trainer_interval}
+        numbers |= {"save_trainer_interval": save_trainer_interval, "log_interval": log_interval}
         for name, value in numbers.items():
             if value < 1:
                 raise UsageError(f"{name} of a Trainer is {value}; expected 1 or more.")
@@ -91,6 +104,8 @@ class Trainer:
         self.progress_bar = progress_bar
         self.save_trainer_interval = save_trainer_interval
         self.save_trainer_file = save_trainer_file
+        self.logger, self.log_interval = logger, log_interval
+        self._shown_at: dict[str, int] = {}
         self.collected_frames = 0
         self.num_optim_steps = 0
         self.history: dict[str, list[tuple[int, float]]] = {}
@@ -264,8 +279,12 @@ class Trainer:
             self._keep(function(batch) or {})
 
     def _keep(self, values: Mapping[str, Any]) -> None:
+        frames = self.collected_frames
         for name, value in values.items():
-            self.history.setdefault(name, []).append((self.collected_frames, float(value)))
+            self.history.setdefault(name, []).append((frames, float(value)))
+            if self.logger is not None and frames - self._shown_at.get(name, 0) > self.log_interval:
+                self._shown_at[name] = frames
+                self.logger.log_scalar(name, float(value), step=frames)
 
     def _check_optimiser(self) -> None:
         if not self._points.at("optimizer"):

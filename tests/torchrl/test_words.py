@@ -1,12 +1,10 @@
-"""Every keyword of TorchRL's signatures is taken at its default, or refused by the class's name."""
+"""TorchRL's keywords: those of methods, those that act, and those that are refused by name."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import inspect
-import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,6 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-import datasets_cli
 from datasets_cli import (
     D4RLExperienceReplay,
     LazyMemmapStorage,
@@ -35,29 +32,8 @@ from datasets_cli import (
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.replay.torchrl_words import BUFFER, DATASET
 from tests.support.paths import PROJECT
+from tests.support.torchrl_names import PAIRS, accepts, defaults, torchrl
 
-with warnings.catch_warnings():  # TorchRL's own, when it is imported
-    warnings.simplefilter("ignore", DeprecationWarning)
-    import torchrl.data.datasets
-    import torchrl.data.postprocs
-    import torchrl.data.replay_buffers
-    import torchrl.data.replay_buffers.scheduler
-    import torchrl.envs.transforms
-
-MODULES = [
-    torchrl.data.replay_buffers,
-    torchrl.data.replay_buffers.scheduler,
-    torchrl.data.datasets,
-    torchrl.data.postprocs,
-    torchrl.envs.transforms,
-]
-
-# Parts of one's own follow our protocols, whose classes take no arguments.
-PROTOCOLS = {"Sampler", "Storage", "Writer", "Transform"}
-# TorchRL's hands its keywords to the base class of transforms, and none of them means anything.
-PROTOCOLS |= {"Compose"}
-# What is no class; and what queries make, which in TorchRL takes the keywords of every tensorclass.
-PROTOCOLS |= {"traj", "Trajectory"}
 # A keyword with another name here: no script passes it by name.
 RENAMED = {
     ("extend", "tensordicts"): "data",
@@ -68,52 +44,6 @@ METHODS = """add append_transform dump dumps empty extend insert_transform load 
 loads preprocess query register_load_hook register_save_hook sample save set_ set_at_ set_rng
 set_sampler set_storage set_writer state_dict stats update_ update_priority
 update_tensordict_priority"""
-
-
-def pairs() -> Iterator[tuple[str, Any, Any]]:
-    """Give each public name that TorchRL has too, with both objects."""
-    for name in datasets_cli._LAZY_IMPORTS:
-        for module in MODULES:
-            if hasattr(module, name) and name not in PROTOCOLS:
-                yield name, getattr(module, name), getattr(datasets_cli, name)
-                break
-
-
-PAIRS = {name: (theirs, ours) for name, theirs, ours in pairs()}
-
-
-def defaults(thing: Any) -> dict[str, Any]:
-    """Return the keywords of a function, or of a class and the bases that it hands the rest to."""
-    found: dict[str, Any] = {}
-    for one in (
-        [vars(kind).get("__init__") for kind in inspect.getmro(thing)]
-        if inspect.isclass(thing)
-        else [thing]
-    ):
-        if one is None or one is object.__init__:
-            continue
-        parameters = inspect.signature(one).parameters.values()
-        found = {p.name: p.default for p in parameters if p.default is not p.empty} | found
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break
-    return found
-
-
-def accepts(function: Callable[..., Any]) -> set[str]:
-    return set(inspect.signature(function).parameters)
-
-
-def test_the_pages_of_both_have_enough_names() -> None:
-    assert len(PAIRS) > 45
-    assert {"sample_unit", "transport", "priority_key"} <= defaults(
-        PAIRS["D4RLExperienceReplay"][0]
-    ).keys()
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_every_keyword_of_a_class_of_torchrls_is_one_of_ours(name: str) -> None:
-    theirs, ours = PAIRS[name]
-    assert defaults(theirs).keys() - accepts(ours) == set()
 
 
 @pytest.mark.parametrize("name", [name for name in PAIRS if "ReplayBuffer" in name])
@@ -128,35 +58,6 @@ def test_every_keyword_of_a_buffers_methods_is_one_of_ours(name: str) -> None:
 
 
 ROWS = TensorDict({"a": torch.arange(6), "td_error": torch.rand(6)}, [6])
-MADE: dict[str, dict[str, Any]] = {
-    "ReplayBuffer": {},
-    "TensorDictReplayBuffer": {},
-    "PrioritizedReplayBuffer": {"alpha": 0.7, "beta": 0.5},
-    "TensorDictPrioritizedReplayBuffer": {"alpha": 0.7, "beta": 0.5},
-    "ListStorage": {"max_size": 6},
-    "LazyTensorStorage": {"max_size": 6},
-    "LazyMemmapStorage": {"max_size": 6},
-    "TensorStorage": {"storage": ROWS},
-    "RoundRobinWriter": {},
-    "TensorDictRoundRobinWriter": {},
-    "TensorDictMaxValueWriter": {},
-    "ImmutableDatasetWriter": {},
-    "RandomSampler": {},
-    "SamplerWithoutReplacement": {},
-    "PrioritizedSampler": {"max_capacity": 6, "alpha": 0.7, "beta": 0.5},
-    "SliceSampler": {"slice_len": 2},
-    "SliceSamplerWithoutReplacement": {"slice_len": 2},
-    "PrioritizedSliceSampler": {"max_capacity": 6, "alpha": 0.7, "beta": 0.5, "slice_len": 2},
-    "RewardSum": {},
-}
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_every_keyword_is_taken_at_torchrls_default(name: str) -> None:
-    theirs, ours = PAIRS[name]
-    ours(**MADE[name])
-    for word, default in (defaults(theirs) | MADE[name]).items():
-        assert type(ours(**(MADE[name] | {word: default}))) is ours, word
 
 
 def test_the_buffers_keywords_reach_a_dataset_and_an_ensemble(door: str) -> None:

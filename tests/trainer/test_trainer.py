@@ -227,3 +227,18 @@ def test_losses_without_a_loss_are_refused() -> None:
     made.loss_module = lambda batch: TensorDict({"squares": torch.zeros(())}, [])
     with pytest.raises(UsageError, match="names begin with loss_, found squares"):
         made.train()
+
+
+def test_a_logger_is_shown_the_history_at_intervals() -> None:
+    class Shown(list[Any]):
+        def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
+            self.append((name, step, value))
+
+    shown = Shown()
+    loop, _ = trainer(logger=shown, log_interval=15)
+    loop.train()
+    values = dict(loop.history["loss_squares"])
+    steps = [(step, value) for name, step, value in shown if name == "loss_squares"]
+    assert steps == [(step, values[step]) for step in (20, 40, 60)]
+    with pytest.raises(UsageError, match="log_interval of a Trainer is 0; expected 1 or more"):
+        trainer(log_interval=0)

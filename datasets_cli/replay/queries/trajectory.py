@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.torchrl_words import TRAJECTORY, takes
 from datasets_cli.replay.trajectories.reductions import (
     AS_FLOAT32,
     BLOCK_ROWS,
@@ -24,6 +25,7 @@ from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 
 
+@takes(**TRAJECTORY)
 class Trajectory:
     """The rows of one trajectory, in the order of time.
 

@@ -11,9 +11,10 @@ from datasets_cli.errors import ImmutableError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.replay.storages.tensor_rows import TensorRows
-from datasets_cli.replay.torchrl_words import COMPILABLE, WRITER, takes
+from datasets_cli.replay.torchrl_words import COMPILABLE, PROTOCOL, WRITER, takes
 
 
+@takes(**PROTOCOL)
 class Writer(Protocol):
     """Chooses the rows of a storage that data are written to.
 
@@ -25,6 +26,10 @@ class Writer(Protocol):
     """
 
     write_count: int = 0
+
+    def __init__(self) -> None:
+        """Take what TorchRL's class takes."""
+        return
 
     @abstractmethod
     def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:

@@ -12,6 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batches import make_batch, map_rows
+from datasets_cli.replay.torchrl_words import STORAGE_PROTOCOL, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import Key
@@ -22,6 +23,7 @@ from datasets_cli.store.layouts.protocol import GatheredRows
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
 
+@takes(**STORAGE_PROTOCOL)
 class Storage(Protocol):
     """Rows that can be read.
 
@@ -54,6 +56,10 @@ class Storage(Protocol):
     row_bytes: int = 0
     sharing: Sharing | None = None
     no_rows: str = NO_ROWS
+
+    def __init__(self) -> None:
+        """Take what TorchRL's class takes."""
+        return
 
     @abstractmethod
     def __len__(self) -> int:

@@ -9,6 +9,7 @@ from typing import overload
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import KEYS, takes
 from datasets_cli.replay.transforms.transform import (
     CallableTransform,
     Transform,
@@ -17,6 +18,7 @@ from datasets_cli.replay.transforms.transform import (
 )
 
 
+@takes(**KEYS)
 class Compose(Transform):
     """Applies transforms one after the other; their inverses the other way round.
 

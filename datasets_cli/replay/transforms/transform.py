@@ -9,11 +9,13 @@ from typing import Protocol, runtime_checkable
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.torchrl_words import KEYS, takes
 
 TransformLike = Callable[[TensorDict], TensorDict]
 """Any callable from batch to batch: a ``Transform``, one of TorchRL's, or a function."""
 
 
+@takes(**KEYS)
 @runtime_checkable
 class Transform(Protocol):
     """A function from batch to batch, which may also have a say in what a buffer stores.
@@ -24,6 +26,10 @@ class Transform(Protocol):
 
     Any other callable is taken where a transform is: ``as_transform`` adds what it does not have.
     """
+
+    def __init__(self) -> None:
+        """Take what TorchRL's class takes."""
+        return
 
     @abstractmethod  # or a class without it would make an object that returns None
     def __call__(self, batch: TensorDict, /) -> TensorDict:
