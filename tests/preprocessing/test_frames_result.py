@@ -91,6 +91,17 @@ def test_what_is_left_of_frames_is_what_the_other_layout_has(
     assert np.array_equal(*tables)
 
 
+def test_columns_that_are_others_in_more_rows_are_refused_before_the_first_write(
+    pong: Path, tmp_path: Path
+) -> None:
+    def few(batch: TensorDict) -> TensorDict:
+        return batch if len(batch) == 2 else batch.exclude("action")
+
+    with pytest.raises(UsageError, match=r"for rows 0 to \d+ of demo/pong .* action is missing"):
+        preprocess(pong, few, tmp_path / "out", num_workers=0, per="transition")
+    assert not (tmp_path / "out").exists()
+
+
 def blind(batch: TensorDict) -> TensorDict:
     batch["next", "observation"] = torch.zeros_like(batch["observation"])
     return batch

@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, ReplayBuffer, preprocess
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.preprocessing import origin
+from datasets_cli.preprocessing import origin, running
 from datasets_cli.store import manifest
 from datasets_cli.store.check import check_digests
 
@@ -65,6 +65,17 @@ def test_a_run_in_this_process_reads_one_manifest(
     assert folders == [door]
     preprocess(door, noisy, "noisy")
     assert folders == [door, door, "derived/noisy"]
+
+
+def test_what_is_soon_done_stays_in_this_process_however_long_it_took_so_far(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def where(batch: TensorDict) -> TensorDict:
+        return batch.set("process", torch.full((len(batch),), os.getpid()))
+
+    monkeypatch.setattr(running, "LOOK_SECONDS", 0.0)
+    preprocess(door, where, "where", num_workers=None)  # in several chunks
+    assert ExperienceReplay("derived/where")["process"].unique().tolist() == [os.getpid()]
 
 
 def test_the_bytes_are_the_same_for_every_number_of_workers_and_engine(

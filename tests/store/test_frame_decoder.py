@@ -89,3 +89,14 @@ def test_what_is_written_here_is_decoded_as_one_stream(
     index = torch.randint(number, (20,), generator=torch.Generator().manual_seed(0))
     assert np.array_equal(reader.read(index).numpy(), frames[index.numpy()])
     assert np.array_equal(reader.read(torch.arange(number)).numpy(), frames)
+    header = zstandard.get_frame_parameters((tmp_path / "x.zst").read_bytes())
+    assert (header.has_checksum, header.dict_id) == (False, 0)  # 8 bytes a frame
+
+
+def test_a_large_frame_of_one_colour_is_read(tmp_path: Path) -> None:
+    writer = FrameWriter(tmp_path / "x.zst", 4 << 20)
+    writer.write(np.full((1, 2048, 2048), 7, np.uint8))
+    writer.finish()
+    assert (tmp_path / "x.zst").stat().st_size < 160  # of 32 blocks
+    reader = FrameReader(tmp_path / "x.zst", 1, (2048, 2048), has_dictionary=False)
+    assert reader.read(torch.tensor([0])).unique().tolist() == [7]

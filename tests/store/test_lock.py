@@ -16,7 +16,7 @@ import pytest
 from datasets_cli.errors import LockedError
 from datasets_cli.progress import Silent
 from datasets_cli.store import lock
-from datasets_cli.store.lock import locked
+from datasets_cli.store.lock import dest_locked, locked
 
 
 class Notes(Silent):
@@ -39,6 +39,13 @@ def test_a_lock_is_let_go_after_an_error(path: Path) -> None:
         raise ZeroDivisionError
     with locked(path, "d4rl/x", 0):
         pass
+
+
+def test_a_lock_file_that_somebody_else_removed_is_no_error(tmp_path: Path) -> None:
+    with dest_locked(tmp_path / "out", 1.0):
+        (file,) = tmp_path.iterdir()
+        file.unlink()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_held_lock_is_an_error_after_the_time_limit(path: Path) -> None:

@@ -378,6 +378,13 @@ def test_short_values_do_not_fill_the_memory(
     assert texts.column(MISSION) == [str(number) for number in range(1000)]
 
 
+def test_a_value_is_decoded_once(tmp_path: Path) -> None:
+    texts = open_dataset(write(tmp_path, "ted", steps_of(["go", "stop"] * 7)), text=True).texts
+    assert texts is not None
+    assert texts.column(MISSION) == texts.column(MISSION) == ["go", "stop"] * 7
+    assert texts._value.cache_info().misses == 2
+
+
 @pytest.mark.parametrize("kind", ["link", "pipe"])
 def test_only_regular_files_are_copied(kind: str, tmp_path: Path) -> None:
     folder = write(tmp_path, "ted", steps_of(["a", "bb", "ccc"]))

@@ -43,9 +43,7 @@ class Share:
     # offset: this process's place in each round of `step` items.
     # num_items: items in this share; after the last item of the order come its first ones again.
 
-    def __init__(
-        self, order: Order, num_items: int, begin: int = 0, offset: int = 0, step: int = 1
-    ) -> None:
+    def __init__(self, order: Order, num_items: int, begin: int, offset: int, step: int) -> None:
         self.num_items = num_items
         self.begin = begin
         self.step = step

@@ -21,7 +21,7 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.draws import distributed
+from datasets_cli.replay.draws import block_shuffle, distributed
 from datasets_cli.replay.draws.block_shuffle import block_order, window_order
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
@@ -98,6 +98,23 @@ def test_blocks_come_in_any_order_the_shorter_one_too() -> None:
     for block in range(5):
         counts = np.bincount(places[:, block], minlength=5)
         assert abs(chi_square_score(counts, np.full(5, 4000 / 5))) < 4
+
+
+def test_a_sampler_of_the_default_sizes_takes_a_state_that_one_kept_before() -> None:
+    state = BlockShuffleSampler(block_len=1024, window=64).state_dict()
+    BlockShuffleSampler().load_state_dict(state)
+    assert BlockShuffleSampler().state_dict() == state
+
+
+def test_a_window_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    permutation, made = block_shuffle.permutation, []
+    monkeypatch.setattr(
+        block_shuffle, "permutation", lambda *window: made.append(window) or permutation(*window)
+    )
+    order = window_order(100, 40, key=7)
+    places = np.arange(100).reshape(20, 5)
+    assert sorted(np.concatenate([order.at(few) for few in places])) == [*range(100)]
+    assert made == [(40, 7), (40, 8), (20, 9)]
 
 
 def test_rows_of_a_window_come_at_each_of_its_places_alike() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.draws import orders as order
+from datasets_cli.replay.draws.epochs import given_epoch
 from tests.support.trajectory_rows import TrajectoryRows
 
 HUGE = TrajectoryRows([2**36])
@@ -89,6 +90,13 @@ def test_an_epoch_is_resumed_whatever_seed_its_generator_gave() -> None:
     assert sampler.state_dict()["seed"] == 2**62 - 1
     with pytest.raises(UsageError, match=f"cannot be epoch 0 at 0 with the seed {2**62}"):
         sampler.load_state_dict(state | {"seed": 2**62})
+
+
+def test_a_list_of_what_is_left_of_an_epoch_is_drawn_in_its_order_before_the_next_one() -> None:
+    sampler = SamplerWithoutReplacement()
+    sampler.load_state_dict(given_epoch(torch.tensor([3, 0, 2]), num_rows=5))
+    assert drawn(sampler, 5, batch_size=2) == [3, 0, 2]
+    assert sorted(drawn(sampler, 5, batch_size=2)) == [0, 1, 2, 3, 4]
 
 
 def test_a_batch_does_not_share_memory_with_the_next() -> None:
