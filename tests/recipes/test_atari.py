@@ -154,6 +154,13 @@ def test_a_run_of_one_unfilled_log_has_no_garbage(config: Config, tmp_path: Path
     assert len(dataset) == sum(len(episode.actions) for episode in breakout()[:3])
 
 
+def test_the_manifest_says_how_the_game_was_played(config: Config, tmp_path: Path) -> None:
+    record(tmp_path / "run", invented([14]), 40)
+    metadata = install(config, tmp_path / "run").manifest.metadata
+    names = "frame_skip", "repeat_action_probability", "reward_range", "max_episode_steps"
+    assert [metadata[name] for name in names] == [4, 0.25, [-1, 1], 27_000]
+
+
 @pytest.mark.parametrize("length", [CAP, CAP - 1])
 def test_an_episode_of_27_000_steps_and_no_other_is_truncated(
     config: Config, tmp_path: Path, length: int

@@ -268,6 +268,15 @@ def test_a_disk_that_takes_two_leaves_for_one_is_refused(
 
 
 @pytest.mark.usefixtures("folding")
+def test_a_disk_that_takes_frames_read_apart_for_another_leaf_is_refused(tmp_path: Path) -> None:
+    rows, frames = rows_of([("A",)]), np.zeros((2, 36, 36), np.uint8)
+    with closing(TedWriter(tmp_path, "test/rows")) as writer:
+        writer.write(rows)
+        with pytest.raises(SourceError, match="tell two of the keys apart"):
+            writer.add_frames(column_of(("a",), frames), np.array([0, 2]), lambda _: frames)
+
+
+@pytest.mark.usefixtures("folding")
 def test_a_disk_that_takes_two_groups_for_one_is_refused(tmp_path: Path) -> None:
     keys: list[Key] = [("A", "x"), ("a", "y")]
     with pytest.raises(SourceError, match=r"a/meta.json.*does not tell two.*disk with root= or"):

@@ -82,6 +82,9 @@ def test_an_epoch_may_be_larger_than_the_memory(shuffle: bool) -> None:
 def test_a_seed_gives_the_epochs_that_it_always_gave() -> None:
     assert drawn(SamplerWithoutReplacement(), 8, 3, seed=0) == [2, 3, 1, 7, 6, 4, 5, 0]
     assert drawn(SamplerWithoutReplacement(), 8, 3, seed=1) == [6, 7, 5, 2, 1, 0, 4, 3]
+    shared = DistributedSampler(num_replicas=1, rank=0, seed=3)
+    shared.set_epoch(2)
+    assert drawn(shared, 8, 3) == [0, 1, 7, 3, 2, 4, 5, 6]
 
 
 def test_an_epoch_is_resumed_whatever_seed_its_generator_gave() -> None:

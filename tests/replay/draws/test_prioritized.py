@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import LazyTensorStorage, PrioritizedSampler, ReplayBuffer, TensorStorage
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.draws import priorities
 from datasets_cli.replay.draws.sum_tree import DeviceSumTree
 from tests.support.trajectory_rows import TrajectoryRows
@@ -266,6 +266,15 @@ def test_a_dump_of_torchrl_is_read(tmp_path: Path) -> None:
     np.zeros(8).tofile(tmp_path / "sumtree.memmap")  # before the first update
     sampler.loads(tmp_path)
     assert (len(sampler.draw.priorities.known), sampler.default_priority) == (0, 1.0)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-0.1", "true", '"0.5"', "null"])
+def test_a_dump_of_torchrl_whose_power_is_no_number_is_refused(number: str, tmp_path: Path) -> None:
+    np.zeros(8).tofile(tmp_path / "sumtree.memmap")
+    settings = f'"_alpha": {number}, "_beta": 0.4, "_eps": 0.1, "_max_capacity": 8'
+    (tmp_path / "sampler_metadata.json").write_text(f"{{{settings}}}")
+    with pytest.raises(DamagedDataset, match=r"_alpha is .*, expected a number from 0 on"):
+        PrioritizedSampler(8, 1.0, 1.0).loads(tmp_path)
 
 
 def test_the_tree_of_a_device_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
