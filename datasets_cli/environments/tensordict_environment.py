@@ -26,7 +26,8 @@ class TensorDictEnvironment:
     """An environment of TensorDicts, for the loop of steps."""
 
     def __init__(self, environment: Any, device: torch.device | None = None) -> None:
-        if device not in (None, getattr(environment, "device", None)):
+        moves = hasattr(environment, "to")
+        if moves and device is not None and environment.device != device:
             environment = environment.to(device)
         self.given = environment
         self.batch_size = torch.Size(environment.batch_size)

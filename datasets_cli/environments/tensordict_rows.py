@@ -27,8 +27,8 @@ class TensorDictRows:
         self.ids, self.frames = np.empty((2, math.prod(batch), num_steps), np.int64)
 
     def root(self, step: int) -> TensorDictBase:
-        """Return what a policy is given: where the lanes stand, which its entries are put into."""
-        return self._steps[step]
+        """Return what a policy is given: a copy of where the lanes stand, with the same tensors."""
+        return self._steps[step].copy()
 
     def added(self, before: Tensors, after: Tensors) -> PolicyOutput:
         """Return what a policy wrote: the next step begins with it, too."""

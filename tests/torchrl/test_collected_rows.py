@@ -24,7 +24,16 @@ def rows(library: Any, collector: Any, name: str, arguments: dict[str, Any]) -> 
 
 @pytest.mark.filterwarnings("ignore")  # TorchRL's own
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "Acrobot-v1"])
-@pytest.mark.parametrize("arguments", [{}, {"set_truncated": True}, {"reset_at_each_iter": True}])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"set_truncated": True},
+        {"reset_at_each_iter": True},
+        {"max_frames_per_traj": 20},
+        {"init_random_frames": 150},
+    ],
+)
 def test_rows_are_torchrls(name: str, arguments: dict[str, Any]) -> None:
     ours = rows(datasets_cli, datasets_cli.Collector, name, arguments)
     theirs = rows(envs, collectors.Collector, name, arguments)

@@ -154,7 +154,14 @@ def by_function(tensordict: TensorDict) -> TensorDict:
     return tensordict.set("action", tensordict["observation"].sum(-1, keepdim=True))
 
 
-@pytest.mark.parametrize("policy", [RandomPolicy, ByName, lambda: by_function])
+def that_overwrites(tensordict: TensorDict) -> TensorDict:
+    return by_function(tensordict.set("observation", tensordict["observation"] + 1))
+
+
+POLICIES = [RandomPolicy, ByName, lambda: by_function, lambda: that_overwrites]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_rows_of_policies_of_each_kind(policy: Any) -> None:
     check_same_rows(lambda: TransformedEnv(pendulum(), StepCounter(9)), policy)
 

@@ -13,6 +13,7 @@ from tensordict.nn import InteractionType
 from datasets_cli.environments.actions import CheckActions, check_known
 from datasets_cli.environments.batched_env import EnvArguments
 from datasets_cli.environments.environment import Environment
+from datasets_cli.environments.tensordict_environment import is_environment
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.schema.mapping import usable_device
@@ -178,7 +179,8 @@ class SeveralProcesses(CollectorOptions):
                 f"that make them, one of each process, such as [make_env] * 4, not {functions!r}."
             )
         for number, function in enumerate(functions):
-            if not callable(function) and not isinstance(function, Environment):
+            is_known = callable(function) or isinstance(function, Environment)
+            if not is_known and not is_environment(function):
                 raise UsageError(
                     f"Process {number} has {function!r}. Expected: an environment, such as "
                     "ParallelEnv(2, make_env), or a function that makes one."

@@ -85,9 +85,9 @@ class BatchSource:
         batch = rows.to_tensordict(self._num_steps)
         if options.set_truncated and not [*end_keys(batch["next"], ("truncated",))]:
             raise UsageError(
-                f"set_truncated marks rows as truncated, and {self.environment} has no such flag. "
-                "Found below 'next': "
-                f"{[*batch['next'].keys(True, True)]}. environment.add_truncated_keys() adds it."
+                "set_truncated marks rows as truncated, a flag that the environment does not have. "
+                f"Found below 'next': {[*batch['next'].keys(True, True)]}. "
+                "environment.add_truncated_keys() adds it."
             )
         # Source w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * self._num_sources + self._number
