@@ -246,16 +246,18 @@ def test_the_page_for_those_who_come_from_elsewhere_runs(
             assert block.startswith("# here")
             exec(block, names)
             ours.append(dict(names))
-    assert len(ours) == len(theirs) == text.count("```") // 4 == 4, "blocks come in pairs"
+    assert len(ours) == len(theirs) == text.count("```") // 4 == 6, "blocks come in pairs"
     assert commands == ["download", "list", "download"]
     assert ours[0]["dataset"].keys() == {
-        *("observations", "actions", "next_observations", "rewards", "terminals")
+        *("observations", "actions", "next_observations", "rewards", "terminals", "timeouts")
     }
+    assert [len(array) for array in names["arrays"]] == [len(names["whole"])] * 5 == [910] * 5
+    assert names["drawn"]["next"]["reward"].shape == (4, 1)
     assert names["batch"]["observation"].shape == (256, 11)
     assert names["slices"].batch_size == (8, 32)
     assert 0 < names["score"] < 1
     assert len(names["small"]) == len(names["data"]) == 911
-    for example in ("import d4rl", "load_d4rl_dataset", "import minari", "from torchrl"):
+    for example in ("import d4rl", "load_d4rl_dataset", "d3rlpy", "import minari", "from torchrl"):
         assert example in "".join(theirs)
 
 

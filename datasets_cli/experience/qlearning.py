@@ -58,7 +58,8 @@ def qlearning_dataset(
         ``terminals`` bool ``[N]`` and ``timeouts`` bool ``[N]``, the ends by a time limit; no
         text. Unlike there, rows cut off by a time limit stay where their successor is real,
         and no successor belongs to another trajectory: it is zeros after a terminal where the
-        file has none. With ``like="d4rl"`` it is as there, and there are no ``timeouts``.
+        file has none. With ``like="d4rl"`` it is as there, and ``timeouts`` are the last rows
+        before what D4RL leaves out: steps at a time limit, and the last one.
 
     Raises:
         UsageError: the observation is not one tensor, the copy does not fit into memory, or
@@ -72,9 +73,10 @@ def qlearning_dataset(
 
 
 def _like_d4rl(storage: DatasetStorage, columns: Arrays) -> Arrays:
-    timeouts = columns.pop("timeouts")  # D4RL leaves those rows and the column out
-    chosen = d4rl_rows(storage.dataset.manifest, columns["terminals"], timeouts)
+    manifest = storage.dataset.manifest
+    chosen = d4rl_rows(manifest, columns["terminals"], columns["timeouts"])
     kept = {name: column[chosen.rows] for name, column in columns.items()}
+    kept["timeouts"] = chosen.timeouts
     elsewhere = chosen.following != NO_ROW
     successors = columns["observations"][chosen.following[elsewhere]]
     kept["next_observations"][elsewhere] = successors
@@ -108,9 +110,11 @@ class D4RLRows:
     # rows: int64 `[M]`, rows of the dataset in their order.
     # following: int64 `[M]`, the row whose observation is the successor of each, or `NO_ROW` where
     # that is the `next.observation` of the row itself.
+    # timeouts: bool `[M]`, whether D4RL leaves out the step after each, which is no terminal.
 
     rows: np.ndarray
     following: np.ndarray
+    timeouts: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,8 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
             "qlearning_dataset() without like; its trajectories end at "
             f"{manifest.metadata['trajectory_ends']}."
         )
-    return D4RLRows(rows, following)
+    is_before_dropped = np.append(limits[:-1], True)[kept + 1]
+    return D4RLRows(rows, following, is_before_dropped & ~steps.terminals[kept])
 
 
 def _file_steps(

@@ -67,7 +67,9 @@ def d4rls(source: Source, limit: int | None) -> dict[str, np.ndarray]:
         successors = np.array(rows["next_observations"], "float32")
     columns["next_observations"] = successors.reshape(columns["observations"].shape)
     columns["rewards"] = columns["rewards"].reshape(-1)
-    return columns | {"terminals": np.array(rows["terminals"]).reshape(-1).astype(bool)}
+    terminals = np.array(rows["terminals"]).reshape(-1).astype(bool)
+    left_out = np.array([step + 1 not in kept for step in kept], bool)
+    return columns | {"terminals": terminals, "timeouts": left_out & ~terminals}
 
 
 def assert_d4rls(found: Source, right: Source) -> None:
@@ -414,3 +416,16 @@ def test_timeouts_are_the_ends_that_are_no_terminals(tmp_path: Path, config: Con
     assert columns["timeouts"].dtype == np.bool_
     assert columns["timeouts"].nonzero()[0].tolist() == [20, 21, 33, 39]
     assert columns["terminals"].nonzero()[0].tolist() == [4, 11, 12]
+
+
+def d3rlpy_episodes(columns: Source) -> list[int]:
+    """The lengths of d3rlpy's episodes, which end at flags that are never both set (2.8.1)."""
+    ends = np.flatnonzero(columns["terminals"] | columns["timeouts"])
+    assert not (columns["terminals"] & columns["timeouts"]).any()
+    return np.diff(ends, prepend=-1).tolist()
+
+
+def test_d3rlpy_keeps_every_row(hopper: str) -> None:
+    columns = ExperienceReplay(hopper).qlearning_dataset(like="d4rl")
+    assert d3rlpy_episodes(columns) == [470, 440]  # a terminal, and the last step, left out
+    assert len(columns["rewards"]) == 910

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 
@@ -36,6 +36,7 @@ from datasets_cli.replay.rows.row_numbers import is_key
 from datasets_cli.replay.rows.row_writer import RowWriter
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.writers import TensorDictRoundRobinWriter, Writer
+from datasets_cli.replay.storages.batches import ARRAYS, rows_of_arrays
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
@@ -56,6 +57,7 @@ class ReplayBuffer(ReadableBuffer):
     """
 
     _sample_info = SampleInfo()
+    _array_kinds: ClassVar[tuple[type, ...]] = ARRAYS
 
     @takes_fields(BufferOptions)
     def __init__(self, options: BufferOptions) -> None:
@@ -180,7 +182,8 @@ class ReplayBuffer(ReadableBuffer):
         With several dimensions it is one step of all environments, ``[environments...]``, and their
         numbers int64 ``[n, ndim]`` are returned.
         """
-        index = self.extend(writable(self.reader).one_row(data))
+        storage = writable(self.reader)
+        index = self.extend(storage.one_row(self._as_rows(data, storage.ndim - 1)))
         if self.reader.storage.ndim > 1:
             return index
         number = int(index.flatten()[0]) if index.numel() else -1
@@ -190,7 +193,8 @@ class ReplayBuffer(ReadableBuffer):
         """Write rows ``[n, ...]``, or a list of them; return their numbers int64.
 
         Args:
-            data: rows; with several dimensions time comes last, ``[environments..., time]``.
+            data: rows; with several dimensions time comes last, ``[environments..., time]``. A
+                nested dict of arrays of numpy becomes a TensorDict.
             update_priority: None or True; a sampler always learns which rows were written.
 
         Returns:
@@ -205,7 +209,15 @@ class ReplayBuffer(ReadableBuffer):
                 f"{type(self).__name__} gives every row that is written a priority; "
                 "update_priority=False is for a TensorDictReplayBuffer, whose rows may have one."
             )
-        return self.row_writer.extend(data)
+        return self.row_writer.extend(self._as_rows(data, self.reader.storage.ndim))
+
+    def _as_rows(self, data: Rows, ndim: int) -> Rows:
+        """Return rows that are a nested dict of arrays as a TensorDict."""
+        is_list = self.reader.storage.takes_lists
+        if is_list and self.reader.collate_fn is not None:  # which takes the user's own items
+            return data
+        rows = rows_of_arrays(data, ndim, self._array_kinds)
+        return rows.clone() if is_list and rows is not data else rows  # a list keeps what it gets
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
         """Use another storage and return the one before; its rows get the default priority.

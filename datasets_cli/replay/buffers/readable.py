@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterator
 from importlib.util import find_spec
-from typing import Self
+from typing import Any, Self
 
 import torch
+from tensordict import TensorDictBase
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.replay.arguments import (
@@ -56,6 +59,26 @@ def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
             raise UsageError("format 'jax' needs jax: pip install 'rlds-cli[jax]'")
         return JaxFormat(cast)
     return None
+
+
+class LoadedArrays(dict[str, Any]):
+    """A batch of arrays, of which torch's default function asks for the first of several."""
+
+    def __missing__(self, key: object) -> None:
+        raise UsageError(
+            f"There is no {key!r} in a batch of arrays, {reprlib.repr([*self])}. Give the "
+            "DataLoader collate_fn=datasets_cli.replay.loaders.whole_batch, or the buffer no "
+            "format."
+        )
+
+
+def _whole(batch: TensorDictBase | list[TensorDictBase], **_: object) -> TensorDictBase:
+    """Return TensorDicts as one: what a buffer gives a DataLoader is one already."""
+    return batch if isinstance(batch, TensorDictBase) else torch.stack(batch)
+
+
+# Torch's default function knows what is in here; of TensorDicts it makes nothing by itself.
+default_collate_fn_map.setdefault(TensorDictBase, _whole)
 
 
 class ReadableBuffer:
@@ -153,8 +176,8 @@ class ReadableBuffer:
 
     def __getitems__(self, index: list[int]) -> Rows:
         """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for."""
-        # Give the loader `collate_fn=loaders.whole_batch`.
-        return self[index]
+        rows = self[index]
+        return LoadedArrays(rows) if type(rows) is dict else rows
 
     def _transformed(self, index: Index) -> Rows:
         """Return copies of rows as the transform makes them, in no format."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import reprlib
+from typing import Any, Self
+
 import torch
 from tensordict import TensorDictBase
 
@@ -12,6 +15,8 @@ from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBufferOptions
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.sample_info import SampleInfo
+from datasets_cli.replay.storages.batches import ARRAYS, rows_of_arrays
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.schema.tree import Tree, entry
 
@@ -25,11 +30,32 @@ class TensorDictReplayBuffer(ReplayBuffer):
     """
 
     _sample_info = SampleInfo(index=True, marks=True)
+    _array_kinds = (*ARRAYS, torch.Tensor)
 
     @takes_fields(TensorDictBufferOptions)
     def __init__(self, options: TensorDictBufferOptions) -> None:
         self._assemble(options)
         self.priority_key = options.priority_key
+
+    @classmethod
+    def from_arrays(cls, arrays: Tree, **options: Any) -> Self:
+        """Return a buffer with copies of the rows ``[N, ...]`` of a nested dict of arrays.
+
+        Args:
+            arrays: of numpy, by the names of the entries, such as ``observation`` and ``next``.
+            options: of the buffer; its ``storage`` has room for these rows by default.
+
+        Raises:
+            UsageError: these are no arrays, or not of one number of rows.
+        """
+        rows = rows_of_arrays(arrays, 1, cls._array_kinds)
+        if not isinstance(rows, TensorDictBase):
+            raise UsageError(
+                f"from_arrays takes a nested dict of arrays, not {reprlib.repr(arrays)}."
+            )
+        buffer = cls(**{"storage": LazyTensorStorage(len(rows)), **options})
+        buffer.extend(rows)
+        return buffer
 
     @property
     def priority_key(self) -> NestedKey:
@@ -44,18 +70,22 @@ class TensorDictReplayBuffer(ReplayBuffer):
 
     def extend(
         self,
-        data: TensorDictBase | list[TensorDictBase],
+        data: TensorDictBase | list[TensorDictBase] | Tree,
         update_priority: bool | None = None,
     ) -> torch.Tensor:
         """Write rows ``[n]``; see ``ReplayBuffer.extend``.
 
         Args:
-            data: a TensorDict, or a list of them; an ``index`` among the entries is left out.
+            data: a TensorDict, a list of them, or a nested dict of arrays; an ``index`` among the
+                entries is left out.
             update_priority: take the rows' priorities from ``priority_key``; where it is there, by
                 default.
         """
+        data = self._as_rows(data, self.reader.storage.ndim)
         if not isinstance(data, TensorDictBase) and not isinstance(data, list):
-            raise UsageError(f"This buffer takes TensorDicts, not {type(data).__name__}.")
+            raise UsageError(
+                f"This buffer takes TensorDicts, or dicts of arrays, not {type(data).__name__}."
+            )
         # Rows may have been a batch, perhaps of this buffer.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         key = None if update_priority is False else key_of(self.priority_key)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +25,9 @@ from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.schema.bits import bits_of, stack_tensors
-from datasets_cli.schema.tree import Tree, put
+from datasets_cli.schema.bits import bits_of, stack_tensors, to_tensor
+from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.tree import Tree, grow_tree, leaves_in, put
 from datasets_cli.store.selection import SelectedTexts
 from datasets_cli.store.text_rows import TextRows, Values
 
@@ -76,6 +78,35 @@ def lazy_stack(rows: list[Rows], dim: int) -> LazyStackedTensorDict:
 def batch_size_of(row: Rows) -> tuple[int, ...] | None:
     """Return the batch size of a TensorDict or tensorclass; None for what is neither."""
     return tuple(row.batch_size) if is_tensor_collection(row) else None
+
+
+ARRAYS = (np.ndarray, np.generic)
+
+
+def rows_of_arrays(data: Rows, ndim: int, kinds: tuple[type, ...] = ARRAYS) -> Rows:
+    """Return a nested dict that has arrays of some kinds as a TensorDict; other rows themselves."""
+    # ndim: how many of the first dimensions are rows.
+    leaves = dict(leaves_in(data)) if isinstance(data, dict) else {}
+    arrays = [leaf for leaf in leaves.values() if isinstance(leaf, kinds)]
+    if not arrays:
+        return data
+    tree = grow_tree({key: _tensor_of(key, leaf) for key, leaf in leaves.items()})
+    return TensorDict(tree, leading_sizes(arrays, ndim))
+
+
+def _tensor_of(key: Key, array: Any) -> Any:
+    """Return an array as a tensor, of the same memory where it can be, texts as lists."""
+    if not isinstance(array, ARRAYS):
+        return array
+    if array.dtype.kind in "UT":
+        return array.tolist()
+    try:
+        return to_tensor(np.require(array, array.dtype.newbyteorder("="), ("C", "W")))
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{show_key(key)} is an array of {array.dtype}; expected numbers or texts. Convert it "
+            "before it is written."
+        ) from error
 
 
 def as_tensordict(rows: Rows) -> TensorDictBase:
