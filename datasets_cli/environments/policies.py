@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_leaf_nontensor
 from tensordict.nn import TensorDictModuleBase
 
 from datasets_cli.environments.rows import FLAGS, PolicyOutput, Rows
@@ -100,8 +100,8 @@ class PolicyActor:
 
 
 def flat_items(tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
-    """Return every tensor of a TensorDict by its whole key."""
-    leaves = tensordict.items(True, True)
+    """Return every tensor of a TensorDict, and what is no tensor, by its whole key."""
+    leaves = tensordict.items(True, True, is_leaf=is_leaf_nontensor)
     return {key if isinstance(key, tuple) else (key,): value for key, value in leaves}
 
 

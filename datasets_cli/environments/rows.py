@@ -109,6 +109,10 @@ class RolloutRows:
                         f"The policy wrote {key}: what is below 'next' and 'collector' is the "
                         "environment's and the collector's. Write it at the root."
                     )
+                if not isinstance(value, torch.Tensor):
+                    raise UsageError(
+                        f"The policy wrote {value!r} at {key}. Expected: tensors, which rows have."
+                    )
                 written[key] = value.detach()
             elif value is not before[key]:
                 raise UsageError(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorData, TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 
 import datasets_cli
@@ -226,6 +226,17 @@ def collected(kind: type, environments: list[Any]) -> list[Any]:
 
 def test_entries_that_are_no_tensors_are_in_the_rows() -> None:
     check_same_rows(EnvWithMetadata)
+
+
+def test_what_a_policy_says_in_words_is_in_the_rows() -> None:
+    def policy(tensordict: TensorDict) -> TensorDict:
+        return by_function(tensordict).set("thought", NonTensorData("push"))
+
+    batch = datasets_cli.Collector(pendulum(), policy, frames_per_batch=3).next()
+    assert [*batch["thought"]] == ["push"] * 3 and batch["action"].shape == (3, 1)
+    own = datasets_cli.GymEnv("Pendulum-v1")
+    with pytest.raises(UsageError, match="Expected: tensors"):
+        datasets_cli.Collector(own, policy, frames_per_batch=3)
 
 
 def several_processes() -> None:

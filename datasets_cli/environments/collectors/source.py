@@ -67,7 +67,8 @@ class BatchSource:
         actions.check = self._options.check_actions
         actions.native(written, environment.stepper.frames)
         actions.outside = Outside()  # no step was taken by it
-        return {key: value for key, value in written.items() if key not in given}
+        tensors = {key: each for key, each in written.items() if isinstance(each, torch.Tensor)}
+        return {key: value for key, value in tensors.items() if key not in given}
 
     def collect(self, random: bool) -> TensorDict:
         """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories."""
