@@ -116,6 +116,9 @@ _LAZY_IMPORTS = {
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",
     "HERReplayBuffer": "torchrl.her",
+    "OfflineToOnlineReplayBuffer": "torchrl.families.offline_to_online",
+    "prefill_replay_buffer": "torchrl.families.offline_to_online",
+    "load_dataset": "torchrl.families.offline_to_online",
     # storages
     "FrameStack": "replay.storages.frame_stack",
     "Sequences": "replay.storages.sequences",

@@ -218,6 +218,13 @@ from datasets_cli.torchrl.cat_frames import CatFrames as CatFrames
 from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as AtariDQNExperienceReplay
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
+from datasets_cli.torchrl.families.offline_to_online import (
+    OfflineToOnlineReplayBuffer as OfflineToOnlineReplayBuffer,
+)
+from datasets_cli.torchrl.families.offline_to_online import load_dataset as load_dataset
+from datasets_cli.torchrl.families.offline_to_online import (
+    prefill_replay_buffer as prefill_replay_buffer,
+)
 from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
 from datasets_cli.torchrl.her import HERReplayBuffer as HERReplayBuffer
 from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler

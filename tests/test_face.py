@@ -459,13 +459,15 @@ CALLED = [
 
 
 def test_every_argument_is_written_out() -> None:
-    # The keywords of a Composite are names of its user's, those of a GymEnv are gymnasium.make's.
+    # The keywords of a Composite are names of its user's, those of a GymEnv are gymnasium.make's,
+    # and those of a dataset by its prefix are those of the family's class.
+    of_families = {"load_dataset", "OfflineToOnlineReplayBuffer"}
     takes_any = set()
     for name in CALLED:
         parameters = inspect.signature(getattr(datasets_cli, name)).parameters.values()
         if inspect.Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters}:
             takes_any.add(name)
-    assert takes_any == {"Composite", "CompositeSpec", "GymEnv"}
+    assert takes_any == {"Composite", "CompositeSpec", "GymEnv", *of_families}
 
 
 def test_a_misspelt_keyword_names_the_class_that_was_called() -> None:

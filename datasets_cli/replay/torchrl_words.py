@@ -118,6 +118,18 @@ def check_start_method(method: str) -> None:
 
 COMPILABLE = Word(False, (True, None))  # nothing is compiled, so that nothing forbids it
 
+
+def _refuse_checkpointer(storage: object, checkpointer: object) -> None:
+    if checkpointer is not None:
+        raise UsageError(
+            f"{type(storage).__name__} takes no checkpointer, not {checkpointer!r}: dumps() and "
+            "loads() of its buffer write and read one kind of files. Leave it out."
+        )
+
+
+CHECKPOINTER: Any = property(lambda storage: None, _refuse_checkpointer)
+"""An attribute of TorchRL's storages, which says what is so anyway."""
+
 LOCAL = "A buffer is an object of this process."
 BUFFER: dict[str, Word] = {
     "sample_unit": Word(None, instead="A SliceSampler draws sequences of rows."),

@@ -8,13 +8,15 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
+from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.draws.draw import Uniform
 from datasets_cli.replay.draws.epochs import Epochs
 from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.draws.priority_draw import PriorityDraw
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
 from datasets_cli.replay.draws.slices import Slices
-from datasets_cli.torchrl.slicing_arguments import SliceArguments, slices_of
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.torchrl.slicing_arguments import SliceArguments, as_named, slices_of
 
 
 class SliceSampler(Slices):
@@ -39,6 +41,29 @@ class SliceSampler(Slices):
     @takes_fields(SliceArguments)
     def __init__(self, arguments: SliceArguments) -> None:
         Slices.__init__(self, Uniform(), **slices_of(arguments))
+
+    @property
+    def traj_key(self) -> NestedKey | None:
+        """The column of numbers that tells trajectories apart, where one was named."""
+        number = self._keys.number
+        return None if number is None else as_named(number)
+
+    @property
+    def end_key(self) -> NestedKey | None:
+        """The column of flags that ends trajectories; the done flag where none was named."""
+        ends = self._keys.ends or (("next", "done"),)
+        return None if len(ends) > 1 else as_named(ends[0])
+
+    @property
+    def end_keys(self) -> tuple[NestedKey, ...] | None:
+        """The columns of flags that end trajectories, where several were named."""
+        ends = self._keys.ends
+        return tuple(map(as_named, ends)) if len(ends) > 1 else None
+
+    @property
+    def _keys(self) -> TrajectoryKeys:
+        given = self.trajectories
+        return given if isinstance(given, TrajectoryKeys) else TrajectoryKeys()
 
 
 @dataclass(frozen=True, kw_only=True)

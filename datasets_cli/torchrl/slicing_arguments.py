@@ -21,6 +21,7 @@ from datasets_cli.replay.draws.windows import Overhang
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
 from datasets_cli.replay.trajectories.bounds import ends_of_numbers
 from datasets_cli.replay.trajectories.index import index_from_ends
+from datasets_cli.schema.columns import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,11 @@ class SliceArguments(SliceOptions, TrajectoryArguments):
 def slices_of(arguments: SliceArguments) -> dict[str, Any]:
     """Return what ``Slices`` takes."""
     return arguments.slices(arguments)
+
+
+def as_named(key: Key) -> NestedKey:
+    """Return a key as users write it: a name that is not nested without a tuple."""
+    return key[0] if len(key) == 1 else key
 
 
 def _by_step(column: torch.Tensor) -> torch.Tensor:

@@ -47,6 +47,7 @@ MADE: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "TensorDictReplayBuffer": ([], {}),
     "PrioritizedReplayBuffer": ([], PRIORITIES),
     "TensorDictPrioritizedReplayBuffer": ([], PRIORITIES),
+    "OfflineToOnlineReplayBuffer": ([buffer()], {"online_capacity": 6}),
     "HERReplayBuffer": ([], {"reward_fn": len}),
     "ReplayBufferEnsemble": ([buffer(), buffer()], {}),
     "StorageEnsemble": ([ours.TensorStorage(ROWS)], {}),

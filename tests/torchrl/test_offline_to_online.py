@@ -10,7 +10,7 @@ import torchrl.data as theirs
 from tensordict import TensorDict
 
 import datasets_cli as ours
-from datasets_cli import LinearAnneal, OfflineToOnline
+from datasets_cli import LinearAnneal, OfflineToOnline, UsageError
 
 NUMBERS = torch.arange(100)
 
@@ -63,3 +63,42 @@ def test_an_annealed_share_follows_the_rows_written_without_a_call_in_the_loop()
         torchrls.anneal(written, 500)
         assert both.fraction == pytest.approx(torchrls.offline_fraction)
         assert num_offline(both, 100) == num_offline(torchrls, 100)
+
+
+def test_torchrls_class_draws_torchrls_fractions() -> None:
+    made = [
+        library.OfflineToOnlineReplayBuffer(
+            filled(library, "ReplayBuffer"),  # the index of another breaks TorchRL's
+            online_storage=library.LazyTensorStorage(100),
+            offline_fraction=0.25,
+            batch_size=8,
+        )
+        for library in (ours, theirs)
+    ]
+    for step in (None, 0, 50, 100):
+        if step is not None:
+            for each in made:
+                each.anneal(step, 100)
+        counts = [(num_offline(each, 8), each.offline_fraction, len(each)) for each in made]
+        assert counts[0] == counts[1]
+        for each in made:
+            each.extend(TensorDict({"number": 100 + NUMBERS[:30]}, [30]))
+    with pytest.raises(UsageError, match="either online_storage or online_capacity"):
+        ours.OfflineToOnlineReplayBuffer(made[0].offline_buffer)
+
+
+@pytest.mark.parametrize(("asked", "there"), [(None, 100), (70, 70), (200, 100)])
+def test_a_buffer_is_filled_with_as_many_rows_as_torchrl_draws(asked: Any, there: int) -> None:
+    for library in (ours, theirs):
+        online = library.ReplayBuffer(storage=library.LazyTensorStorage(300), batch_size=2)
+        source = filled(library, "TensorDictReplayBuffer")
+        made = library.prefill_replay_buffer(online, source, n_samples=asked, chunk_size=30)
+        assert made is online and len(online) == there
+        assert set(online[:]["number"].tolist()) <= set(range(100))
+
+
+def test_a_prefix_names_the_family(tmp_path: Any) -> None:
+    replay = ours.load_dataset("d4rl:demo/door-human", batch_size=4, root=tmp_path)
+    assert type(replay) is ours.D4RLExperienceReplay and len(replay.sample()) == 4
+    with pytest.raises(UsageError, match=r"begins with atari, .* found 'openx:x'"):
+        ours.load_dataset("openx:x")

@@ -58,9 +58,11 @@ class Trajectory:
 
     @property
     def total_reward(self) -> torch.Tensor:
-        """The sum of all rewards, in float64; of whole numbers it is one."""
+        """The sum of all rewards, added in float64, in their type; of halves in float32."""
         reward: torch.Tensor = self._entry("reward")
-        return reward.sum(dtype=torch.float64 if reward.is_floating_point() else None)
+        if not reward.is_floating_point():
+            return reward.sum()
+        return reward.sum(dtype=torch.float64).to(torch.promote_types(reward.dtype, torch.float32))
 
     @property
     def batch_size(self) -> torch.Size:

@@ -7,6 +7,7 @@ import os
 import secrets
 import threading
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -81,8 +82,10 @@ class ProcessLock:
         self._close()  # a copy of the descriptor would hold the lock together with the parent
         self._begin()
 
-    def __del__(self) -> None:
-        self._close()
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        # The end of a program takes the module's names away before its objects.
+        if getattr(self, "_file", None) is not None:
+            close(self._file)  # type: ignore[arg-type]
 
     def _close(self) -> None:
         if self._file is not None:

@@ -22,6 +22,7 @@ from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.ownership import Ownership, form_told
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowsSnapshot
+from datasets_cli.replay.torchrl_words import CHECKPOINTER
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
@@ -32,6 +33,7 @@ class TensorRows(WritableStorage):
     """Rows of tensors in columns of plain tensors, written and gathered."""
 
     device: torch.device
+    checkpointer = CHECKPOINTER
 
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         self.max_size = whole_number("max_size", max_size, 1)

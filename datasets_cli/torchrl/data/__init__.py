@@ -26,6 +26,7 @@ __all__ = [
     "MultiOneHotDiscreteTensorSpec",
     "MultiStep",
     "NonTensor",
+    "OfflineToOnlineReplayBuffer",
     "OneHot",
     "OneHotDiscreteTensorSpec",
     "PrioritizedReplayBuffer",
@@ -60,6 +61,7 @@ __all__ = [
     "filter_trajectories",
     "find_start_stop_traj",
     "iter_trajectories",
+    "prefill_replay_buffer",
     "traj",
 ]
 

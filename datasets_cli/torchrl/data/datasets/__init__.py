@@ -9,6 +9,7 @@ __all__ = [
     "D4RLExperienceReplay",
     "MinariExperienceReplay",
     "OpenMLExperienceReplay",
+    "load_dataset",
 ]
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ __all__ = [
     "LazyStackStorage",
     "LazyTensorStorage",
     "ListStorage",
+    "OfflineToOnlineReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedSampler",
     "PrioritizedSliceSampler",
@@ -38,6 +39,7 @@ __all__ = [
     "filter_trajectories",
     "find_start_stop_traj",
     "iter_trajectories",
+    "prefill_replay_buffer",
     "traj",
 ]
 
@@ -47,5 +49,14 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         __all__,
-        modules=("her", "replay_buffers", "samplers", "scheduler", "storages", "utils", "writers"),
+        modules=(
+            "her",
+            "offline_to_online",
+            "replay_buffers",
+            "samplers",
+            "scheduler",
+            "storages",
+            "utils",
+            "writers",
+        ),
     )

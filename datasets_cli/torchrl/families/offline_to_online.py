@@ -1,0 +1,140 @@
+"""TorchRL's buffer of offline and online rows, and datasets by prefixed names."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import datasets_cli
+from datasets_cli.errors import UsageError
+from datasets_cli.experience.replay import ExperienceReplay
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.several.offline_to_online import OfflineToOnline
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.transforms.transform import TransformLike
+
+Buffer = TypeVar("Buffer", bound=ReplayBuffer)
+
+FAMILIES = {
+    "atari": "AtariDQNExperienceReplay",
+    "atari_dqn": "AtariDQNExperienceReplay",
+    "d4rl": "D4RLExperienceReplay",
+    "minari": "MinariExperienceReplay",
+    "openml": "OpenMLExperienceReplay",
+}
+"""The class of each prefix."""
+
+
+def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
+    """Return a published dataset as a replay buffer, by its family and its name there.
+
+    Args:
+        dataset_id: such as ``"d4rl:hopper-medium-v2"``.
+        kwargs: arguments of the family's class.
+
+    Raises:
+        UsageError: there is no such family.
+    """
+    prefix, colon, name = dataset_id.partition(":")
+    if not colon or prefix not in FAMILIES:
+        raise UsageError(
+            f"dataset_id begins with {', '.join(FAMILIES)} and a colon, such as "
+            f"'d4rl:hopper-medium-v2'; found {dataset_id!r}."
+        )
+    made: ExperienceReplay = getattr(datasets_cli, FAMILIES[prefix])(name, **kwargs)
+    return made
+
+
+class OfflineToOnlineReplayBuffer(OfflineToOnline):
+    """Draws batches from a dataset and from a buffer that it makes, with TorchRL's arguments.
+
+    See ``OfflineToOnline``, which carries what rounding takes of a batch to the next one.
+
+    Args:
+        offline_dataset: a replay buffer, or what ``load_dataset`` takes.
+        online_storage: of the rows that are written; exclusive with ``online_capacity``.
+        online_capacity: most rows that are written, of a ``LazyTensorStorage``.
+        offline_fraction: of the rows of a batch that are offline, from 0 to 1.
+        batch_size: rows in a batch; ``sample`` can override it.
+        transform: applied to every batch.
+        dataset_kwargs: arguments of ``load_dataset``.
+
+    Raises:
+        UsageError: not one of the two is given, or arguments of a dataset beside a buffer.
+    """
+
+    def __init__(
+        self,
+        offline_dataset: str | ReplayBuffer,
+        *,
+        online_storage: Storage | None = None,
+        online_capacity: int | None = None,
+        offline_fraction: float = 0.5,
+        batch_size: int | None = None,
+        transform: TransformLike | None = None,
+        **dataset_kwargs: Any,
+    ) -> None:
+        if (online_storage is None) == (online_capacity is None):
+            raise UsageError("Give either online_storage or online_capacity.")
+        if isinstance(offline_dataset, str):
+            arguments = {"batch_size": batch_size, **dataset_kwargs}
+            offline_dataset = load_dataset(offline_dataset, **arguments)
+        elif dataset_kwargs:
+            raise UsageError(
+                f"{', '.join(dataset_kwargs)}: arguments of a dataset go with its name; "
+                "offline_dataset is a buffer already. Leave them out."
+            )
+        if online_capacity is not None:
+            online_storage = LazyTensorStorage(online_capacity)
+        super().__init__(
+            offline_dataset,
+            ReplayBuffer(storage=online_storage),
+            fraction=offline_fraction,
+            anneal=self._annealed,
+            batch_size=batch_size,
+            transform=transform,
+        )
+        self._left = 1.0  # of the fraction
+
+    def anneal(self, step: int, total_steps: int) -> None:
+        """Move the fraction to what a straight line to 0 has at one of ``total_steps`` steps."""
+        self._left = max(0.0, 1.0 - step / whole_number("total_steps", total_steps, 1))
+
+    def _annealed(self, fraction: float, num_written: int) -> float:
+        return fraction * self._left
+
+    @property
+    def offline_fraction(self) -> float:
+        """The fraction, after ``anneal``; no batch has online rows before some are written."""
+        return self._annealed(self._share.start, 0)
+
+    @property
+    def offline_buffer(self) -> ReplayBuffer:
+        """The dataset."""
+        return self.offline
+
+    @property
+    def online_buffer(self) -> ReplayBuffer:
+        """The buffer that is written."""
+        return self.online
+
+
+def prefill_replay_buffer(
+    rb: Buffer, dataset: str | ReplayBuffer, n_samples: int | None = None, chunk_size: int = 1000
+) -> Buffer:
+    """Write rows drawn from a dataset into a buffer, and return the buffer.
+
+    Args:
+        rb: the buffer.
+        dataset: what rows are drawn from; or what ``load_dataset`` takes.
+        n_samples: rows to draw, at most as many as there are; by default as many.
+        chunk_size: rows in a draw.
+    """
+    chunk_size = whole_number("chunk_size", chunk_size, 1)
+    source = dataset if isinstance(dataset, ReplayBuffer) else load_dataset(dataset)
+    total = len(source) if n_samples is None else min(n_samples, len(source))
+    for start in range(0, total, chunk_size):
+        rows = source.sample(min(chunk_size, total - start))
+        rb.extend(rows.exclude("index") if source.reader.storage.is_tensordict else rows)
+    return rb

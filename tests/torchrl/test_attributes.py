@@ -1,0 +1,59 @@
+"""Attributes of samplers, storages and trajectories that TorchRL's users read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.sharing import process
+from tests.support.parity import ours, theirs
+
+KEYS: list[dict[str, Any]] = [
+    {},
+    {"traj_key": "episode"},
+    {"traj_key": ("a", "b")},
+    {"end_key": "done"},
+    {"end_keys": ["a", ("next", "b")]},
+]
+
+
+@pytest.mark.parametrize("keys", KEYS)
+def test_a_sampler_of_slices_says_where_trajectories_are(keys: dict[str, Any]) -> None:
+    said = [
+        (made.traj_key, made.end_key, made.end_keys)
+        for made in (library.SliceSampler(slice_len=2, **keys) for library in (ours, theirs))
+    ]
+    assert said[0] == said[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_a_total_reward_has_the_type_of_the_rewards(dtype: torch.dtype) -> None:
+    rows = TensorDict({"next": {"reward": torch.arange(6).to(dtype)}}, [6])
+    total = ours.Trajectory(rows).total_reward
+    expected = theirs.Trajectory(data=rows, batch_size=[]).total_reward
+    assert total.dtype == expected.dtype and total == expected
+
+
+@pytest.mark.parametrize("kind", ["LazyTensorStorage", "LazyMemmapStorage", "ListStorage"])
+def test_a_checkpointer_of_a_storage_is_refused(kind: str) -> None:
+    storage = getattr(ours, kind)(6)
+    storage.checkpointer = None
+    with pytest.raises(UsageError, match=rf"^{kind} takes no checkpointer, not 3: dumps"):
+        storage.checkpointer = 3
+
+
+def test_the_end_of_a_program_closes_locks_silently(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").touch()
+    lock = process.ProcessLock(tmp_path / "lock")
+    with lock:
+        pass
+    monkeypatch.setattr(process, "os", None)
+    lock.__del__()  # as once the module has been taken apart
+    lock._file = None
+    process.ProcessLock.__new__(process.ProcessLock).__del__()
