@@ -18,6 +18,7 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
+from datasets_cli.preprocessing import finish
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
@@ -193,14 +194,18 @@ def test_a_cut_is_what_a_view_by_rows_cuts(tmp_path: Path) -> None:
     assert read_manifest(tmp_path / "fn").files == read_manifest(tmp_path / "view").files
 
 
-def test_rows_of_a_view_and_of_the_first_frames_are_dropped_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("num_workers", "flags_at_once"), [(2, 1 << 20), (0, 4)])
+def test_rows_of_a_view_and_of_the_first_frames_are_dropped_alike(
+    num_workers: int, flags_at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finish, "CHUNK_ROWS", flags_at_once)
     root = tmp_path / "root"
     id = install(root, "compact", LENGTHS)
     view = ExperienceReplay(id, 6, root=root, download=False).episodes_at([2, 0, 2, 4])
     mask = [row not in (1, 6, 7) for row in range(sum(LENGTHS))]
     dest = tmp_path / "out"
     options = {"chunksize": 5, "num_frames": 20, "layout": "ted"}
-    view.preprocess(keep(mask), dest=dest, num_workers=2, **options)
+    view.preprocess(keep(mask), dest=dest, num_workers=num_workers, **options)
     left = [5, 8, 9, 10, 0, 2, 3, 5, 8, 9, 10, 14, 15, 16, 17]
     assert leaf(dest, "action", "<i8") == left
     assert np.load(dest / "trajectories.npy").tolist() == [0, 1, 4, 5, 7, 8, 11, 15]

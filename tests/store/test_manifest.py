@@ -102,11 +102,18 @@ def test_a_manifest_that_is_cut_off_is_damaged(folder: Path, length: int) -> Non
     refusal(folder)
 
 
+def test_a_manifest_has_one_digest(folder: Path) -> None:
+    data = (folder / "manifest.json").read_bytes()
+    line = next(line for line in data.splitlines(keepends=True) if b' "digest"' in line)
+    (folder / "manifest.json").write_bytes(data.replace(line, 2 * line))
+    assert "expected one line with its digest, found 2" in refusal(folder)
+
+
 def test_the_digest_is_needed_and_one_that_is_nested_is_another_matter(folder: Path) -> None:
     document = parse((folder / "manifest.json").read_bytes())
     del document["digest"]
     (folder / "manifest.json").write_text(json.dumps(document))
-    assert "digest" in refusal(folder)
+    assert "expected one line with its digest, found 0" in refusal(folder)
     put(folder, {**document, "metadata": {"digest": HEX, "list": [{"digest": HEX}]}})
     assert read_manifest(folder).metadata["digest"] == HEX
 
