@@ -57,3 +57,20 @@ def test_the_end_of_a_program_closes_locks_silently(
     lock.__del__()  # as once the module has been taken apart
     lock._file = None
     process.ProcessLock.__new__(process.ProcessLock).__del__()
+
+
+@pytest.mark.parametrize("kind", ["LazyTensorStorage", "LazyMemmapStorage"])
+def test_the_size_of_a_storage_is_that_of_its_whole_steps_once_rows_are_there(kind: str) -> None:
+    sizes = []
+    for library in (ours, theirs):
+        buffer = library.ReplayBuffer(storage=getattr(library, kind)(7, ndim=2), batch_size=2)
+        before = buffer.storage.max_size
+        buffer.extend(TensorDict({"a": torch.arange(12).view(4, 3)}, [4, 3]))
+        sizes.append((before, buffer.storage.max_size))
+    assert sizes == [(7, 8), (7, 8)]
+    filled = ours.ReplayBuffer(storage=ours.LazyTensorStorage(7, ndim=2))
+    filled.extend(TensorDict({"a": torch.arange(12).view(4, 3)}, [4, 3]))
+    for size in (7, 8):
+        again = ours.ReplayBuffer(storage=ours.LazyTensorStorage(size, ndim=2))
+        again.load_state_dict(filled.state_dict())
+        assert (again[:]["a"] == filled[:]["a"]).all()

@@ -126,11 +126,6 @@ def _plan_rows(
 ) -> Callable[[], None]:
     storage = writable(reader)
     max_size, place = state.get("max_size"), state.get("writer")
-    if storage.max_size != max_size:
-        raise UsageError(
-            f"The state is of a storage with room for {max_size!r} rows; this one has room "
-            f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
-        )
     if not isinstance(place, dict):
         raise UsageError(
             f"The state's writer: expected a dict, found {type(place).__name__}. {AGAIN}"
@@ -141,7 +136,12 @@ def _plan_rows(
     is_list = isinstance(rows, list) and storage.takes_lists
     sizes = [len(rows)] if is_list else [0] if rows is None else leading_sizes(rows, storage.ndim)
     num_rows, width = math.prod(sizes), max(1, math.prod(sizes[:-1]))
-    room = -(-storage.max_size // width) * width
+    room = -(-storage.max_size // width) * width  # either may be rounded up to whole steps
+    if not isinstance(max_size, int) or -(-max_size // width) * width != room:
+        raise UsageError(
+            f"The state is of a storage with room for {max_size!r} rows; this one has room "
+            f"for {storage.max_size}. Make one of that size, or use dumps() and loads()."
+        )
     if num_rows > room:
         raise UsageError(f"The state has {num_rows} rows; the storage has room for {room}. {AGAIN}")
     _check_places(writer, place, num_rows, width, room)

@@ -133,6 +133,7 @@ class TensorRows(WritableStorage):
 
     def _use_rows(self, rows: RowColumns) -> None:
         self._rows = rows
+        self.max_size = math.prod(rows.form.grid)  # rounded up to whole steps, as TorchRL's is
         self.is_tensordict = rows.form.is_tensordict
         self.row_batch_size = rows.form.form.row_batch_size
 
