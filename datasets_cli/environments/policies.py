@@ -96,12 +96,14 @@ class PolicyActor:
                 f"The policy returned {type(returned).__name__}. A policy returns the TensorDict "
                 f"that it was given, with {self._action_key!r} in it, or the action as a tensor."
             )
-        return rows.added(before, flat_items(returned))
+        return rows.added(before, flat_items(returned, is_leaf_nontensor))
 
 
-def flat_items(tensordict: TensorDictBase) -> dict[Key, torch.Tensor]:
-    """Return every tensor of a TensorDict, and what is no tensor, by its whole key."""
-    leaves = tensordict.items(True, True, is_leaf=is_leaf_nontensor)
+def flat_items(
+    tensordict: TensorDictBase, is_leaf: Callable[[type], bool] | None = None
+) -> dict[Key, torch.Tensor]:
+    """Return every tensor of a TensorDict, or every leaf, by its whole key."""
+    leaves = tensordict.items(True, True, is_leaf=is_leaf)
     return {key if isinstance(key, tuple) else (key,): value for key, value in leaves}
 
 

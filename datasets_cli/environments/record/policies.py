@@ -68,7 +68,7 @@ def named_policy(
         chosen = given if chosen is None else _as_rows(chosen, name, rows.batch_size)
         actions = TensorDict({}, rows.batch_size)
         for key, value in flat_items(chosen).items():
-            if key in shapes and isinstance(value, torch.Tensor):
+            if key in shapes:
                 is_row = value.shape == (*rows.batch_size, *shapes[key], 1)
                 column = value.squeeze(-1) if is_row else value
                 # One type for every step: a policy may draw some actions and compute others.
