@@ -60,8 +60,9 @@ class Dataset:
     ) -> None:
         self.folder, self.id = folder, manifest.id
         self._manifest, self.previous_reward = manifest, previous_reward
-        columns = with_previous_reward(manifest.columns) if previous_reward else manifest.columns
-        self._columns = columns
+        self._columns = manifest.columns
+        if previous_reward:
+            self._columns = with_previous_reward(self._columns)
         self.record = record
         self.device_options = device_options
         self._trajectories = TrajectoryTable(
@@ -73,7 +74,9 @@ class Dataset:
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         self.chosen = chosen
-        self.columns_read = tuple(each for each in columns if self._is_read(each.key))
+        self.columns_read = self._columns
+        if chosen is not None:
+            self.columns_read = tuple(each for each in self._columns if self._is_read(each.key))
         texts = tuple(each for each in manifest.texts if text and self._is_read(each.key))
         if texts:
             self.texts = TextRows(folder, texts, manifest.files, manifest.num_transitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
+from copy import copy
 from typing import overload
 
 from tensordict import TensorDict
@@ -92,7 +93,9 @@ class Compose(Transform):
     def __getitem__(self, index: int | slice) -> TransformLike | Compose:
         """Return one of the transforms that were given, or some of them as one."""
         if isinstance(index, slice):
-            return Compose(*self.steps[index])
+            several = copy(self)
+            several.steps, several._inverted = self.steps[index], []
+            return several
         return _given(self.steps[index])
 
     def __repr__(self) -> str:
