@@ -7,6 +7,7 @@ of these are moved as their *bits*, a view as signed integers of the same width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -23,6 +24,8 @@ MOVABLE = frozenset(
     }
 )
 """Element types that torch moves on every device."""
+NUMPY_TYPED = MOVABLE - {torch.bfloat16}
+"""Those that numpy has, too."""
 
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 TYPE_NAMES = {dtype: name for name in ITEM_BYTES if (dtype := getattr(torch, name, None))}
@@ -72,9 +75,41 @@ def bytes_of(rows: torch.Tensor) -> torch.Tensor:
     return flat.view(torch.uint8)
 
 
+def checked_numbers(index: torch.Tensor, num_rows: int) -> np.ndarray:
+    """Return row numbers int64 ``[B]`` in numpy, once each is known to be a row."""
+    # numpy takes -1 for the last row, and its mode "clip", which copies fastest, hides what is
+    # beyond both ends. As unsigned integers negative numbers are huge: one comparison finds both.
+    numbers = index.numpy(force=True).astype(np.int64, copy=False)
+    if len(numbers) and numbers.view(np.uint64).max() >= num_rows:
+        raise IndexError(
+            f"Rows are numbered from 0 to {num_rows - 1}; found {numbers.min()} to {numbers.max()}."
+        )
+    return numbers
+
+
+def take_rows(rows: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:
+    """Return copies of rows on the CPU, of any element type, whose numbers are checked."""
+    # numpy's one thread, not torch's: torch shares 32,768 elements and more among its threads, and
+    # waits for them, which takes 20 times as long where other work has the cores.
+    if rows.requires_grad or rows.is_conj() or rows.is_neg():  # numpy has no such marks
+        return rows.index_select(0, torch.from_numpy(numbers))
+    if rows.dtype in NUMPY_TYPED:
+        return torch.from_numpy(rows.numpy().take(numbers, 0, None, "clip"))
+    return to_tensor(to_array(rows).take(numbers, 0, None, "clip"))
+
+
 def take(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     """Return copies of the rows ``index`` int64 ``[B]``, of any element type."""
+    if rows.is_cpu:
+        return take_rows(rows, checked_numbers(index, len(rows)))
     return bits_of(rows).index_select(0, index).view(rows.dtype)
+
+
+def join_tensors(parts: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
+    """Return tensors of one type, any, one after the other along a dimension."""
+    if parts[0].is_cpu:  # in numpy's one thread; see `take_rows`
+        return to_tensor(np.concatenate([to_array(part) for part in parts], dim))
+    return torch.cat([bits_of(part) for part in parts], dim).view(parts[0].dtype)
 
 
 def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:

@@ -50,6 +50,11 @@ class DeviceOptions:
         """The device whose memory holds the rows; None where they stay on the disk."""
         return None if self.pin_memory else self.device
 
+    @property
+    def moves(self) -> bool:
+        """Whether batches are anywhere but in the plain memory that rows are read from."""
+        return self.pin_memory or (self.device is not None and self.device.type != "cpu")
+
     def to_output(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor that is ours to give away, moved to where batches go."""
         if self.pin_memory and tensor.device.type == "cpu":

@@ -1,12 +1,11 @@
-"""Gathering rows of several tensors at once, whatever takes them: the rows, and what is no row."""
+"""Gathering rows by their numbers: of every type and shape, and what is no row."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from datasets_cli.schema.bits import MOVABLE
-from datasets_cli.store.layouts.ted_rows import THREADED_BYTES, RowGather
+from datasets_cli.schema.bits import MOVABLE, join_tensors, take
 
 NUM_ROWS = 50
 SHAPES = [(), (1,), (17,), (3, 2), (0,)]
@@ -23,23 +22,43 @@ def of_every_type(num_rows: int = NUM_ROWS) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 4096])
 def test_rows_of_every_type_and_shape_are_those_of_plain_indexing(size: int) -> None:
-    tensors = of_every_type()
     index = torch.randint(NUM_ROWS, (size,))
-    for found, tensor in zip(RowGather(tensors).rows(index), tensors, strict=True):
-        assert found.dtype == tensor.dtype
-        assert torch.equal(found, tensor[index])
-        assert not found.nbytes or found.data_ptr() != tensor.data_ptr()
+    for tensor in of_every_type():
+        taken = take(tensor, index)
+        assert taken.dtype == tensor.dtype
+        assert torch.equal(taken, tensor[index])
+        assert not taken.nbytes or taken.data_ptr() != tensor.data_ptr()
 
 
-@pytest.mark.parametrize("row_bytes", [2, 64, THREADED_BYTES])
 @pytest.mark.parametrize("wrong", [-1, -NUM_ROWS, -NUM_ROWS - 1, NUM_ROWS, 1 << 40])
-def test_number_of_no_row_is_refused(row_bytes: int, wrong: int) -> None:
-    flag, wide = torch.zeros(NUM_ROWS, 1), torch.zeros(NUM_ROWS, row_bytes, dtype=torch.uint8)
-    for tensors in ([wide, wide], [flag, wide], [wide, flag, torch.zeros(NUM_ROWS)]):
-        with pytest.raises(IndexError, match="out of range"):
-            RowGather(tensors).rows(torch.tensor([0, wrong, 3]))
+def test_number_of_no_row_is_refused(wrong: int) -> None:
+    for tensor in of_every_type():
+        with pytest.raises(IndexError, match=str(wrong)):
+            take(tensor, torch.tensor([0, wrong, 3]))
 
 
 def test_no_rows_of_no_rows_are_none() -> None:
-    for found in RowGather(of_every_type(0)).rows(torch.empty(0, dtype=torch.int64)):
-        assert len(found) == 0
+    for tensor in of_every_type(0):
+        assert len(take(tensor, torch.empty(0, dtype=torch.int64))) == 0
+
+
+@pytest.mark.parametrize("marked", [torch.conj, lambda rows: rows.conj().imag], ids=["conj", "neg"])
+def test_rows_that_torch_marks_as_changed_have_the_changed_values(marked: object) -> None:
+    rows = marked(torch.randn(NUM_ROWS, 3, dtype=torch.complex64))
+    index = torch.tensor([3, 0, 49])
+    assert torch.equal(take(rows, index), rows[index])
+
+
+def test_gradients_go_through_rows_that_have_some() -> None:
+    rows = torch.randn(NUM_ROWS, 3, requires_grad=True)
+    take(rows, torch.tensor([2, 2])).sum().backward()
+    assert rows.grad is not None and rows.grad.sum(1).tolist() == [0, 0, 6, *[0] * 47]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_joined_tensors_of_every_type_are_those_of_plain_joining(dim: int) -> None:
+    for tensor in of_every_type():
+        if tensor.ndim > dim:
+            expected = torch.cat([tensor, tensor[:, :1] if dim else tensor[:3]], dim)
+            joined = join_tensors([tensor, tensor[:, :1] if dim else tensor[:3]], dim)
+            assert joined.dtype == tensor.dtype and torch.equal(joined, expected)

@@ -19,7 +19,7 @@ from datasets_cli.replay.storages.batches import stack_texts
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.schema.bits import bits_of
+from datasets_cli.schema.bits import join_tensors, take
 from datasets_cli.schema.columns import MEMBER, Key
 from datasets_cli.schema.tree import Tree, leaves_in, put
 from datasets_cli.store.dataset import check_memory
@@ -194,8 +194,7 @@ def _join(leaves: Sequence[Rows], order: torch.Tensor) -> Rows:
     if isinstance(first, NonTensorStack):
         values = [value for leaf in leaves for value in leaf.tolist()]
         return stack_texts([values[row] for row in order.tolist()], tuple(first.batch_size[1:]))
-    joined = torch.cat([bits_of(leaf) for leaf in leaves])
-    return joined.index_select(0, order.to(joined.device)).view(first.dtype)
+    return take(join_tensors(leaves), order.to(first.device))
 
 
 def join_trajectories(parts: Sequence[TrajectoryIndex]) -> TrajectoryIndex:

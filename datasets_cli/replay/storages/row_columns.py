@@ -25,7 +25,7 @@ from datasets_cli.replay.storages.form import (
     form_of,
     leaves_of,
 )
-from datasets_cli.schema.bits import MOVABLE, bits_dtype
+from datasets_cli.schema.bits import MOVABLE, bits_dtype, checked_numbers, take_rows
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree
 
@@ -150,7 +150,7 @@ class RowsForm:
 
 
 class RowColumns:
-    """Rows as flat columns ``[capacity, ...]``: a batch is one ``index_select`` a column."""
+    """Rows as flat columns ``[capacity, ...]``: a batch is one copy of rows a column."""
 
     def __init__(self, form: RowsForm, columns: Sequence[LeafColumn]) -> None:
         self.form = form
@@ -159,7 +159,16 @@ class RowColumns:
     def gather(self, index: torch.Tensor) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, on their device."""
         # A nested dict where rows are TensorDicts.
-        columns = [column.index_select(0, index) for column in self.columns]
+        if index.is_cpu:  # in numpy's one thread; see `take_rows`
+            numbers = checked_numbers(index, len(self.columns[0]))
+            columns = [
+                take_rows(column, numbers)
+                if isinstance(column, torch.Tensor)
+                else column.index_select(0, index)
+                for column in self.columns
+            ]
+        else:
+            columns = [column.index_select(0, index) for column in self.columns]
         form = self.form
         return form.form.unflatten(columns) if form.is_as_kept else form.unflatten(columns)
 

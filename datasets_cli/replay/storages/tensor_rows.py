@@ -1,7 +1,7 @@
 """Rows of tensors: they are written, and gathered as a dataset's are.
 
-A storage keeps plain flat columns beside the form of its rows: a batch is one ``index_select`` a
-column, never an indexing of a TensorDict.
+A storage keeps plain flat columns beside the form of its rows: a batch is one copy of rows a column,
+never an indexing of a TensorDict.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _decode_all(dataset: Dataset) -> int:
             )
             step = rows_per_block(field.column.row_bytes)
             for first in range(0, record.num_records, step):
-                reader.read(torch.arange(first, min(first + step, record.num_records)))
+                reader.read(np.arange(first, min(first + step, record.num_records)))
     return record.num_records * len(record.frames)
 
 

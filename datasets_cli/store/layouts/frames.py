@@ -52,11 +52,11 @@ class FrameDecoder:
         # Element b is the bytes from b on that a header takes; elements overlap.
         self._headers = np.ndarray((len(blob) - size + 1,), f"V{size}", blob, strides=(1,))
 
-    def decode(self, starts: np.ndarray, ends: np.ndarray) -> torch.Tensor:
+    def decode(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Return decoded frames uint8 ``[n, frame_bytes]``, in memory of their own."""
         # starts: the first byte of each frame, int64 `[n]`, n from 1 on; it is in the file.
         # ends: the byte after its last one, int64 `[n]`.
-        frames = torch.empty((len(starts), self._frame_bytes), dtype=torch.uint8)
+        frames = np.empty((len(starts), self._frame_bytes), np.uint8)
         if self._have_headers(starts, ends) and self._fills(frames, starts, ends):
             return frames
         return self._one_by_one(starts, ends)
@@ -68,7 +68,7 @@ class FrameDecoder:
             return False
         return bool(self._headers[starts].tobytes() == self._header * len(starts))
 
-    def _fills(self, frames: torch.Tensor, starts: np.ndarray, ends: np.ndarray) -> bool:
+    def _fills(self, frames: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> bool:
         """Decode frames as one stream; tell whether it filled them and had nothing more."""
         # Frames that follow one another in the file are one piece of it.
         is_first, is_last = np.ones((2, len(starts)), np.bool_)
@@ -78,13 +78,11 @@ class FrameDecoder:
         source = b"".join([self._blob[start:end] for start, end in pieces])
         stream = self._decompressor().stream_reader(source, read_across_frames=True)
         try:
-            return stream.readinto(cast(Any, frames.numpy())) == frames.nbytes and not stream.read(
-                1
-            )
+            return stream.readinto(cast(Any, frames)) == frames.nbytes and not stream.read(1)
         except zstandard.ZstdError:
             return False  # which frame it was is found one by one
 
-    def _one_by_one(self, starts: np.ndarray, ends: np.ndarray) -> torch.Tensor:
+    def _one_by_one(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         # zstandard takes first byte and size of each frame, as pairs of 8-byte integers.
         segments = np.stack((starts, ends - starts), axis=1).tobytes()
         source = zstandard.BufferWithSegments(cast(Any, self._blob), segments)
@@ -95,7 +93,7 @@ class FrameDecoder:
         )
         # They come in several buffers, sized by the compressed frames.
         joined = bytearray().join(cast(Any, list(cast(Any, decoded))))
-        return torch.frombuffer(joined, dtype=torch.uint8).view(len(starts), self._frame_bytes)
+        return np.frombuffer(joined, np.uint8).reshape(len(starts), self._frame_bytes)
 
     def _decompressor(self) -> zstandard.ZstdDecompressor:
         decompressor = getattr(self._local, "decompressor", None)
@@ -130,25 +128,24 @@ class FrameReader:
             raise DamagedDataset(beyond("row_bytes", self._frame_bytes, f"{path}: a frame"))
         # Frames are never so much larger compressed; zstd's own bound is n + n / 256 + 64.
         self._most_bytes = 2 * self._frame_bytes + 64
-        self._offsets = map_file(f"{path}.offsets", torch.int64, (num_frames + 1,))
+        self._offsets = map_file(f"{path}.offsets", torch.int64, (num_frames + 1,)).numpy()
         self._blob = map_bytes(path)
         self._check_whole(num_frames)
         content = read_dictionary(f"{path}.dictionary") if has_dictionary else b""
         self._decoder = FrameDecoder(self._blob, self._frame_bytes, for_zstd(content))
 
-    def read(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
+    def read(self, index: np.ndarray) -> np.ndarray:
+        """Return the frames ``index`` int64 ``[n]``, which are there, as uint8 ``[n, *shape]``."""
         if not len(index):
-            return torch.empty((0, *self._shape), dtype=torch.uint8)
-        starts = self._offsets.index_select(0, index).numpy()
-        ends = self._offsets.index_select(0, index + 1).numpy()
+            return np.empty((0, *self._shape), np.uint8)
+        starts, ends = self._offsets.take(index), self._offsets.take(index + 1)
         if not self._is_inside(starts, ends - starts):
             raise self._damaged_offsets(index)
         try:
             frames = self._decoder.decode(starts, ends)
         except (zstandard.ZstdError, ValueError) as error:
             raise self._damaged_frame(index, error) from error
-        return frames.view(len(index), *self._shape)
+        return frames.reshape(len(index), *self._shape)
 
     def _is_inside(self, starts: np.ndarray, sizes: np.ndarray) -> bool:
         """Return whether frames are inside the blob, one byte or more each, and not too large."""
@@ -178,24 +175,24 @@ class FrameReader:
                 f"{self._frame_bytes} bytes, found {len(self._blob)}",
             )
 
-    def _damaged_offsets(self, index: torch.Tensor) -> DamagedDataset:
+    def _damaged_offsets(self, index: np.ndarray) -> DamagedDataset:
         """Return the error of the first frame that is not inside the blob."""
-        for frame in index.sort().values.tolist():
-            begin, end = self._offsets[frame : frame + 2]
-            if not self._is_inside(begin.reshape(1).numpy(), (end - begin).reshape(1).numpy()):
+        for frame in np.sort(index).tolist():
+            begin, end = self._offsets[frame : frame + 2].reshape(2, 1)
+            if not self._is_inside(begin, end - begin):
                 return damaged(
                     self._path,
-                    f"{self._path}.offsets: frame {frame} is from byte {int(begin)} to {int(end)}, "
+                    f"{self._path}.offsets: frame {frame} is from byte {begin[0]} to {end[0]}, "
                     f"expected 1 to {self._most_bytes} bytes of the {len(self._blob)} of "
                     f"{self._path.name}",
                 )
         raise AssertionError("every frame is inside the blob")
 
-    def _damaged_frame(self, index: torch.Tensor, error: Exception) -> DamagedDataset:
+    def _damaged_frame(self, index: np.ndarray, error: Exception) -> DamagedDataset:
         """Return the error of the first frame that cannot be decoded."""
         shown = "a frame"
-        for frame in index.sort().values.tolist():
-            begin, end = self._offsets[frame : frame + 2].view(2, 1).numpy()
+        for frame in np.sort(index).tolist():
+            begin, end = self._offsets[frame : frame + 2].reshape(2, 1)
             try:
                 self._decoder.decode(begin, end)
             except (zstandard.ZstdError, ValueError) as own_error:
