@@ -44,7 +44,15 @@ class Time:
 
 
 def compare(calls: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, Time]:
-    """Return the time of each call, over rounds in which every one has its turn.
+    """Return the time of each call; see ``seconds_in_turn``."""
+    return {
+        name: Time(statistics.median(values) * 1e6, statistics.fmean(values) * 1e6)
+        for name, values in seconds_in_turn(calls, repeat).items()
+    }
+
+
+def seconds_in_turn(calls: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, list[float]]:
+    """Return the seconds of all calls, over rounds in which every one has its turn.
 
     Args:
         calls: what to time, by name.
@@ -59,10 +67,7 @@ def compare(calls: Mapping[str, Callable[[], Any]], repeat: int) -> dict[str, Ti
                 start = time.perf_counter()
                 call()
                 seconds[name].append(time.perf_counter() - start)
-    return {
-        name: Time(statistics.median(values) * 1e6, statistics.fmean(values) * 1e6)
-        for name, values in seconds.items()
-    }
+    return seconds
 
 
 def lower(first: Time, second: Time) -> Time:

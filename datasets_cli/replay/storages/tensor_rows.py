@@ -1,6 +1,6 @@
 """Rows of tensors: they are written, and gathered as a dataset's are.
 
-A storage keeps plain flat columns beside the form of its rows: a batch is one copy of rows a column,
+A storage keeps plain flat columns beside the form of its rows: a batch is a copy of rows a column,
 never an indexing of a TensorDict.
 """
 
