@@ -107,9 +107,19 @@ def take(rows: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 def join_tensors(parts: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     """Return tensors of one type, any, one after the other along a dimension."""
-    if parts[0].is_cpu:  # in numpy's one thread; see `take_rows`
+    # In numpy's one thread, which knows no gradients; see `take_rows`.
+    if all(part.is_cpu and not part.requires_grad for part in parts):
         return to_tensor(np.concatenate([to_array(part) for part in parts], dim))
     return torch.cat([bits_of(part) for part in parts], dim).view(parts[0].dtype)
+
+
+def fill_rows(rows: torch.Tensor, places: torch.Tensor, value: float = 0) -> None:
+    """Write one number, which the type of the rows has, into those at places int64 ``[n]``."""
+    filled = rows if value else bits_of(rows)
+    if filled.is_cpu and filled.dtype in NUMPY_TYPED:  # in one thread; see `take_rows`
+        filled.numpy()[places.numpy()] = value
+    else:
+        filled.index_fill_(0, places.to(filled.device), value)
 
 
 def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:

@@ -15,7 +15,7 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.schema.bits import bits_of
+from datasets_cli.schema.bits import fill_rows, join_tensors
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree, put
 from datasets_cli.store.text_rows import Values
@@ -132,14 +132,12 @@ class FrameStack(Storage):
             # Column c of the run is the step age - length + 1 + c of its trajectory.
             missing = self.length - 1 - age
             padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
-            frames = padded.flatten().nonzero().flatten().to(run.device)
-            if len(frames):
-                # Of the same memory, and 0 there too; a mask of all frames would take 100 times
-                # as long as the numbers of the few.
-                bits_of(run).view(padded.numel(), *run.shape[2:]).index_fill_(0, frames, 0)
+            # A mask of all frames would take 100 times as long as the numbers of the few.
+            if len(frames := padded.flatten().nonzero().flatten()):
+                fill_rows(run.view(padded.numel(), *run.shape[2:]), frames)
         put(tree, self._key, run[:, :-1])
         # A copy: the two must not share memory, or a change of one would change the other.
-        following = self.dataset.device_options.to_output(run[:, 1:].clone())
+        following = self.dataset.device_options.to_output(join_tensors([run[:, 1:]]))
         put(tree, ("next", *self._key), following)
         if self.dataset.texts is not None:
             put_texts(tree, self.dataset.texts, index)

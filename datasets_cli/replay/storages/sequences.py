@@ -25,7 +25,7 @@ from datasets_cli.replay.storages.returns_to_go import (
 )
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.schema.bits import MOVABLE, bits_of
+from datasets_cli.schema.bits import MOVABLE, fill_rows
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.cache_root import CacheRoot
@@ -143,9 +143,8 @@ class Sequences(Storage):
                 tree[name] = _texts(leaf, padding, self.length)
             else:
                 if padding.numel():
-                    is_action = (*key, name)[:1] == ACTION and self.action_padding
-                    fill, filled = (self.action_padding, leaf) if is_action else (0, bits_of(leaf))
-                    filled.index_fill_(0, padding.to(leaf.device), fill)
+                    is_action = (*key, name)[:1] == ACTION
+                    fill_rows(leaf, padding, self.action_padding if is_action else 0)
                 tree[name] = leaf.view(-1, self.length, *leaf.shape[1:])
 
     def get(self, index: torch.Tensor) -> TensorDict:
