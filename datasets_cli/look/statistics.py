@@ -97,7 +97,7 @@ class RowStatistics:
         step = rows_per_block(_row_bytes(manifest))
         for start in rows[::step] if columns else ():
             stop = min(start + step, rows.stop)
-            tree = reader.gather(torch.arange(start, stop))
+            tree = reader.run(start, stop)
             sampled = _within(sample, range(start, stop)) - start
             for column in columns:
                 block = ColumnStatistics(_numbers(entry(tree, column.key)), sampled)

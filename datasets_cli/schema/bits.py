@@ -81,10 +81,18 @@ def checked_numbers(index: torch.Tensor, num_rows: int) -> np.ndarray:
     # beyond both ends. As unsigned integers negative numbers are huge: one comparison finds both.
     numbers = index.numpy(force=True).astype(np.int64, copy=False)
     if len(numbers) and numbers.view(np.uint64).max() >= num_rows:
-        raise IndexError(
-            f"Rows are numbered from 0 to {num_rows - 1}; found {numbers.min()} to {numbers.max()}."
-        )
+        raise _no_such_rows(numbers.min(), numbers.max(), num_rows)
     return numbers
+
+
+def check_run(start: int, stop: int, num_rows: int) -> None:
+    """Check that the rows ``start`` to ``stop - 1`` are there."""
+    if not 0 <= start <= stop <= num_rows:
+        raise _no_such_rows(start, stop - 1, num_rows)
+
+
+def _no_such_rows(first: int, last: int, num_rows: int) -> IndexError:
+    return IndexError(f"Rows are numbered from 0 to {num_rows - 1}; found {first} to {last}.")
 
 
 def take_rows(rows: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:

@@ -83,7 +83,7 @@ class Dataset:
         numbers: tuple[Key, ...] = tuple(column.key for column in self.columns_read)
         self.keys = numbers + (self.texts.keys if self.texts else ())
         self._check_chosen()
-        self._rows = self.rows_of(frozenset(numbers))
+        self._rows: LayoutRows = self.rows_of(frozenset(numbers))
         self.gather = self._rows.gather  # one call fewer in every batch
         self.read = self._rows.read
 
@@ -121,7 +121,7 @@ class Dataset:
         if isinstance(whole.texts, TextRows):
             selected.texts = SelectedTexts(whole.texts, selected._row_map)
         rows = SelectedRows(whole._rows, selected._row_map)
-        selected.gather, selected.read = rows.gather, rows.read
+        selected._rows, selected.gather, selected.read = rows, rows.gather, rows.read
         return selected
 
     @property
@@ -174,18 +174,18 @@ class Dataset:
         }
         step = rows_per_block(sum(column.row_bytes for column in wanted))
         for start in range(0, len(self), step):
-            index = torch.arange(start, min(start + step, len(self)))
-            tree = rows.gather(index)
+            stop = min(start + step, len(self))
+            tree = rows.run(start, stop)
             for name, leaf in whole.items():
-                leaf[start : start + len(index)] = entry(tree, name)
+                leaf[start:stop] = entry(tree, name)
         return whole
 
     def blocks(self) -> Iterator[dict[Key, np.ndarray]]:
         """Yield all rows in their order, in bounded runs, as numpy columns; no text."""
         step = rows_per_block(self.row_bytes)
         for start in range(0, len(self), step):
-            index = torch.arange(start, min(start + step, len(self)))
-            yield {key: to_array(leaf) for key, leaf in leaves_in(self.gather(index))}
+            tree = self._rows.run(start, min(start + step, len(self)))
+            yield {key: to_array(leaf) for key, leaf in leaves_in(tree)}
 
     def _missing(self, key: Key) -> str:
         """Return why there is nothing to read below a key."""
@@ -222,7 +222,7 @@ class Dataset:
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict."""
         self.check_memory(stop - start)
-        return self.gather(torch.arange(start, stop))
+        return self._rows.run(start, stop)
 
     def check_memory(self, num_rows: int) -> None:
         """Check that a copy of n rows fits into half of the free memory."""

@@ -43,6 +43,12 @@ class PreviousRewardRows:
         tree[PREVIOUS_REWARD[0]] = self._before(index)
         return tree
 
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
+        tree = self._rows.run(start, stop)
+        tree[PREVIOUS_REWARD[0]] = self._before(torch.arange(start, stop))
+        return tree
+
     def read(self, index: torch.Tensor) -> GatheredRows:
         """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         before = to_array(self._before(index))

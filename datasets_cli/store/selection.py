@@ -176,6 +176,10 @@ class SelectedRows:
         """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.gather``."""
         return self._rows.gather(self._map.rows(index))
 
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
+        return self.gather(torch.arange(start, stop))
+
     def read(self, index: torch.Tensor) -> GatheredRows:
         """Return copies of the rows ``index`` int64 ``[B]``; see ``LayoutRows.read``."""
         return self._rows.read(self._map.rows(index))

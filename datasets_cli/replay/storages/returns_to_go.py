@@ -68,7 +68,7 @@ def returns_to_go(
 
 def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.ndarray:
     """Return those of a dataset, which are kept under a root, or of a view."""
-    # By the size of whole rows: the compact layout copies records to give one leaf of them.
+    # By the size of whole rows, which is the same in every layout.
     block_rows = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
     rewards = _rewards_of_dataset(dataset)
     form = dtype, _ = _form(rewards, len(dataset))
@@ -86,7 +86,7 @@ def dataset_of_rows(storage: Storage) -> Dataset | None:
 
 def _rewards_of_dataset(dataset: Dataset) -> RewardRows:
     reader = dataset.rows_of(frozenset({REWARD}))  # no other leaf is read
-    return lambda start, stop: entry(reader.gather(torch.arange(start, stop)), REWARD)
+    return lambda start, stop: entry(reader.run(start, stop), REWARD)
 
 
 def _rewards_of_storage(storage: Storage) -> RewardRows:

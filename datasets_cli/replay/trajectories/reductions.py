@@ -135,11 +135,11 @@ def leaf_blocks(
     # rows: which rows, int64 `[B]`; all in order where None.
     reader = dataset.rows_of(frozenset({column.key}))
     num_rows = len(dataset) if rows is None else len(rows)
-    # By the size of whole rows: the compact layout copies records to give one leaf of them. It is
-    # the same in every layout, so that sums are the same to the last bit.
+    # By the size of whole rows, which is the same in every layout: sums are, to the last bit.
     step = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
-        index = torch.arange(start, stop) if rows is None else torch.from_numpy(rows[start:stop])
-        leaf = entry(reader.gather(index), column.key)
+        run = None if rows is None else torch.from_numpy(rows[start:stop])
+        tree = reader.run(start, stop) if run is None else reader.gather(run)
+        leaf = entry(tree, column.key)
         yield (leaf.float() if column.dtype in AS_FLOAT32 else leaf).cpu().numpy()

@@ -32,7 +32,7 @@ def deep_check(dataset: Dataset, progress: Progress) -> DeepReport:
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
         # One row more than the block has, for the successor of its last one.
-        tree = dataset.gather(torch.arange(start, min(stop + 1, num_rows)))
+        tree = dataset.run(start, min(stop + 1, num_rows))
         leaves = {key: entry(tree, key) for key in keys}
         invariants.check(start, leaves)
         for key, leaf in leaves.items():

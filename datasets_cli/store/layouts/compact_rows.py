@@ -12,6 +12,7 @@ from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.bits import (
     bits_dtype,
     bits_of,
+    check_run,
     checked_numbers,
     join_tensors,
     to_tensor,
@@ -64,6 +65,17 @@ class RowMap:
         if len(records) and records.view(self._unsigned).max() > self._last:
             raise self.damage(index, torch.from_numpy(records))
         return numbers, records
+
+    def run(self, start: int, stop: int) -> np.ndarray:
+        """Return the records ``[n]`` of the rows ``start`` to ``stop - 1``, one or more."""
+        records = self._array[start:stop]
+        first, last = int(records[0]), int(records[-1])
+        # All from the first to the last; as unsigned integers, smaller ones are huge.
+        if not 0 <= first <= last <= self._last or (
+            (records - records[0]).view(self._unsigned).max() > last - first
+        ):
+            raise self.damage(torch.arange(start, stop), torch.from_numpy(records.copy()))
+        return records
 
     def damage(self, index: torch.Tensor, records: torch.Tensor) -> DamagedDataset:
         """Return the error of the first of some rows whose entry is wrong."""
@@ -123,7 +135,7 @@ class CompactRows:
         self._to_output, self._contiguous = device_options.to_output, device_options.contiguous
         shape = (record.num_records, record.size)
         self._records = files.load(RECORDS, torch.uint8, shape)
-        self._row_map = RowMap(files, record, num_rows)
+        self._row_map, self._num_rows = RowMap(files, record, num_rows), num_rows
         self._plan = TreePlan(sorted(keys.intersection(column.key for column in record.columns)))
         self._views = DtypeViews(record, self._plan)
         self._zeros, self._constants = self._constants_of(record)
@@ -161,6 +173,30 @@ class CompactRows:
         pairs[:, 0] = row
         np.add(row, 1, out=pairs[:, 1])
         packed = self._array.take(pairs, 0, None, "clip").reshape(len(row), 2 * self.record.size)
+        others = self._beside(numbers, row)
+        return GatheredRecords(self._fields, self._views, packed, others, self._contiguous)
+
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
+        check_run(start, stop, self._num_rows)
+        if self._moves or start == stop:
+            return self.gather(torch.arange(start, stop))
+        row = self._row_map.run(start, stop)
+        nodes = self._beside(np.arange(start, stop), row).nodes(0, stop - start, to_tensor)
+        if self._fields.slots:
+            # Pair p of this view is the records first + p and first + p + 1; pairs overlap, and a
+            # field of all of them is a strided slice. Where a trajectory ends, a pair is left out.
+            first, size = int(row[0]), self.record.size
+            count = int(row[-1]) - first + 1
+            pairs = np.ndarray((count,), self._fields.dtype, self._array, first * size, (size,))
+            places = None if count == len(row) else row - first
+            for field, node, name in self._fields.slots:
+                leaf = pairs[field].copy()
+                nodes[node][name] = to_tensor(leaf if places is None else leaf.take(places, 0))
+        return nodes[0]
+
+    def _beside(self, numbers: np.ndarray, row: np.ndarray) -> GatheredLeaves:
+        """Return what records do not hold of rows int64 ``[B]``, by their records."""
         # In the order of their slots.
         leaves = [] if self._episode is None else [row - numbers]
         for shape, name, slots in self._zeros:
@@ -169,8 +205,7 @@ class CompactRows:
         for reader, places in self._frames:
             frames = reader.read(_steps(row, places))
             leaves += [frames[start : start + len(row)] for start, _ in _parts(row, places)]
-        others = GatheredLeaves(self._plan, self._slots_beside, leaves, len(row))
-        return GatheredRecords(self._fields, self._views, packed, others, self._contiguous)
+        return GatheredLeaves(self._plan, self._slots_beside, leaves, len(row))
 
     @cached_property
     def _array(self) -> np.ndarray:

@@ -33,6 +33,16 @@ class LayoutRows(Protocol):
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
 
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
+
+        A column costs what it is large, whatever other columns there are.
+
+        Raises:
+            IndexError: there is no such row.
+            DamagedDataset: as ``gather``.
+        """
+
     def read(self, index: torch.Tensor) -> GatheredRows:
         """Return copies of the rows ``index`` int64 ``[B]``, in numpy's memory.
 

@@ -9,6 +9,7 @@ import torch
 
 from datasets_cli.schema.bits import (
     bits_dtype,
+    check_run,
     checked_numbers,
     join_tensors,
     take,
@@ -60,6 +61,14 @@ class LeafRows:
             rows = self._to_output(bits.index_select(0, index))
             nodes[node][name] = rows.view(self._dtypes[key])
         return nodes[0]
+
+    def run(self, start: int, stop: int) -> Tree:
+        """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
+        if self._moves:
+            return self.gather(torch.arange(start, stop))
+        check_run(start, stop, self._num_rows)
+        leaves = [array[start:stop].copy() for array in self._arrays]
+        return GatheredLeaves(self._plan, self._slots, leaves, stop - start).tree(0, stop - start)
 
     def read(self, index: torch.Tensor) -> GatheredLeaves:
         """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
