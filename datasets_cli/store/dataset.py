@@ -219,6 +219,12 @@ class Dataset:
         columns = tuple(column for column in manifest.columns if column.key in keys)
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
 
+    @property
+    def packed_rows(self) -> CompactRows | None:
+        """What reads all rows as records, in memory; None where more is done to read them."""
+        is_plain = self.texts is None and not self.device_options.moves
+        return self._rows if is_plain and isinstance(self._rows, CompactRows) else None
+
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict."""
         self.check_memory(stop - start)

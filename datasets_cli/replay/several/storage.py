@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
@@ -16,17 +17,23 @@ from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.mixed_order import bounds_reached
 from datasets_cli.replay.storages.batches import stack_texts
+from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.schema.bits import join_tensors, take
+from datasets_cli.schema.bits import checked_numbers, join_tensors, take
 from datasets_cli.schema.columns import MEMBER, Key
 from datasets_cli.schema.tree import Tree, leaves_in, put
 from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.layouts.joined_rows import JoinedRows
 from datasets_cli.store.layouts.protocol import GatheredRows
+from datasets_cli.store.layouts.record_table import RecordTable, have_one_form
 
 MEMBER_BYTES = 8
+
+
+Parts = list[tuple[int, np.ndarray]]
+"""Members, and the numbers int64 ``[n]`` of their rows."""
 
 
 class MixtureStorage(Storage):
@@ -101,8 +108,10 @@ class MixtureStorage(Storage):
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+        if (block := self.read(index)) is not None:
+            return block.tree(0, len(block))
         member, order, parts = self._parts(index)
-        trees = [self.storages[number].gather(rows) for number, rows in parts]
+        trees = [self.storages[number].gather(torch.from_numpy(rows)) for number, rows in parts]
         # One member's rows are in their order already.
         tree = trees[0] if len(trees) == 1 else join_trees(trees, torch.from_numpy(order))
         put(tree, MEMBER, torch.from_numpy(member).to(self.device))
@@ -114,27 +123,36 @@ class MixtureStorage(Storage):
         if not self.row_bytes:
             return None
         member, order, parts = self._parts(index)
+        if self._table is not None:
+            return self._table.read(parts, order, member)
         if self._joined_rows is None:  # made once, of a block without rows of each member
-            nothing = [(number, index[:0]) for number in range(len(self.storages))]
+            nothing = [(number, np.empty(0, np.int64)) for number in range(len(self.storages))]
             self._joined_rows = JoinedRows(self._blocks(nothing), MEMBER[0])
         return self._joined_rows.join(self._blocks(parts), order, member)
 
-    def _blocks(self, parts: Sequence[tuple[int, torch.Tensor]]) -> list[GatheredRows]:
+    @cached_property
+    def _table(self) -> RecordTable | None:
+        """What reads rows of all members at once, where these are whole datasets of one form."""
+        datasets = [each.dataset for each in self.storages if isinstance(each, DatasetStorage)]
+        rows = [packed for each in datasets if (packed := each.packed_rows) is not None]
+        if len(rows) < len(self.storages) or not have_one_form(rows):
+            return None
+        return RecordTable(rows, MEMBER[0])
+
+    def _blocks(self, parts: Parts) -> list[GatheredRows]:
         """Return the rows of members, all of which have a faster way to arrays."""
-        blocks = [self.storages[number].read(rows) for number, rows in parts]
+        blocks = [self.storages[number].read(torch.from_numpy(rows)) for number, rows in parts]
         assert None not in blocks, "row_bytes says that all members have one"
         return [block for block in blocks if block is not None]
 
-    def _parts(
-        self, index: torch.Tensor
-    ) -> tuple[np.ndarray, np.ndarray, list[tuple[int, torch.Tensor]]]:
+    def _parts(self, index: torch.Tensor) -> tuple[np.ndarray, np.ndarray, Parts]:
         """Return the member of each row of a draw, the order to join parts in, and the parts."""
         #   rows      6 1 9 5     of members with the bounds 0 5 8 12
         #   member    1 0 2 1
         #   parts     1: 1 | 6 5: 1 0 | 9: 1      grouped by member, then as rows of the member
         #   order     1 0 3 2     where each row of the draw is among those of all parts
-        rows, bounds = index.cpu().numpy(), self.bounds.numpy()
-        # What is beyond the rows is so for the first or the last member, too, which refuses it.
+        bounds = self.bounds.numpy()
+        rows = checked_numbers(index, int(bounds[-1]))
         member = bounds_reached(rows, bounds[1:-1])
         by_member = member.argsort(kind="stable")
         order = np.empty_like(by_member)
@@ -144,7 +162,7 @@ class MixtureStorage(Storage):
         for number, count in enumerate(np.bincount(member, minlength=1).tolist()):
             if count or not len(rows):  # of no rows the first member gives none
                 mine = grouped[begin : begin + count] - bounds[number]
-                parts.append((number, torch.from_numpy(mine)))
+                parts.append((number, mine))
                 begin += count
         return member.astype(np.int64), order, parts
 
@@ -177,7 +195,10 @@ class MixtureStorage(Storage):
         return join_trajectories([storage.trajectories(keys) for storage in self.storages])
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_joined_rows": None, "_known": None}
+        made_here = {"_joined_rows": None, "_known": None}
+        return {
+            key: made_here.get(key, value) for key, value in vars(self).items() if key != "_table"
+        }
 
 
 def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:

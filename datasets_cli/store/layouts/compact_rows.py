@@ -48,30 +48,30 @@ class RowMap:
 
     def __init__(self, files: MappedFiles, record: Record, num_rows: int) -> None:
         self._folder, self._num_rows = files.folder, num_rows
-        self._last = record.num_records - 2  # another record follows that of a row
+        self.last = record.num_records - 2  # another record follows that of a row
         dtype = getattr(torch, row_map_dtype(record.num_records))
         self.records = files.load(ROW_MAP, dtype, (num_rows,), self._check_whole)
         self._unsigned = np.dtype(f"u{dtype.itemsize}")
 
     @cached_property
-    def _array(self) -> np.ndarray:
+    def array(self) -> np.ndarray:
         return self.records.numpy(force=True)
 
     def take(self, index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Return row numbers int64 ``[B]`` and their records, int32 or int64 ``[B]``, checked."""
         numbers = checked_numbers(index, self._num_rows)
-        records = self._array.take(numbers, 0, None, "clip")
+        records = self.array.take(numbers, 0, None, "clip")
         # As unsigned integers, damaged entries below 0 are huge: one comparison finds both ends.
-        if len(records) and records.view(self._unsigned).max() > self._last:
+        if len(records) and records.view(self._unsigned).max() > self.last:
             raise self.damage(index, torch.from_numpy(records))
         return numbers, records
 
     def run(self, start: int, stop: int) -> np.ndarray:
         """Return the records ``[n]`` of the rows ``start`` to ``stop - 1``, one or more."""
-        records = self._array[start:stop]
+        records = self.array[start:stop]
         first, last = int(records[0]), int(records[-1])
         # All from the first to the last; as unsigned integers, smaller ones are huge.
-        if not 0 <= first <= last <= self._last or (
+        if not 0 <= first <= last <= self.last or (
             (records - records[0]).view(self._unsigned).max() > last - first
         ):
             raise self.damage(torch.arange(start, stop), torch.from_numpy(records.copy()))
@@ -82,17 +82,17 @@ class RowMap:
         # index: rows int64 `[B]`.
         # records: what the map has for each of them, int32 or int64 `[B]`.
         index, records = index.cpu(), records.cpu()
-        wrong = ((records < index) | (records > self._last)).nonzero().flatten()
+        wrong = ((records < index) | (records > self.last)).nonzero().flatten()
         first = wrong[index[wrong].argmin()]
         row, path = int(index[first]), self._folder / ROW_MAP
         return damaged(
             path,
-            f"{path}: row {row} has record {int(records[first])}, expected {row} to {self._last}",
+            f"{path}: row {row} has record {int(records[first])}, expected {row} to {self.last}",
         )
 
     def _check_whole(self, records: torch.Tensor) -> None:
         least, most = (int(value) for value in records.aminmax())
-        if least < 0 or most > self._last:
+        if least < 0 or most > self.last:
             raise self.damage(torch.arange(len(records)), records)
 
 
@@ -107,6 +107,14 @@ Constant = tuple[np.ndarray, torch.Tensor, Slot]
 
 FrameSlots = list[tuple[int, Slot]]
 """Where frames go, 0, and those of the following record, their successors, 1."""
+
+
+def pairs_of(records: np.ndarray) -> np.ndarray:
+    """Return the two records int64 ``[B, 2]`` of rows, each beside its successor."""
+    pairs = np.empty((len(records), 2), np.int64)
+    pairs[:, 0] = records
+    np.add(records, 1, out=pairs[:, 1])
+    return pairs
 
 
 def _steps(records: np.ndarray, slots: FrameSlots) -> np.ndarray:
@@ -132,13 +140,13 @@ class CompactRows:
     ) -> None:
         self.record = record = record.only(keys)
         self._device, self._moves = files.device, device_options.moves
-        self._to_output, self._contiguous = device_options.to_output, device_options.contiguous
+        self._to_output, self.is_contiguous = device_options.to_output, device_options.contiguous
         shape = (record.num_records, record.size)
         self._records = files.load(RECORDS, torch.uint8, shape)
-        self._row_map, self._num_rows = RowMap(files, record, num_rows), num_rows
+        self.row_map, self._num_rows = RowMap(files, record, num_rows), num_rows
         self._plan = TreePlan(sorted(keys.intersection(column.key for column in record.columns)))
-        self._views = DtypeViews(record, self._plan)
-        self._zeros, self._constants = self._constants_of(record)
+        self.views = DtypeViews(record, self._plan)
+        self._zeros, self.constants = self._constants_of(record)
         made = {column.key for column in record.made}
         self._episode = self._plan.slots[EPISODE] if EPISODE in made else None
         self._frames = [
@@ -165,63 +173,60 @@ class CompactRows:
 
     def read(self, index: torch.Tensor) -> GatheredRecords:
         """Return the rows ``index`` int64 ``[B]`` of records in memory; see ``dataset.Rows``."""
-        numbers, row = self._row_map.take(index)
-        # Row r is the records r and r + 1, side by side: [[r, r + 1], ...] in one call of numpy's
-        # `take`, in one thread. torch shares 32,768 elements and more among its threads and waits
-        # for them: beside other work that took 20 times as long.
-        pairs = np.empty((len(row), 2), np.int64)
-        pairs[:, 0] = row
-        np.add(row, 1, out=pairs[:, 1])
-        packed = self._array.take(pairs, 0, None, "clip").reshape(len(row), 2 * self.record.size)
-        others = self._beside(numbers, row)
-        return GatheredRecords(self._fields, self._views, packed, others, self._contiguous)
+        numbers, row = self.row_map.take(index)
+        # One call of numpy's `take`, in one thread. torch shares 32,768 elements and more among its
+        # threads and waits for them: beside other work that took 20 times as long.
+        packed = self.array.take(pairs_of(row), 0, None, "clip")
+        packed = packed.reshape(len(row), 2 * self.record.size)
+        others = self.beside(numbers, row)
+        return GatheredRecords(self.fields, self.views, packed, others, self.is_contiguous)
 
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""
         check_run(start, stop, self._num_rows)
         if self._moves or start == stop:
             return self.gather(torch.arange(start, stop))
-        row = self._row_map.run(start, stop)
-        nodes = self._beside(np.arange(start, stop), row).nodes(0, stop - start, to_tensor)
-        if self._fields.slots:
+        row = self.row_map.run(start, stop)
+        nodes = self.beside(np.arange(start, stop), row).nodes(0, stop - start, to_tensor)
+        if self.fields.slots:
             # Pair p of this view is the records first + p and first + p + 1; pairs overlap, and a
             # field of all of them is a strided slice. Where a trajectory ends, a pair is left out.
             first, size = int(row[0]), self.record.size
             count = int(row[-1]) - first + 1
-            pairs = np.ndarray((count,), self._fields.dtype, self._array, first * size, (size,))
+            pairs = np.ndarray((count,), self.fields.dtype, self.array, first * size, (size,))
             places = None if count == len(row) else row - first
-            for field, node, name in self._fields.slots:
+            for field, node, name in self.fields.slots:
                 leaf = pairs[field].copy()
                 nodes[node][name] = to_tensor(leaf if places is None else leaf.take(places, 0))
         return nodes[0]
 
-    def _beside(self, numbers: np.ndarray, row: np.ndarray) -> GatheredLeaves:
+    def beside(self, numbers: np.ndarray, row: np.ndarray) -> GatheredLeaves:
         """Return what records do not hold of rows int64 ``[B]``, by their records."""
         # In the order of their slots.
         leaves = [] if self._episode is None else [row - numbers]
         for shape, name, slots in self._zeros:
             leaves.extend(np.zeros((len(slots), len(row), *shape), numpy_dtype(name)))
-        leaves += [value[None].repeat(len(row), 0) for value, _, _ in self._constants]
+        leaves += [value[None].repeat(len(row), 0) for value, _, _ in self.constants]
         for reader, places in self._frames:
             frames = reader.read(_steps(row, places))
             leaves += [frames[start : start + len(row)] for start, _ in _parts(row, places)]
-        return GatheredLeaves(self._plan, self._slots_beside, leaves, len(row))
+        return GatheredLeaves(self._plan, self.slots_beside, leaves, len(row))
 
     @cached_property
-    def _array(self) -> np.ndarray:
+    def array(self) -> np.ndarray:
         return self._records.numpy()
 
     @cached_property
-    def _fields(self) -> PairFields:
+    def fields(self) -> PairFields:
         """Made where rows are read, and not at opening, where it would cost a fortieth."""
         return PairFields(self.record, self._plan)
 
     @cached_property
-    def _slots_beside(self) -> list[Slot]:
+    def slots_beside(self) -> list[Slot]:
         """The slots of what records do not hold: ``episode``, constants and frames."""
         slots_beside = [] if self._episode is None else [self._episode]
         slots_beside += [slot for _, _, slots in self._zeros for slot in slots]
-        slots_beside += [slot for _, _, slot in self._constants]
+        slots_beside += [slot for _, _, slot in self.constants]
         slots_beside += [slot for _, slots in self._frames for _, slot in slots]
         return slots_beside
 
@@ -237,13 +242,13 @@ class CompactRows:
         """Return rows in a device's memory, or in page-locked memory."""
         if self._device is not None:
             index = index.to(self._device)
-        row = self._row_map.records.index_select(0, index)
+        row = self.row_map.records.index_select(0, index)
         try:
             packed = self._to_output(self._pairs.index_select(0, row).view(torch.uint8))
         except IndexError:
-            raise self._row_map.damage(index, row) from None
+            raise self.row_map.damage(index, row) from None
         nodes = self._plan.new()
-        self._views.put(nodes, packed, self._contiguous)
+        self.views.put(nodes, packed, self.is_contiguous)
         for shape, name, slots in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
             dtype = torch_dtype(name)
@@ -251,7 +256,7 @@ class CompactRows:
             fresh = torch.zeros(size, dtype=bits_dtype(dtype), device=self._device)
             for leaf, (node, slot) in zip(self._to_output(fresh), slots, strict=True):
                 nodes[node][slot] = leaf.view(dtype)
-        for _, value, (node, slot) in self._constants:
+        for _, value, (node, slot) in self.constants:
             fresh = bits_of(value).expand(len(index), *value.shape).clone()
             nodes[node][slot] = self._to_output(fresh).view(value.dtype)
         if self._episode is not None:
@@ -271,13 +276,13 @@ class CompactRows:
         """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
         for field, (reader, slots) in zip(self.record.frames, self._frames, strict=True):
             if field.column.key == key and len(slots) == 2:
-                _, row = self._row_map.take(index)
+                _, row = self.row_map.take(index)
                 # Back from length - 1 steps before the row to 1 after it, which is -1 step back;
                 # never before the trajectory's first record, which is age steps back.
                 back = np.minimum(np.arange(length - 1, -2, -1), age.numpy(force=True)[:, None])
                 steps = row[:, None].astype(np.int64) - back
                 if steps.min(initial=0) < 0:
-                    raise self._row_map.damage(index, torch.from_numpy(row))
+                    raise self.row_map.damage(index, torch.from_numpy(row))
                 frames = self._to_output(torch.from_numpy(reader.read(steps.ravel())))
                 return frames.view(*steps.shape, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.

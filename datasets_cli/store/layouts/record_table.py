@@ -1,0 +1,74 @@
+"""The records of several datasets of one form, read as if they were one dataset's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from datasets_cli.store.layouts.compact_rows import CompactRows, pairs_of
+from datasets_cli.store.layouts.gathered import GatheredRecords
+
+
+class RecordTable:
+    """Gives rows of any of the datasets: each costs two copies, and all else is done at once."""
+
+    def __init__(self, datasets: Sequence[CompactRows], name: str) -> None:
+        # name: of the column that says which dataset a row is of.
+        self._datasets, self._name = datasets, name
+        self._last = np.array([each.row_map.last for each in datasets])
+
+    def read(
+        self, parts: Sequence[tuple[int, np.ndarray]], order: np.ndarray, member: np.ndarray
+    ) -> GatheredRecords:
+        """Return rows of several datasets, which are there, in the order of a draw."""
+        # parts: datasets, and the numbers int64 `[n]` of their rows.
+        # order: for each row of the draw its number among those of the parts, int64 `[B]`.
+        # member: which dataset each row of the draw is of, int64 `[B]`.
+        first = self._datasets[0]
+        counts = [len(rows) for _, rows in parts]
+        rows = np.concatenate([rows for _, rows in parts])
+        records = np.concatenate([self._records_of(number, rows) for number, rows in parts])
+        self._check(records, parts, counts)
+        pairs = pairs_of(records)
+        grouped = np.empty((len(rows), 2, first.record.size), np.uint8)
+        begin = 0
+        for (number, _), count in zip(parts, counts, strict=True):
+            end = begin + count
+            self._datasets[number].array.take(pairs[begin:end], 0, grouped[begin:end], "clip")
+            begin = end
+        packed = grouped.reshape(len(rows), -1).take(order, 0, None, "clip")
+        others = first.beside(rows.take(order), records.take(order))
+        others = others.with_leaf(self._name, member)
+        return GatheredRecords(first.fields, first.views, packed, others, first.is_contiguous)
+
+    def _records_of(self, number: int, rows: np.ndarray) -> np.ndarray:
+        records = self._datasets[number].row_map.array.take(rows, 0, None, "clip")
+        return records.astype(np.int64, copy=False)
+
+    def _check(
+        self, records: np.ndarray, parts: Sequence[tuple[int, np.ndarray]], counts: list[int]
+    ) -> None:
+        """Check that each record, and its successor, are of the dataset."""
+        numbers = [number for number, _ in parts]
+        wrong = (records < 0) | (records > self._last[numbers].repeat(counts))
+        if not wrong.any():
+            return
+        for number, rows in parts:
+            self._datasets[number].row_map.take(torch.from_numpy(rows))
+        raise AssertionError("the dataset of a wrong record refuses it")
+
+
+def have_one_form(datasets: Sequence[CompactRows]) -> bool:
+    """Return whether datasets have the same bytes for the same columns, and no frames."""
+    first = datasets[0]
+    return not any(each.record.frames for each in datasets) and all(
+        each.fields.dtype == first.fields.dtype
+        and each.fields.slots == first.fields.slots
+        and each.slots_beside == first.slots_beside
+        and each.is_contiguous == first.is_contiguous
+        and [value.tobytes() for value, _, _ in each.constants]
+        == [value.tobytes() for value, _, _ in first.constants]
+        for each in datasets
+    )
