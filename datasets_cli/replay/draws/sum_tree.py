@@ -90,10 +90,11 @@ class SumTree:
         """Return the leaves int64 ``[B]`` under which masses float64 ``[B]`` fall."""
         nodes = self._nodes
         width, node, rest = self._look_up(mass)
+        left, right = np.empty_like(rest), np.empty(len(rest), np.bool_)
         while width < self._width:
             node <<= 1  # to the left node below
-            left = nodes.take(node)
-            right = rest >= left
+            nodes.take(node, 0, left, "clip")
+            np.greater_equal(rest, left, right)
             left *= right
             rest -= left  # what is passed over on the way to the right
             node += right

@@ -109,6 +109,7 @@ class Prefetch:
 
 BLOCK_BYTES = 1 << 20  # beyond it, batches come from the processor's cache no longer
 MOST_BATCHES = 32
+LEAST_BATCHES = 3  # of two, reading ahead gains less than a seventh
 
 
 @dataclass(eq=False)
@@ -186,7 +187,7 @@ class ReadAhead:
         if not tells_ahead(sampler):
             return None
         count, most = self._count, BLOCK_BYTES // (self._storage.row_bytes * size)
-        self._count = max(1, min(2 * count, most, MOST_BATCHES))
+        self._count = min(2 * count, most, MOST_BATCHES) if most >= LEAST_BATCHES else 1
         if count == 1:
             return None
         generator = source.get(is_writable=False) if source.is_private else None
