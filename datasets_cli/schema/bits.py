@@ -24,6 +24,8 @@ MOVABLE = frozenset(
     }
 )
 """Element types that torch moves on every device."""
+SHARED_ELEMENTS = 32_768
+"""Elements of an operation from which on torch shares it among its threads."""
 NUMPY_TYPED = MOVABLE - {torch.bfloat16}
 """Those that numpy has, too."""
 
@@ -132,7 +134,11 @@ def fill_rows(rows: torch.Tensor, places: torch.Tensor, value: float = 0) -> Non
 
 def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
     """Return tensors of one shape and one type, any, as one with another dimension."""
-    dtype = items[0].dtype
+    first = items[0]
+    dtype = first.dtype
+    is_large = len(items) * first.numel() >= SHARED_ELEMENTS  # else torch has less to do for each
+    if is_large and all(item.dtype == dtype and item.shape == first.shape for item in items):
+        return join_tensors([item.unsqueeze(dim) for item in items], dim)
     if dtype in MOVABLE or any(item.dtype != dtype for item in items):
         return torch.stack(items, dim)
     return torch.stack([bits_of(item) for item in items], dim).view(dtype)

@@ -151,11 +151,8 @@ def _stack_entries(column: list[Rows]) -> Rows:
 
 def _stack_tensors(items: list[Rows]) -> Rows:
     try:
-        return torch.stack(items)
+        return stack_tensors(items) if type(items[0]) is torch.Tensor else torch.stack(items)
     except RuntimeError as error:
-        # torch has types of which it stacks no empty tensors, or does not on every device.
-        if isinstance(error, NotImplementedError) and type(items[0]) is torch.Tensor:
-            return stack_tensors(items)
         raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
 
 

@@ -130,6 +130,10 @@ def buffer_of(kind: str, storages: dict[str, Any]) -> Any:
             return rlds.Mixture([members[0], members[0]], weights=[1, 2], batch_size=BATCH)
         case "mixture of layouts":
             return rlds.Mixture(members[:2], weights=[1, 2], batch_size=BATCH)
+        case "list":
+            rows = rlds.ReplayBuffer(storage=rlds.ListStorage(100), batch_size=64)
+            rows.extend([TensorDict({"frame": torch.zeros(84, 84)}) for _ in range(100)])
+            return rows
         case "ensemble":
             return rlds.ReplayBufferEnsemble(*members, batch_size=3 * BATCH)
         case "frame stacks":
@@ -148,7 +152,7 @@ def buffer_of(kind: str, storages: dict[str, Any]) -> Any:
     "kind",
     [
         *("mixture of records", "mixture of layouts", "ensemble"),
-        *("frame stacks", "packed frame stacks", "sequences", "numpy"),
+        *("frame stacks", "packed frame stacks", "sequences", "numpy", "list"),
     ],
 )
 def test_no_batch_that_is_put_together_waits(kind: str, storages: dict[str, Any]) -> None:
