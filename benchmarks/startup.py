@@ -25,6 +25,9 @@ COMMANDS = {
     "rlds --help": [str(BIN / "rlds"), "--help"],
     "rlds list": [str(BIN / "rlds"), "list"],
     "rlds list 'd4rl/*'": [str(BIN / "rlds"), "list", "d4rl/*"],
+    "rlds verify": [str(BIN / "rlds"), "verify"],
+    "rlds repair --dry-run": [str(BIN / "rlds"), "repair", "--dry-run"],
+    "rlds verify --deep": [str(BIN / "rlds"), "verify", "--deep"],
     "minari list local": [str(BIN / "minari"), "list", "local"],
     "import typer": [sys.executable, "-c", "import typer"],
     "import datasets_cli": [sys.executable, "-c", "import datasets_cli"],
@@ -75,6 +78,8 @@ def main() -> None:
         # As installed: the modules are byte code, and the cache root is this run's own.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": folder, "RLDS_HOME": f"{folder}/root"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        # One dataset of 300 rows is installed.
+        run([str(BIN / "rlds"), "download", "demo/door-human"], environment)
         medians = in_turn(repeat, environment)
     passed = {name: value for name, (value, _) in medians.items()}
     bare = passed["python"]

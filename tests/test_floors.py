@@ -239,14 +239,31 @@ def test_light_commands_import_nothing_heavy(command: str, door: str) -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY 0 []"
 
 
+WITHOUT_TORCH = (
+    "import sys; from datasets_cli.cli.main import main; code = main(sys.argv[1:]);"
+    "print('HEAVY', code, sorted({'torch', 'tensordict'} & sys.modules.keys()))"
+)
+
+
 def test_a_conversion_to_ted_imports_no_torch(door_source: str) -> None:
-    script = (
-        "import sys; from datasets_cli.cli.main import main; code = main(sys.argv[1:]);"
-        "print('HEAVY', code, sorted({'torch', 'tensordict'} & sys.modules.keys()))"
-    )
     arguments = ["download", "door-human-v0", "--no-verify", "--source", door_source]
     done = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "HEAVY 0 []"
+
+
+@pytest.mark.parametrize("command", ["verify", "repair --dry-run"])
+def test_verifying_imports_no_torch(command: str, door: str) -> None:
+    arguments = [*command.split(), door]
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines()[-1] == "HEAVY 0 []"
 

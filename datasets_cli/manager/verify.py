@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from datasets_cli.progress import Progress, ProgressOptions, expect_rows, report
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
-from datasets_cli.store.commit import read_one_copy
+from datasets_cli.store.commit import Result, read_one_copy
 from datasets_cli.store.deep_check.report import TABLE, DeepReport
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import save_table
@@ -55,7 +55,7 @@ class VerifiedDataset(JsonForm):
             all is well.
         state: ``"installed"``, ``"unchecked"``, ``"unverified"``, ``"newer"``, ``"damaged"`` or
             ``"not installed"``.
-        opened: whether it was also opened, and rows of it read.
+        opened: whether it was also opened, and its first and last row read.
         report: what reading every value found out; None where that was not asked for.
     """
 
@@ -181,8 +181,8 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
 
 
 def verify_installed(text: str, config: Config) -> Manifest:
-    """Compare an installed dataset with its manifest, open it, and return the manifest."""
-    return _opened(text, config).manifest
+    """Compare an installed dataset with its manifest, read its ends, and return the manifest."""
+    return _of_one_copy(text, config, _checked)
 
 
 def verify_deep(
@@ -191,7 +191,7 @@ def verify_deep(
     """Verify a dataset and read every value; keep what that finds out in its tables."""
     from datasets_cli.store.deep_check.deep_check import deep_check
 
-    dataset = _opened(text, config)
+    dataset = _of_one_copy(text, config, _opened)
     manifest = dataset.manifest
     told = reporting_to(progress)
     expect_rows(told, manifest.id, 0, manifest.num_transitions)
@@ -204,22 +204,21 @@ def verify_deep(
     return manifest, report
 
 
-def _opened(text: str, config: Config) -> Dataset:
-    """Return a dataset whose files are its manifest's, and of which some rows were read."""
+def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result]) -> Result:
+    """Return what a function reads in the folder of an installed id."""
     id = installed_id(text, config)
     folder = CacheRoot(config.root).dataset(id)
     with raised_limits(dict(config.limits)):
-        return read_one_copy(folder, lambda: _open_checked(folder, id))
+        return read_one_copy(folder, lambda: read(folder, id))
 
 
-def _open_checked(folder: Path, id: str) -> Dataset:
-    import torch  # with what opens a dataset
-
-    from datasets_cli.store.dataset import open_dataset
+def _checked(folder: Path, id: str) -> Manifest:
+    """Return the manifest that the files of a dataset are as."""
+    from datasets_cli.store.ends import read_ends  # with numpy
 
     manifest = read_manifest_of(folder, id)
     try:
-        check_digests(folder, manifest)
+        record = check_digests(folder, manifest)
     except FileNotFoundError:
         raise
     except OSError as error:  # such as a folder that only another user may enter
@@ -228,13 +227,16 @@ def _open_checked(folder: Path, id: str) -> Dataset:
         ) from error
     _check_content(manifest)
     with _reading_errors(manifest):
-        dataset = open_dataset(folder, text=True)
-        assert len(dataset.offsets), "an opened table begins with 0"
-        first_and_last = torch.tensor([0, len(dataset) - 1][: len(dataset)], dtype=torch.int64)
-        dataset.gather(first_and_last)
-        if dataset.texts:
-            dataset.texts.gather(first_and_last)
-    return dataset
+        read_ends(folder, manifest, record)
+    return manifest
+
+
+def _opened(folder: Path, id: str) -> Dataset:
+    """Return a dataset whose files are its manifest's, opened with torch."""
+    from datasets_cli.store.dataset import open_dataset
+
+    with _reading_errors(_checked(folder, id)):
+        return open_dataset(folder, text=True)
 
 
 @contextmanager

@@ -48,9 +48,9 @@ def check_sizes(folder: Path, manifest: Manifest) -> Record:
     return record
 
 
-def check_digests(folder: Path, manifest: Manifest) -> None:
-    """Check every file's size and sha256."""
-    check_sizes(folder, manifest)
+def check_digests(folder: Path, manifest: Manifest) -> Record:
+    """Check every file's size and sha256; return the record as ``check_sizes`` does."""
+    record = check_sizes(folder, manifest)
     problems = []
     for name, entry in manifest.files.items():
         try:
@@ -64,6 +64,7 @@ def check_digests(folder: Path, manifest: Manifest) -> None:
         if digest != entry["sha256"]:
             problems.append(f"{name}: expected sha256 {entry['sha256']}, found {digest}")
     _raise_problems(folder, manifest, problems)
+    return record
 
 
 def check_entries(folder: Path, manifest: Manifest) -> Record:

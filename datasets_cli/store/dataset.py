@@ -18,7 +18,8 @@ from datasets_cli.errors import UnverifiedDataset, UsageError
 from datasets_cli.json_form import copy_of
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
-from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles, TrajectoryTable
+from datasets_cli.schema.mapped_bytes import TrajectoryTable
+from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import Tree, entry, leaves_in
 from datasets_cli.store.check import check_sizes

@@ -198,11 +198,11 @@ class SelectedTexts:
         self._texts, self._map = texts, row_map
         self.columns, self.keys, self.shape = texts.columns, texts.keys, texts.shape
 
-    def gather(self, index: torch.Tensor) -> dict[Key, Values]:
+    def gather(self, index: np.ndarray) -> dict[Key, Values]:
         """Return the text of the rows ``index`` int64 ``[B]``, by column."""
-        return self._texts.gather(self._map.rows(index))
+        return self._texts.gather(self._map.rows(torch.from_numpy(index)).numpy())
 
     def column(self, key: Key) -> Values:
         """Return the text of all rows of one column."""
-        rows = torch.arange(int(self._map.offsets[-1]))
+        rows = np.arange(int(self._map.offsets[-1]))
         return self.gather(rows)[key]

@@ -84,7 +84,7 @@ def map_array(
     """Return an array, or None if it was changed or does not have this type and shape."""
     import numpy as np
 
-    from datasets_cli.schema.mapping import map_descriptor
+    from datasets_cli.schema.mapped_bytes import map_descriptor
 
     # It is little-endian, and read from its file when used.
     # Processes that use the same one share the memory that it takes; it cannot be written.

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.mapping import MappedFiles
+from datasets_cli.schema.mapped_bytes import map_array
 from datasets_cli.schema.texts import (
     OFFSETS_FILENAME,
     VALUES_FILENAME,
@@ -42,16 +41,15 @@ class TextRows:
     ) -> None:
         self.folder = folder
         self.columns = columns
-        files = MappedFiles(folder, sizes)  # text is never on a device
-        self._codes = {
-            column.key: files.load(column.filename, torch.int32, (num_rows, *column.shape))
+        self._codes = {  # text is never on a device
+            column.key: map_array(folder / column.filename, "<i4", (num_rows, *column.shape))
             for column in columns
         }
         self._filenames = {column.key: column.filename for column in columns}
         size = int(sizes[VALUES_FILENAME]["bytes"])
         self._num_values = int(sizes[OFFSETS_FILENAME]["bytes"]) // 8 - 1
-        self._offsets = files.load(OFFSETS_FILENAME, torch.int64, (self._num_values + 1,)).numpy()
-        self._bytes = files.load(VALUES_FILENAME, torch.uint8, (size,)).numpy()
+        self._offsets = map_array(folder / OFFSETS_FILENAME, "<i8", (self._num_values + 1,))
+        self._bytes = map_array(folder / VALUES_FILENAME, "u1", (size,))
         first, last = int(self._offsets[0]), int(self._offsets[-1])
         if (first, last) != (0, size):
             raise damaged(
@@ -70,22 +68,21 @@ class TextRows:
 
     def shape(self, key: Key) -> tuple[int, ...]:
         """Return the shape of one row of a column."""
-        return tuple(self._codes[key].shape[1:])
+        return self._codes[key].shape[1:]
 
-    def gather(self, index: torch.Tensor) -> dict[Key, Values]:
+    def gather(self, index: np.ndarray) -> dict[Key, Values]:
         """Return the text of the rows ``index`` int64 ``[B]``, by column."""
-        index = index.cpu()
         return {
-            key: self._values_of(key, leaf.index_select(0, index), index)
+            key: self._values_of(key, leaf.take(index, axis=0), index)
             for key, leaf in self._codes.items()
         }
 
     def column(self, key: Key) -> Values:
         """Return the text of all rows of one column."""
         codes = self._codes[key]
-        return self._values_of(key, codes, torch.arange(len(codes)))
+        return self._values_of(key, codes, np.arange(len(codes)))
 
-    def _values_of(self, key: Key, codes: torch.Tensor, index: torch.Tensor) -> Values:
+    def _values_of(self, key: Key, codes: np.ndarray, index: np.ndarray) -> Values:
         """Return the values of the codes int32 ``[B, *shape]`` of some rows, nested like them."""
         flat = codes.reshape(-1).tolist()
         try:
@@ -108,7 +105,7 @@ class TextRows:
             )
         return decode_text(self._bytes[start:stop].tobytes())
 
-    def _damaged(self, key: Key, codes: list[int], index: torch.Tensor) -> DamagedDataset:
+    def _damaged(self, key: Key, codes: list[int], index: np.ndarray) -> DamagedDataset:
         """Return the error that names the first row whose code has no value."""
         for place, code in enumerate(codes):
             try:

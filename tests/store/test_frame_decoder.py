@@ -60,7 +60,7 @@ def test_two_frames_that_are_together_as_long_as_two_are_refused(
     good = zstandard.compress(FRAMES[0])
     reader = reader_of(tmp_path, [good, *(compress(bytes(size)) for size in sizes), good])
     with pytest.raises(DamagedDataset, match=r"x\.zst: frame 1 cannot be decoded"):
-        reader.read(np.array([0, 1, 2, 3]))
+        reader.read(np.arange(4))
 
 
 def test_frames_whose_offsets_are_shifted_are_named(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ import torch
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.progress import Silent
-from datasets_cli.schema.mapping import map_descriptor, map_file
+from datasets_cli.schema.mapped_bytes import map_descriptor
+from datasets_cli.schema.mapping import map_file
 from datasets_cli.store.dataset import Dataset, open_dataset
 from tests.support.processes import Child
 

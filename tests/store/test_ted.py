@@ -11,7 +11,7 @@ import pytest
 
 from datasets_cli.errors import DamagedDataset, SourceError
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.mapping import TrajectoryTable
+from datasets_cli.schema.mapped_bytes import TrajectoryTable
 from datasets_cli.schema.steps import StepRows
 from datasets_cli.schema.trajectories import offsets_from_ends
 from datasets_cli.schema.transitions import Transitions, iterate_rows

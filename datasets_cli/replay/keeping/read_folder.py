@@ -51,7 +51,7 @@ from datasets_cli.replay.storages.state_files import (
     wrong,
 )
 from datasets_cli.schema.columns import META_FILENAME, MOST_DIMENSIONS, RESERVED_NAMES, Count
-from datasets_cli.schema.mapping import map_descriptor
+from datasets_cli.schema.mapped_bytes import map_descriptor
 from datasets_cli.store.dataset import check_memory
 
 PICKLES = ("other.pickle", "pickle.pkl")

@@ -189,7 +189,7 @@ _STACK: StateDict = NonTensorStack(NonTensorData("")).__dict__
 
 def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) -> None:
     """Put the text of the rows ``index`` int64 ``[B]`` into the nested dict of their leaves."""
-    for key, values in texts.gather(index).items():
+    for key, values in texts.gather(index.cpu().numpy()).items():
         put(tree, key, stack_texts(values, texts.shape(key)))
 
 

@@ -62,13 +62,8 @@ def _decode_all(dataset: Dataset) -> int:
     record = dataset.record
     for field in record.frames:
         if field.successor is None:
-            shape = field.column.shape
-            reader = FrameReader(
-                dataset.folder / field.filename,
-                record.num_records,
-                shape,
-                has_dictionary=field.dictionary in dataset.manifest.files,
-            )
+            listed = dataset.manifest.files
+            reader = FrameReader.of(field, dataset.folder, listed, record.num_records)
             step = rows_per_block(field.column.row_bytes)
             for first in range(0, record.num_records, step):
                 reader.read(np.arange(first, min(first + step, record.num_records)))

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from datasets_cli.schema.mapping import map_file
+from datasets_cli.schema.mapped_bytes import map_array
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME, TextColumn
 from datasets_cli.schema.trajectories import numbers_of
 from datasets_cli.store.dataset import Dataset
@@ -55,8 +54,7 @@ def _first_wrong(count: int, wrong: Callable[[int, int], np.ndarray]) -> Iterato
 
 def _row_map_problems(folder: Path, record: Record, offsets: np.ndarray) -> Iterator[str]:
     num_rows = int(offsets[-1])
-    dtype = getattr(torch, row_map_dtype(record.num_records))
-    row_map = map_file(folder / ROW_MAP, dtype, (num_rows,)).numpy()
+    row_map = map_array(folder / ROW_MAP, row_map_dtype(record.num_records), (num_rows,))
 
     def wrong(start: int, stop: int) -> np.ndarray:
         # Before row i are the records of i rows, and one more for each trajectory that has ended.
@@ -71,7 +69,7 @@ def _row_map_problems(folder: Path, record: Record, offsets: np.ndarray) -> Iter
 
 def _span_problems(folder: Path, name: str, what: str, count: int, size: int) -> Iterator[str]:
     """Yield what is wrong with where frames, or values of text, begin and end in their file."""
-    starts = map_file(folder / name, torch.int64, (count + 1,)).numpy()
+    starts = map_array(folder / name, "<i8", (count + 1,))
     if starts[0] != 0 or starts[-1] != size:
         yield f"{name}: goes from byte {starts[0]} to {starts[-1]}; expected 0 to {size}"
     # A text may be empty, a compressed frame never is.
@@ -87,8 +85,7 @@ def _span_problems(folder: Path, name: str, what: str, count: int, size: int) ->
 
 def _code_problems(dataset: Dataset, text: TextColumn, num_values: int) -> Iterator[str]:
     width = math.prod(text.shape)
-    shape = (len(dataset) * width,)
-    codes = map_file(dataset.folder / text.filename, torch.int32, shape).numpy()
+    codes = map_array(dataset.folder / text.filename, "<i4", (len(dataset) * width,))
 
     def wrong(start: int, stop: int) -> np.ndarray:
         return (codes[start:stop] < 0) | (codes[start:stop] >= num_values)

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.bits import (
     bits_dtype,
     bits_of,
@@ -33,9 +32,12 @@ from datasets_cli.store.layouts.records import (
     RECORDS,
     ROW_MAP,
     Record,
+    check_rows,
     columns_of,
     row_map_dtype,
 )
+
+Numbers = np.ndarray | torch.Tensor
 
 
 class RowMap:
@@ -47,7 +49,7 @@ class RowMap:
     """
 
     def __init__(self, files: MappedFiles, record: Record, num_rows: int) -> None:
-        self._folder, self._num_rows = files.folder, num_rows
+        self._path, self._num_rows = files.folder / ROW_MAP, num_rows
         self.last = record.num_records - 2  # another record follows that of a row
         dtype = getattr(torch, row_map_dtype(record.num_records))
         self.records = files.load(ROW_MAP, dtype, (num_rows,), self._check_whole)
@@ -63,7 +65,7 @@ class RowMap:
         records = self.array.take(numbers, 0, None, "clip")
         # As unsigned integers, damaged entries below 0 are huge: one comparison finds both ends.
         if len(records) and records.view(self._unsigned).max() > self.last:
-            raise self.damage(index, torch.from_numpy(records))
+            self.check(numbers, records)
         return numbers, records
 
     def run(self, start: int, stop: int) -> np.ndarray:
@@ -74,26 +76,19 @@ class RowMap:
         if not 0 <= first <= last <= self.last or (
             (records - records[0]).view(self._unsigned).max() > last - first
         ):
-            raise self.damage(torch.arange(start, stop), torch.from_numpy(records.copy()))
+            self.check(np.arange(start, stop), records)
+            what = f"the records of the rows {start} to {stop - 1} do not rise"
+            raise damaged(self._path, f"{self._path}: {what}")
         return records
 
-    def damage(self, index: torch.Tensor, records: torch.Tensor) -> DamagedDataset:
-        """Return the error of the first of some rows whose entry is wrong."""
-        # index: rows int64 `[B]`.
-        # records: what the map has for each of them, int32 or int64 `[B]`.
-        index, records = index.cpu(), records.cpu()
-        wrong = ((records < index) | (records > self.last)).nonzero().flatten()
-        first = wrong[index[wrong].argmin()]
-        row, path = int(index[first]), self._folder / ROW_MAP
-        return damaged(
-            path,
-            f"{path}: row {row} has record {int(records[first])}, expected {row} to {self.last}",
-        )
+    def check(self, rows: Numbers, records: Numbers) -> None:
+        """Check the entries ``[B]`` of some rows ``[B]``."""
+        check_rows(self._path, rows.tolist(), records.tolist(), self.last)
 
     def _check_whole(self, records: torch.Tensor) -> None:
         least, most = (int(value) for value in records.aminmax())
         if least < 0 or most > self.last:
-            raise self.damage(torch.arange(len(records)), records)
+            self.check(torch.arange(len(records)), records)
 
 
 WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
@@ -151,12 +146,7 @@ class CompactRows:
         self._episode = self._plan.slots[EPISODE] if EPISODE in made else None
         self._frames = [
             (
-                FrameReader(
-                    f"{files.folder}/{field.filename}",
-                    record.num_records,
-                    field.column.shape,
-                    has_dictionary=field.dictionary in files.listed,
-                ),
+                FrameReader.of(field, files.folder, files.listed, record.num_records),
                 [
                     (step, self._plan.slots[column.key])
                     for step, column in enumerate(columns_of(field))
@@ -246,7 +236,8 @@ class CompactRows:
         try:
             packed = self._to_output(self._pairs.index_select(0, row).view(torch.uint8))
         except IndexError:
-            raise self.row_map.damage(index, row) from None
+            self.row_map.check(index, row)
+            raise
         nodes = self._plan.new()
         self.views.put(nodes, packed, self.is_contiguous)
         for shape, name, slots in self._zeros:
@@ -282,7 +273,7 @@ class CompactRows:
                 back = np.minimum(np.arange(length - 1, -2, -1), age.numpy(force=True)[:, None])
                 steps = row[:, None].astype(np.int64) - back
                 if steps.min(initial=0) < 0:
-                    raise self.row_map.damage(index, torch.from_numpy(row))
+                    self.row_map.check(index, row)
                 frames = self._to_output(torch.from_numpy(reader.read(steps.ravel())))
                 return frames.view(*steps.shape, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import torch
 import zstandard
 
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.schema.mapping import map_bytes, map_file
+from datasets_cli.schema.mapped_bytes import map_array, map_bytes
 from datasets_cli.store.layouts.dictionary import for_zstd, read_dictionary
+from datasets_cli.store.layouts.records import FrameField
 
 # A zstd block says its size in 3 bytes, has one byte or more, and decodes to at most 128 KiB.
 BLOCK_BYTES = 128 << 10
@@ -34,7 +35,7 @@ _ONE = np.uint64(1)
 class FrameDecoder:
     """Decodes frames by where they are in a file."""
 
-    # They are decoded as one stream, straight into the tensor. A stream does not say where a frame
+    # They are decoded as one stream, straight into the array. A stream does not say where a frame
     # ends: frames of 7,055 and 7,057 bytes are as good to it as two of 7,056. So each must begin
     # with the header of the file's first frame, which says the size, and nothing may be left over.
     # Otherwise they are decoded one by one.
@@ -128,17 +129,27 @@ class FrameReader:
             raise DamagedDataset(beyond("row_bytes", self._frame_bytes, f"{path}: a frame"))
         # Frames are never so much larger compressed; zstd's own bound is n + n / 256 + 64.
         self._most_bytes = 2 * self._frame_bytes + 64
-        self._offsets = map_file(f"{path}.offsets", torch.int64, (num_frames + 1,)).numpy()
+        self._offsets = map_array(f"{path}.offsets", "<i8", (num_frames + 1,))
         self._blob = map_bytes(path)
         self._check_whole(num_frames)
         content = read_dictionary(f"{path}.dictionary") if has_dictionary else b""
         self._decoder = FrameDecoder(self._blob, self._frame_bytes, for_zstd(content))
 
+    @classmethod
+    def of(
+        cls, field: FrameField, folder: Path, listed: Collection[str], num_frames: int
+    ) -> FrameReader:
+        """Return the reader of a column's frames in a dataset's folder."""
+        has_dictionary, shape = field.dictionary in listed, field.column.shape
+        return cls(folder / field.filename, num_frames, shape, has_dictionary=has_dictionary)
+
     def read(self, index: np.ndarray) -> np.ndarray:
-        """Return the frames ``index`` int64 ``[n]``, which are there, as uint8 ``[n, *shape]``."""
+        """Return the frames ``index`` int64 or int32 ``[n]`` as uint8 ``[n, *shape]``."""
         if not len(index):
             return np.empty((0, *self._shape), np.uint8)
-        starts, ends = self._offsets.take(index), self._offsets.take(index + 1)
+        if index.min() < 0:  # numpy would count from the end
+            raise IndexError(f"Frames are numbered from 0 on; found {index.min()}.")
+        starts, ends = self._offsets[index], self._offsets[index + 1]
         if not self._is_inside(starts, ends - starts):
             raise self._damaged_offsets(index)
         try:

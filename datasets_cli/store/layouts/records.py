@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated
 
 from datasets_cli.checked_json import whole
+from datasets_cli.damage import damaged
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import (
     EPISODE,
@@ -161,6 +162,14 @@ def frame_fields(columns: Iterable[Column]) -> tuple[FrameField, ...]:
     }
     own = [column for key, column in frames.items() if key not in successors.values()]
     return tuple(FrameField(column, successors.get(column.key)) for column in own)
+
+
+def check_rows(path: Path, rows: list[int], records: list[int], last: int) -> None:
+    """Check the records of some rows, up to the last that another follows, in a file of the map."""
+    pairs = zip(rows, records, strict=True)
+    if wrong := [pair for pair in pairs if not pair[0] <= pair[1] <= last]:
+        row, record = min(wrong)
+        raise damaged(path, f"{path}: row {row} has record {record}, expected {row} to {last}")
 
 
 def row_map_dtype(num_records: int) -> str:

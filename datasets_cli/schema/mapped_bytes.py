@@ -1,0 +1,102 @@
+"""Files mapped read-only: as bytes, as numpy's arrays, and the table of trajectories; no torch."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from datasets_cli.damage import damaged
+from datasets_cli.errors import DamagedDataset
+from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
+from datasets_cli.sources.disk import open_sized
+
+# Before Python 3.13 `mmap.mmap` keeps a descriptor as long as the mapping lives. A dataset has many
+# files, and macOS allows a process 256: it could open twenty. The C library's function keeps none.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_MAP = _LIBC.mmap
+_MAP.restype = ctypes.c_void_p
+_MAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *3 * (ctypes.c_int,), ctypes.c_long)
+_UNMAP = _LIBC.munmap
+_UNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def map_array(path: Path | str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the file's bytes as a read-only array of this element type and shape."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    mapping = map_sized(path, size) if size else b""  # no file
+    return np.frombuffer(mapping, dtype).reshape(shape)
+
+
+def map_sized(path: Path | str, size: int) -> memoryview:
+    """Map a whole file of a known size read-only."""
+    mapping = map_bytes(path)
+    if len(mapping) != size:
+        raise damaged(path, f"{path}: expected {size} bytes, found {len(mapping)}")
+    return mapping
+
+
+def map_bytes(path: Path | str) -> memoryview:
+    """Map a whole file read-only."""
+    descriptor, size = open_sized(path)  # a file object would cost more than the mapping
+    try:
+        if not size:
+            raise damaged(path, f"{path} is empty")
+        return map_descriptor(descriptor, size)
+    finally:
+        os.close(descriptor)
+
+
+class _Pages:
+    """A mapping, which goes with the last array, tensor or view that is over it."""
+
+    def __init__(self, address: int, size: int) -> None:
+        # True: read-only.
+        place = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (address, True)}
+        self.__array_interface__ = place
+        self._end = address, size
+
+    # A finalizer of weakref would cost half as much as the mapping.
+    def __del__(self, unmap: Callable[[int, int], int] = _UNMAP) -> None:
+        unmap(*self._end)
+
+
+def map_descriptor(descriptor: int, size: int) -> memoryview:
+    """Return the first bytes of an open file, one or more; the descriptor may then be closed."""
+    address = _MAP(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+    if address == _FAILED:
+        error = ctypes.get_errno()
+        raise OSError(error, f"it cannot be mapped: {os.strerror(error)}")
+    return np.asarray(_Pages(address, size)).data
+
+
+class TrajectoryTable:
+    """The table of a dataset, mapped now and read later, also where it was deleted meanwhile."""
+
+    def __init__(self, path: Path | str, num_rows: int, num_trajectories: int) -> None:
+        self._path, self._num_rows = path, num_rows
+        try:
+            self._mapping = map_bytes(path)
+        except OSError as error:
+            raise DamagedDataset(f"{path} cannot be read as a trajectory table: {error}") from error
+        check_table(path, self._mapping, num_trajectories)
+
+    def read(self) -> np.ndarray:
+        """Return a copy of the offsets int64 ``[K + 1]``."""
+        offsets = np.frombuffer(self._mapping, "<i8", offset=HEADER_BYTES).astype(np.int64)
+        # Compared and not subtracted: the difference of two damaged offsets may overflow.
+        flat = np.flatnonzero(offsets[1:] <= offsets[:-1])
+        if len(flat) or offsets[0] != 0 or offsets[-1] != self._num_rows:
+            where = f"; trajectory {flat[0]} has no row" if len(flat) else ""
+            raise damaged(
+                self._path,
+                f"{self._path}: expected offsets that rise from 0 to {self._num_rows}, found "
+                f"{offsets[0]} to {offsets[-1]}{where}",
+            )
+        return offsets
