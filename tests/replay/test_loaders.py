@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -21,6 +22,7 @@ from datasets_cli import (
     DistributedSampler,
     ExperienceReplay,
     RandomSampler,
+    ReplayBufferEnsemble,
     SamplerWithoutReplacement,
     SliceSampler,
 )
@@ -84,6 +86,24 @@ def test_a_rank_that_does_not_exist_or_gets_nothing_is_refused() -> None:
         DistributedSampler(2, 2)
     with pytest.raises(UsageError, match="processes none"):
         DistributedSampler(4, 0, drop_last=True).sample(TrajectoryRows([3]), 1, UNUSED)
+
+
+def test_workers_without_a_transform_are_warned_of_at_the_callers_line(door: str) -> None:
+    replay = ExperienceReplay(door, batch_size=64)
+    with pytest.warns(UserWarning, match="num_workers=2: .* 30 times, .* frames") as warned:
+        BatchStream(replay).loader(2)
+        BatchStream(ReplayBufferEnsemble(replay, replay, batch_size=8)).loader(num_workers=2)
+    assert [each.filename for each in warned] == [__file__] * 2
+
+
+def test_workers_for_a_transform_are_not_warned_of(door: str) -> None:
+    plain = ExperienceReplay(door, batch_size=64)
+    replay = ExperienceReplay(door, batch_size=64, transform=lambda batch: batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        BatchStream(replay).loader(2)
+        BatchStream(ReplayBufferEnsemble(replay, batch_size=8)).loader(2)
+        BatchStream(plain).loader(0)
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
