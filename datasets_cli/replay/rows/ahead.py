@@ -13,6 +13,7 @@ import torch
 
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.protocol import AheadSampler, Info, Sampler, check_rows, tells_ahead
+from datasets_cli.replay.rows.cheaper_way import CheaperWay
 from datasets_cli.replay.rows.drawing import DrawGenerator
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
@@ -54,6 +55,7 @@ class Prefetch:
         lock: threading.RLock,
     ) -> None:
         self.size = size
+        self.way = CheaperWay()
         self._depth = depth
         self._draw = draw
         self._make = make
@@ -62,12 +64,12 @@ class Prefetch:
         self._waiting: deque[tuple[DrawnBatch, Future[Rows]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
-    def take(self, size: int) -> tuple[DrawnBatch, Rows]:
+    def take(self, size: int, *, fill: bool = True) -> tuple[DrawnBatch, Rows]:
         """Return the oldest batch under way, and begin others; or one of another size."""
         # Before one of another size, what is under way must be given back.
         while True:
             with self._lock:
-                if size == self.size:
+                if size == self.size and (fill or not self._waiting):
                     self._fill()
                 draw, made = self._waiting.popleft() if size == self.size else self._begin(size)
             batch = made.result()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
@@ -133,7 +134,7 @@ class BatchReader(BatchMaker):
         self.storage = storage
         self._checked: BatchFormat | None = None  # what these rows can be given as
         self._ahead: ReadAhead | None = None  # from the first batch on
-        self._reads_ahead = bool(storage.row_bytes and not self._depth)
+        self._reads_ahead = bool(storage.row_bytes)
         self.others.note(storage)
         options = storage.device_options
         moves = options.device is not None or options.pin_memory
@@ -161,16 +162,24 @@ class BatchReader(BatchMaker):
             )
         if type(size) is not int or size < 1:
             size = whole_number("batch_size", size, 1)
-        if self._prefetch is None:
+        prefetch = self._prefetch
+        chooses = prefetch is not None and self._may_choose
+        begun = time.perf_counter() if chooses else 0.0
+        wants_in_place = prefetch is None or (chooses and prefetch.way.in_place)
+        # What the thread has under way comes first.
+        in_place = prefetch is None or (wants_in_place and not prefetch.num_waiting)
+        if prefetch is None or in_place:
             index, info, rows = self._take(size, batch_format)
             batch = self._make_batch(index, info, rows, batch_format)
             self.ran_out = self.sampler.ran_out
         else:
-            if size != self._prefetch.size or batch_format is not self._ahead_format:
+            if size != prefetch.size or batch_format is not self._ahead_format:
                 self.rewind()
                 self._ahead_format = batch_format
-            draw, batch = self._prefetch.take(size)
+            draw, batch = prefetch.take(size, fill=not wants_in_place)
             index, info, self.ran_out = draw.index, draw.info, draw.is_last
+        if chooses and prefetch is not None and in_place == wants_in_place:
+            prefetch.way.note(time.perf_counter() - begun)
         if not return_info:
             return batch
         details: dict[str | tuple[str, ...], torch.Tensor] = {
@@ -179,6 +188,12 @@ class BatchReader(BatchMaker):
         for key, mark in info.items():
             details[key if len(key) > 1 else key[0]] = mark  # as users write keys
         return batch, details if batch_format is None else batch_format.from_batch(details)
+
+    @property
+    def _may_choose(self) -> bool:
+        """Whether batches are the same however early they are drawn, so that time may decide."""
+        can_change = self.storage.is_writable or self.sampler.has_priorities
+        return self._draws_from.is_private and not can_change
 
     @property
     def num_ahead(self) -> int:
@@ -252,6 +267,8 @@ class BatchReader(BatchMaker):
         return sharing.read(draw.attempt, draw.take_back)
 
     def _draw_ahead(self, size: int) -> DrawnBatch:
+        if self._ahead is not None:  # from when batches were made in place
+            self._ahead.give_back()
         state = self._draws()
         if self.storage.sharing is not None:  # another process may write before the thread is there
             index, info, rows = self._take(size, self._ahead_format)

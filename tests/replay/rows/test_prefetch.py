@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import random
 import threading
 import time
 from pathlib import Path
@@ -16,12 +17,14 @@ from tensordict import TensorDict
 from datasets_cli import (
     LazyTensorStorage,
     PrioritizedSampler,
+    RandomSampler,
     SamplerWithoutReplacement,
     SliceSampler,
     TensorDictReplayBuffer,
     open_storage,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.rows.cheaper_way import CheaperWay
 from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
@@ -57,6 +60,65 @@ def test_prefetching_changes_no_batch_and_no_epoch(folder: Path, prefetch: int) 
             assert bool((right == found).all())
     right, info = ahead.sample(return_info=True)
     assert torch.equal(info["index"], right["index"])
+
+
+@pytest.mark.parametrize("rows", [pixel_rows([20, 30]), transitions([20, 30], 0)], ids=range(2))
+@pytest.mark.parametrize("kind", [RandomSampler, SamplerWithoutReplacement, SliceSampler])
+def test_batches_and_states_are_the_same_wherever_each_is_made(
+    kind: Any, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(CompactWriter, tmp_path / "rows", rows)
+    storage, here = open_storage(tmp_path / "rows"), random.Random(0)
+    arguments = {"num_slices": 2} if kind is SliceSampler else {}
+    plain, ahead = (
+        TensorDictReplayBuffer(
+            storage=storage, sampler=kind(**arguments), batch_size=8, seed=1, prefetch=prefetch
+        )
+        for prefetch in (None, 3)
+    )
+    monkeypatch.setattr(
+        CheaperWay, "note", lambda way, _: setattr(way, "in_place", here.random() < 0.5)
+    )
+    for number in range(100):
+        assert indexes([ahead.sample()]) == indexes([plain.sample()])
+        if number % 9 == 0:  # what is under way is given back
+            right, seen = (buffer.state_dict()["generator"] for buffer in (plain, ahead))
+            assert torch.equal(right, seen)
+            ahead.reader.rewind()
+
+
+def waits(way: CheaperWay, seconds: dict[bool, float], num_batches: int) -> list[bool]:
+    """Return where each batch is made, in place or not, where it takes so long."""
+    places = []
+    for _ in range(num_batches):
+        places.append(way.in_place)
+        way.note(seconds[way.in_place])
+    return places
+
+
+def test_batches_that_are_cheaper_in_place_are_made_there_and_the_thread_is_tried_again() -> None:
+    places = waits(CheaperWay(), {False: 4e-4, True: 2e-4}, 4000)
+    assert places[:33] == [False] * 33  # the first one waits for the thread to begin
+    assert places[33:1098] == [True] * 1065  # 33, 1,000 and 32
+    assert places[1098:1116] == [False] * 17 + [True]  # 1 + 16 took as long as 32 in place
+    assert sum(places) > 3900
+
+
+def test_batches_that_take_long_stay_in_the_thread_and_few_are_made_in_place() -> None:
+    places = waits(CheaperWay(), {False: 1e-4, True: 7e-3}, 4000)
+    assert places[33:36] == [True, True, False]
+    assert sum(places) == 2 * 4
+
+
+def test_how_early_rows_are_drawn_is_not_left_to_time_where_it_changes_batches() -> None:
+    common = {"storage": LazyTensorStorage(9), "batch_size": 3, "prefetch": 1}
+    buffers = [TensorDictReplayBuffer(**common), TensorDictReplayBuffer(**common, seed=0)]
+    for buffer in buffers:
+        buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
+        way = buffer.reader._prefetch.way
+        way.in_place = True
+        buffer.sample()
+        assert buffer.reader.num_ahead == 1
 
 
 def test_transforms_run_in_one_other_thread(folder: Path) -> None:
