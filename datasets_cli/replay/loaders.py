@@ -106,7 +106,7 @@ class BatchStream(IterableDataset[Rows]):
             arguments: others of ``torch.utils.data.DataLoader``.
         """
         if num_workers:
-            _warn_of_workers(self.buffer, num_workers)
+            self._warn_of_workers(num_workers)
             # A process forked after torch began threads may hang.
             arguments = {"multiprocessing_context": WorkerContext(), **arguments}
             if arguments.get("worker_init_fn") is not None:
@@ -115,20 +115,16 @@ class BatchStream(IterableDataset[Rows]):
             self, batch_size=None, collate_fn=whole_batch, num_workers=num_workers, **arguments
         )
 
-
-def _warn_of_workers(
-    buffer: ReplayBuffer | ReplayBufferEnsemble | OfflineToOnline, num_workers: int
-) -> None:
-    """Warn where no transform can make up for sending batches from process to process."""
-    parts = (buffer, *buffer.buffers) if isinstance(buffer, MixedBuffers) else (buffer,)
-    if not any(part.transform for part in parts):
-        warnings.warn(
-            f"num_workers={num_workers}: without a transform, batches come slower from workers "
-            "than from this process, which need not send them: transitions some 30 times, stacks "
-            "of frames 4 to 15 times on 2 cores. Leave num_workers out; prefetch=2 makes batches "
-            "of frames in a thread.",
-            stacklevel=3,
-        )
+    def _warn_of_workers(self, num_workers: int) -> None:
+        """Warn where no transform can make up for sending batches from process to process."""
+        mixed = self.buffer.buffers if isinstance(self.buffer, MixedBuffers) else ()
+        if not any(part.transform for part in (self.buffer, *mixed)):
+            warnings.warn(
+                f"num_workers={num_workers}: without a transform, batches come slower from workers "
+                "than from this process: transitions some 30 times, stacks of frames 4 to 15 times "
+                "on 2 cores. Leave num_workers out; prefetch=2 makes frames in a thread.",
+                stacklevel=3,
+            )
 
 
 def _from_state(pickled: bytes) -> BatchStream:

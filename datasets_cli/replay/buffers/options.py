@@ -23,8 +23,8 @@ class DrawOptions:
         sampler: how rows are drawn; uniformly with replacement by default.
         prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
             costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
-            that thread. A batch of another size is drawn when it is asked for, and those that are
-            under way are given back.
+            that thread. A dataset's batches that come sooner without it are made in place. A batch
+            of another size is drawn when asked for, and those under way are given back.
         transform: applied to every batch; one that has ``inv`` also to what is written.
         generator: draws rows, exclusive with ``seed``; by default torch's global one, and those of
             a dataset one of the buffer's own, which that seeds at the first draw.

@@ -55,7 +55,7 @@ class Prefetch:
         lock: threading.RLock,
     ) -> None:
         self.size = size
-        self.way = CheaperWay()
+        self.way = CheaperWay(depth)
         self._depth = depth
         self._draw = draw
         self._make = make

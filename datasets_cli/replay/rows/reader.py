@@ -162,13 +162,10 @@ class BatchReader(BatchMaker):
             )
         if type(size) is not int or size < 1:
             size = whole_number("batch_size", size, 1)
-        prefetch = self._prefetch
-        chooses = prefetch is not None and self._may_choose
-        begun = time.perf_counter() if chooses else 0.0
-        wants_in_place = prefetch is None or (chooses and prefetch.way.in_place)
-        # What the thread has under way comes first.
-        in_place = prefetch is None or (wants_in_place and not prefetch.num_waiting)
-        if prefetch is None or in_place:
+        prefetch, begun = self._prefetch, time.perf_counter()
+        way = prefetch.way if prefetch is not None and self._may_choose else None
+        in_place = way is not None and way.in_place
+        if prefetch is None or (in_place and not prefetch.num_waiting):
             index, info, rows = self._take(size, batch_format)
             batch = self._make_batch(index, info, rows, batch_format)
             self.ran_out = self.sampler.ran_out
@@ -176,10 +173,10 @@ class BatchReader(BatchMaker):
             if size != prefetch.size or batch_format is not self._ahead_format:
                 self.rewind()
                 self._ahead_format = batch_format
-            draw, batch = prefetch.take(size, fill=not wants_in_place)
+            draw, batch = prefetch.take(size, fill=not in_place)
             index, info, self.ran_out = draw.index, draw.info, draw.is_last
-        if chooses and prefetch is not None and in_place == wants_in_place:
-            prefetch.way.note(time.perf_counter() - begun)
+        if way is not None:
+            way.note(time.perf_counter() - begun)
         if not return_info:
             return batch
         details: dict[str | tuple[str, ...], torch.Tensor] = {

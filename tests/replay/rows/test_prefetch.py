@@ -97,17 +97,17 @@ def waits(way: CheaperWay, seconds: dict[bool, float], num_batches: int) -> list
 
 
 def test_batches_that_are_cheaper_in_place_are_made_there_and_the_thread_is_tried_again() -> None:
-    places = waits(CheaperWay(), {False: 4e-4, True: 2e-4}, 4000)
-    assert places[:33] == [False] * 33  # the first one waits for the thread to begin
-    assert places[33:1098] == [True] * 1065  # 33, 1,000 and 32
-    assert places[1098:1116] == [False] * 17 + [True]  # 1 + 16 took as long as 32 in place
+    places = waits(CheaperWay(2), {False: 4e-4, True: 2e-4}, 4000)
+    assert places[:36] == [False] * 36  # 4 are not counted: the first, and what was under way
+    assert places[36:1104] == [True] * (36 + 1000 + 32)
+    assert places[1104:1125] == [False] * (4 + 16) + [True]  # 16 took as long as 32 in place
     assert sum(places) > 3900
 
 
 def test_batches_that_take_long_stay_in_the_thread_and_few_are_made_in_place() -> None:
-    places = waits(CheaperWay(), {False: 1e-4, True: 7e-3}, 4000)
-    assert places[33:36] == [True, True, False]
-    assert sum(places) == 2 * 4
+    places = waits(CheaperWay(2), {False: 1e-4, True: 7e-3}, 4000)
+    assert places[36:42] == [True] * 5 + [False]  # 3 are those that were under way
+    assert sum(places) == 5 * 4
 
 
 def test_how_early_rows_are_drawn_is_not_left_to_time_where_it_changes_batches() -> None:
