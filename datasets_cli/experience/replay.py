@@ -28,10 +28,13 @@ from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.arguments import NestedKey, whole_number
 from datasets_cli.replay.buffers.options import BatchOptions, BufferOptions, DrawOptions
 from datasets_cli.replay.buffers.part_methods import method_of
+from datasets_cli.replay.buffers.readable import choose_format
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
+from datasets_cli.replay.rows.jax_format import JaxFormat
+from datasets_cli.replay.rows.jax_sampler import JaxSample, jax_sampler
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.options import SequenceOptions
@@ -257,6 +260,27 @@ class ExperienceReplay(TensorDictReplayBuffer):
         )
         made._use_format(options.chosen_format(self._format))
         return made
+
+    def jax_sampler(self, batch_size: int, num_slices: int | None = None) -> JaxSample:
+        """Return ``sample(key)``, which draws batches on JAX's device, within ``jit`` and ``scan``.
+
+        All rows that are read are copied there, once. A batch is a nested dict of ``jax.Array``,
+        with the values of ``format="jax"`` and the rows' numbers as ``index``. The draws depend on
+        the key alone: rows uniformly, with replacement, or slices as ``SliceSampler`` draws them.
+
+        Args:
+            batch_size: rows of a batch.
+            num_slices: slices of a batch, all of one length and each within a trajectory.
+
+        Raises:
+            UsageError: the rows take more than half of the free memory; the buffer has text,
+                compressed frames, a transform, priorities or goals; JAX would cut a column to 32
+                bits, which ``with_format("jax", cast=True)`` allows; or the batch is not a whole
+                number of slices that a trajectory has.
+        """
+        made = self._format if isinstance(self._format, JaxFormat) else choose_format("jax")
+        assert isinstance(made, JaxFormat)
+        return jax_sampler(self.reader, made, batch_size, num_slices)
 
     def delete(self) -> None:
         """Delete the dataset from the disk; batches drawn from it, and this buffer, stay valid.

@@ -264,9 +264,10 @@ def open_dataset(
     return read_one_copy(folder, read)
 
 
-def check_memory(size_bytes: int, what: str) -> None:
-    """Check that a copy fits into half of the free memory."""
-    if size_bytes > SMALL_BYTES and size_bytes > (free := free_memory()) // 2:
+def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
+    """Check that a copy fits into half of the free memory, or of what is free elsewhere."""
+    free = free_memory() if free is None else free
+    if size_bytes > SMALL_BYTES and size_bytes > free // 2:
         raise UsageError(
             f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "
             f"{free:,} bytes of free memory. Ask for fewer rows, or sample batches."
