@@ -1,4 +1,4 @@
-"""flashbax's buffers over the rows of the benchmark: jitted, and inside ``jax.lax.scan``."""
+"""flashbax's buffers, and our draws on its device: jitted, and inside ``jax.lax.scan``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from contenders import ALPHA, BATCH, SCANNED, SLICE, Contender, Contenders, flat, named
 from tables import Rows
+
+from datasets_cli import ExperienceReplay
 
 
 def of_flashbax(rows: Rows, case: str) -> Contenders:
@@ -37,6 +39,20 @@ def of_flashbax(rows: Rows, case: str) -> Contenders:
         found = buffer.sample(state, key).experience  # [B / length, length, ...]
         return jax.tree.map(lambda leaf: leaf.reshape(BATCH, *leaf.shape[2:]), found)
 
+    return drawn_by_key("flashbax", sample, state)
+
+
+def of_jax_sampler(replay: ExperienceReplay, name: str, case: str) -> Contenders:
+    """Return our draws by key."""
+    if case not in {"uniform", "slices"}:
+        return {}
+    sample = replay.jax_sampler(BATCH, BATCH // SLICE if case == "slices" else None)
+    return drawn_by_key(f"{name}, jax_sampler", lambda sample, key: sample(key), sample)
+
+
+def drawn_by_key(name: str, sample: Callable[[Any, Any], Any], state: Any) -> Contenders:
+    """Return what draws a batch of a state by a key, alone and in a scan."""
+
     def scan(state: Any, keys: Any) -> Any:
         # The batch is the carry, so that each one is made whole and none is kept.
         first = sample(state, keys[0])
@@ -45,8 +61,8 @@ def of_flashbax(rows: Rows, case: str) -> Contenders:
     one, many = jax.jit(sample), jax.jit(scan)
     key, keys = fresh_keys(1), fresh_keys(SCANNED)
     return {
-        "flashbax, jitted": Contender(lambda: ready(one(state, next(key)[0])), flat),
-        "flashbax, in a scan": Contender(lambda: ready(many(state, next(keys))), flat, SCANNED),
+        f"{name}, jitted": Contender(lambda: ready(one(state, next(key)[0])), flat),
+        f"{name}, in a scan": Contender(lambda: ready(many(state, next(keys))), flat, SCANNED),
     }
 
 

@@ -43,12 +43,13 @@ from contenders import (
 from tables import EPISODE_STEPS, Rows, install, mujoco_like
 from timing import KINDS, Time, compare
 
+from datasets_cli import ExperienceReplay
 from datasets_cli.schema.columns import Key
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 
 CASES = ("uniform", "without replacement", "slices", "prioritised")
-BASELINES = ("torchrl", "cpprb", "compact, torch, one by one")
+BASELINES = ("torchrl", "cpprb", "compact, torch, one by one", "flashbax, in a scan")
 CHECKED = 70  # batches of each contender: more than one block that is read ahead
 NUM_FEW = 5  # columns that a batch has at least
 MARKED: tuple[Key, ...] = (("next", "done"), ("next", "truncated"))  # at the end of slices, of ours
@@ -68,7 +69,17 @@ def contenders(case: str, root: Path, rows: Rows) -> Contenders:
         if not made:
             say(f"{case}: {library} has no such batches")
         found |= made
+    if find_spec("flashbax") is not None:
+        found |= of_jax_sampler(root, case)
     return found | ours(root, case)
+
+
+def of_jax_sampler(root: Path, case: str) -> Contenders:
+    """Return our draws on JAX's device."""
+    import flashbaxes
+
+    replay = ExperienceReplay(ID, root=root / "compact", download=False)
+    return flashbaxes.of_jax_sampler(replay, "compact", case)
 
 
 def of_flashbax(rows: Rows, case: str) -> Contenders:

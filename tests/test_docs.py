@@ -146,10 +146,11 @@ def test_the_python_of_the_page_on_numpy_and_jax_runs(hopper: str) -> None:
     for block in blocks("docs/numpy-and-jax.md", "python"):
         found.append({"__name__": "__main__"})
         exec(block, found[-1])
-    numpy, loop, corl, scan, flashbax = found
+    numpy, loop, device, corl, scan, flashbax = found
     assert all(type(numpy["batch"][name]) is np.ndarray for name in ("observation", "index"))
     assert isinstance(numpy["tensordict"], TensorDict)
     assert 0 < float(loop["value"]) < 1
+    assert device["losses"].shape == (1_000,) and device["losses"][-1] < device["losses"][0]
     assert corl["states"].shape == (256, 11) and corl["dones"].dtype == np.float32
     assert scan["losses"].shape == (8,)
     assert set(np.asarray(flashbax["batch"]["index"]).tolist()) <= {*range(100)}

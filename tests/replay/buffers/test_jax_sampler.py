@@ -13,7 +13,7 @@ import pytest
 
 from datasets_cli import DoubleToFloat, ExperienceReplay, PrioritizedSampler, RandomSampler
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.rows.jax_sampler import RowWords
+from datasets_cli.replay.rows.jax_sampler import RowWords, _below
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.layouts.compact_writer import CompactWriter
@@ -22,6 +22,8 @@ from tests.store.test_compact import pixel_rows, transitions, write
 
 LENGTHS = [9, 4, 12, 6]
 ROWS = transitions(LENGTHS, 0)
+REWARD = ROWS["next", "reward"]
+COLUMNS = [("next", "reward"), ("next", "done"), ("observation", "uint16")]
 EPISODE = np.repeat(np.arange(4), LENGTHS)
 LAYOUTS = {"ted": TedWriter, "compact": CompactWriter}
 MARKED = {("next", "done"), ("next", "truncated")}
@@ -74,7 +76,7 @@ def test_batches_are_rows_of_the_dataset_whatever_their_types(
 
 
 def test_batches_drawn_in_a_scan_are_those_of_their_keys(root: Path) -> None:
-    sample = opened(root).with_format("jax", cast=True).jax_sampler(5)
+    sample = opened(root, columns=COLUMNS).jax_sampler(5)
     keys = jax.random.split(jax.random.key(1), 4)
     scan = jax.jit(
         lambda sample, keys: jax.lax.scan(lambda _, key: (None, sample(key)), None, keys)
@@ -121,12 +123,12 @@ def test_marks_of_slices_are_there_where_their_columns_are_not_read(root: Path) 
 
 
 def test_a_view_gives_its_own_rows(root: Path) -> None:
-    view = opened(root).episodes_at([2, 1]).with_format("jax", cast=True)
+    view = opened(root, columns=COLUMNS).episodes_at([2, 1])
     rows = np.concatenate((np.arange(13, 25), np.arange(9, 13)))
     batch = view.jax_sampler(64)(jax.random.key(0))
     index = np.asarray(batch["index"])
     assert {*index} == {*range(16)}
-    assert_rows(batch, rows[index], {("index",)})
+    np.testing.assert_array_equal(batch["next"]["reward"], REWARD[rows[index]])
     sliced = np.asarray(view.jax_sampler(64, 8)(jax.random.key(0))["index"]).reshape(8, 8)
     assert (np.diff(sliced) == 1).all() and sliced.max() < 12
 
@@ -140,6 +142,14 @@ def test_words_keep_the_bits_of_every_type(name: str) -> None:
     packing.put(words, leaves)
     given = jax.jit(packing.leaves)(words)
     assert np.asarray(given["a",]).tobytes() == bits.tobytes() and given["b",].shape == (7,)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 65_535, 65_537, 10_000_000, 2**31 - 1])
+def test_numbers_below_a_limit_are_the_upper_word_of_a_product(limit: int) -> None:
+    key = jax.random.key(limit)
+    given = _below(key, 5_000, jax.numpy.uint32(limit))
+    bits = np.asarray(jax.random.bits(key, (5_000,), "uint32")).astype(np.uint64)
+    np.testing.assert_array_equal(given, bits * np.uint64(limit) >> np.uint64(32))
 
 
 REFUSED: list[tuple[Callable[[], dict[str, Any]], str]] = [
