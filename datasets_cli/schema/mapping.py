@@ -51,6 +51,14 @@ class DeviceOptions:
 ON_DISK = DeviceOptions()
 
 
+def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a tensor on a device, which is not waited for where that is CUDA."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    # From memory that is not page-locked, a copy waits for all that the device was asked to do.
+    return (tensor.pin_memory() if tensor.is_cpu else tensor).to(device, non_blocking=True)
+
+
 def choose_device_options(
     device: str | torch.device | None, pin_memory: bool, contiguous: bool
 ) -> DeviceOptions:

@@ -13,13 +13,16 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.draws.sum_tree import DeviceSumTree, SumTree
+from datasets_cli.replay.draws.sum_tree import RunningSums, SumTree
 
 Array = TypeVar("Array", np.ndarray, torch.Tensor)
 
 
 class WeightTree(Protocol[Array]):
-    """A sum tree, and what it takes to work with its kind of array; ``SumTree`` says more."""
+    """Weights that leaves are drawn by, and what it takes to work with their kind of array.
+
+    ``SumTree`` says more.
+    """
 
     def array(self, values: torch.Tensor) -> Array:
         """Return a tensor as the kind of array that this tree works on."""
@@ -30,21 +33,26 @@ class WeightTree(Protocol[Array]):
     def power(self, values: Array, exponent: float) -> Array:
         """Return ``values ** exponent``."""
 
+    def limits(self, leaf: Array, values: Array) -> tuple[int, int, float]:
+        """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
+
+    def put(self, numbers: Array, leaf: Array, values: Array) -> Array:
+        """Give leaves numbers, of equal leaves the last counts; return what each has then."""
+
     @property
     def total(self) -> float:
         """The sum of all weights."""
 
-    def weights(self, leaf: Array) -> Array:
-        """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
+    def draw(self, chance: Array, count: int) -> tuple[Array, Array]:
+        """Return leaves by chances float64 ``[B]`` in [0, 1), and how many times the least weight
+        of the first ``count`` leaves each has.
+        """
 
     def set(self, leaf: Array, weights: Array) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
 
     def set_run(self, start: int, weights: Array) -> None:
         """Give the leaves from ``start`` on weights float64 ``[n]``."""
-
-    def scan(self, mass: Array) -> Array:
-        """Return the leaves int64 ``[B]`` under which masses float64 ``[B]`` fall."""
 
     def least(self, count: int) -> float:
         """Return the least weight of the first ``count`` leaves that have one, or infinity."""
@@ -89,24 +97,25 @@ class Priorities(Generic[Array]):
         """Give rows priorities and return the highest; of equal rows the last counts."""
         # rows: int64 `[B]`; -1 is passed over.
         # priority: floats, one a row `[B]` or one for all `[]`; their sign does not matter.
-        row, value = self._tree.array(rows), abs(self._tree.array(priority))
-        if len(row) and (first := int(row.min())) < 0:
-            if first < -1:
-                raise UsageError(
-                    f"There is no row {first}: rows count from 0, and -1 is one that was refused."
-                )
-            meant = row >= 0  # those that the writer took
-            row, value = row[meant], value[meant] if value.ndim else value
+        return self._set(self._tree.array(rows), abs(self._tree.array(priority)))
+
+    def _set(self, row: Array, value: Array) -> float:
         if not len(row):
             return -1.0
-        highest, last = float(value.max()), int(row.max())
+        first, last, highest = self._tree.limits(row, value)
+        if first < -1:
+            raise UsageError(
+                f"There is no row {first}: rows count from 0, and -1 is one that was refused."
+            )
+        if first < 0:
+            meant = row >= 0  # those that the writer took
+            return self._set(row[meant], value[meant] if value.ndim else value)
         if not math.isfinite(highest):
             raise UsageError("A priority is NaN or infinite; expected numbers. Is the loss finite?")
         if last >= self.capacity:
             raise UsageError(f"Row {last} is not below the max_capacity of {self.capacity}.")
         self._num_known = max(self._num_known, last + 1)
-        self._raw[row] = value
-        kept = self._raw[row]  # read back, because rows may be equal
+        kept = self._tree.put(self._raw, row, value)
         weights = self._tree.power(kept + self.eps, self._alpha)
         self._tree.set(row, weights if self._allowed is None else weights * self._allowed[row])
         return highest
@@ -167,8 +176,7 @@ class Priorities(Generic[Array]):
         chance = torch.rand(
             count, dtype=torch.float64, generator=generator, device=generator.device
         )
-        row = self._tree.scan(self._tree.array(chance) * total)
-        likelier = self._tree.weights(row) / self._tree.least(self._num_known)
+        row, likelier = self._tree.draw(self._tree.array(chance), self._num_known)
         return self._tree.tensor(row), self._tree.tensor(self._tree.power(likelier, -beta))
 
     def greatest_weight(self, beta: float) -> float:
@@ -197,4 +205,4 @@ def priorities_on(
     """Return priorities without any known: with numpy's arrays on the CPU, torch's elsewhere."""
     if device.type == "cpu":
         return Priorities(SumTree(capacity), capacity, alpha, eps, device)
-    return Priorities(DeviceSumTree(capacity, device), capacity, alpha, eps, device)
+    return Priorities(RunningSums(capacity, device), capacity, alpha, eps, device)

@@ -7,7 +7,7 @@
 
 The tree is one array of float64, node n above nodes 2n and 2n + 1. A node is always computed from
 the two below it, so rounding errors never pile up. This one is numpy's, for the CPU, where a batch
-of 256 is a matter of microseconds an operation; ``DeviceSumTree`` is torch's, for other devices.
+of 256 is a matter of microseconds an operation; on other devices ``RunningSums`` does its work.
 
 The leaves are the last ``width`` nodes: leaf i is node ``width + i``, and width is a power of 2. A
 level of w nodes is the nodes w to 2w - 1, and row n of ``pairs`` is the two nodes below node n.
@@ -15,8 +15,12 @@ level of w nodes is the nodes w to 2w - 1, and row n of ``pairs`` is the two nod
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
+
+from datasets_cli.schema.mapping import sent
 
 TABLE = 1024  # nodes of the level that a small batch is looked up in; fits the first cache
 SMALL = 1024  # batches up to this are faster by the table, and by numpy's powers
@@ -48,10 +52,28 @@ class SumTree:
             return values**exponent
         return torch.from_numpy(values).pow(exponent).numpy()
 
+    @staticmethod
+    def limits(leaf: np.ndarray, values: np.ndarray) -> tuple[int, int, float]:
+        """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
+        return int(leaf.min()), int(leaf.max()), float(values.max())
+
+    @staticmethod
+    def put(numbers: np.ndarray, leaf: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Give leaves numbers, of equal leaves the last counts; return what each has then."""
+        numbers[leaf] = values
+        return numbers[leaf]
+
     @property
     def total(self) -> float:
         """The sum of all weights."""
         return float(self._nodes[1])
+
+    def draw(self, chance: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return leaves by chances float64 ``[B]`` in [0, 1), and how many times the least weight
+        of the first ``count`` leaves each has.
+        """
+        leaf = self.scan(chance * self.total)
+        return leaf, self.weights(leaf) / self.least(count)
 
     def weights(self, leaf: np.ndarray) -> np.ndarray:
         """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
@@ -161,19 +183,23 @@ class SumTree:
             self._least = None
 
 
-class DeviceSumTree:
-    """The sum tree as torch tensors on a device, such as CUDA; see ``SumTree`` for each method."""
+class RunningSums:
+    """The weights as a torch tensor on a device, such as CUDA; see ``SumTree`` for each method.
+
+    A device adds up a million numbers in about the time of one small operation, and a tree of as
+    many leaves takes 200 of these: one for each comparison at each of 20 levels.
+    """
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
         self.device = device
-        self._width = 1 << (capacity - 1).bit_length()
-        self._nodes = torch.zeros(2 * self._width, dtype=torch.float64, device=device)
+        self._weights = torch.zeros(capacity, dtype=torch.float64, device=device)
+        self._ends: torch.Tensor | None = None  # sums up to each leaf; None after a change
 
     def array(self, values: torch.Tensor) -> torch.Tensor:
-        """Return a tensor on this tree's device; floats as float64, which the tree adds up."""
+        """Return a tensor on this device; floats as float64, which are added up."""
         dtype = torch.float64 if values.is_floating_point() else values.dtype
-        return values.detach().to(self.device, dtype)
+        return sent(values.detach(), self.device).to(dtype)
 
     @staticmethod
     def tensor(values: torch.Tensor) -> torch.Tensor:
@@ -185,51 +211,62 @@ class DeviceSumTree:
         """Return ``values ** exponent``."""
         return values**exponent
 
+    @staticmethod
+    def limits(leaf: torch.Tensor, values: torch.Tensor) -> tuple[int, int, float]:
+        """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
+        # One wait for the device, not three; float64 names every row.
+        first, last, highest = torch.stack((*leaf.aminmax(), values.max())).cpu().tolist()
+        return int(first), int(last), highest
+
+    @staticmethod
+    def put(numbers: torch.Tensor, leaf: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """Give leaves numbers, of equal leaves the last counts; return what each has then."""
+        if values.ndim:  # a device writes in any order, so equal leaves all get the last one's
+            ordered, place = leaf.sort(stable=True)
+            last = torch.searchsorted(ordered, leaf, right=True) - 1
+            values = values.index_select(0, place.index_select(0, last))
+        numbers[leaf] = values
+        return values
+
     @property
     def total(self) -> float:
-        """The sum of all weights."""
-        return float(self._nodes[1])
+        """The sum of all weights; the device is waited for."""
+        return float(self._sums()[-1])
 
-    def weights(self, leaf: torch.Tensor) -> torch.Tensor:
-        """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
-        return self._nodes.index_select(0, leaf + self._width)
+    def draw(self, chance: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return leaves by chances, and how many times the least weight each has."""
+        ends = self._sums()
+        # A chance is below 1, so that its product with the last end is below this end.
+        leaf = torch.searchsorted(ends, chance * ends[-1], right=True)
+        # A device adds in any order: sums that are rounded otherwise on either side of a leaf
+        # without weight may let a mass fall on it. The leaf of least weight then stands in.
+        least, rarest = self._least(count)
+        weights = self._weights.index_select(0, leaf)
+        leaf = torch.where(weights > 0, leaf, rarest)
+        return leaf, weights.clamp_(min=least) / least
 
     def set(self, leaf: torch.Tensor, weights: torch.Tensor) -> None:
-        """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves one of them counts."""
-        nodes, pairs = self._nodes, self._nodes.view(-1, 2)
-        node = leaf + self._width
-        nodes[node] = weights
-        width = self._width >> 1
-        while width > 4 * len(leaf):
-            node >>= 1
-            nodes[node] = pairs.index_select(0, node).sum(1)
-            width >>= 1
-        while width:
-            torch.sum(pairs[width : 2 * width], 1, out=nodes[width : 2 * width])
-            width >>= 1
+        """Give leaves int64 ``[B]`` weights ``[B]``, or one; equal leaves have equal ones."""
+        self._weights[leaf] = weights
+        self._ends = None
 
     def set_run(self, start: int, weights: torch.Tensor) -> None:
         """Give the leaves from ``start`` on weights float64 ``[n]``."""
-        low, high = start + self._width, start + self._width + len(weights)
-        nodes, pairs = self._nodes, self._nodes.view(-1, 2)
-        nodes[low:high] = weights
-        while low > 1:
-            low, high = low >> 1, (high + 1) >> 1
-            torch.sum(pairs[low:high], 1, out=nodes[low:high])
-
-    def scan(self, mass: torch.Tensor) -> torch.Tensor:
-        """Return the leaves int64 ``[B]``, always with weight, under which masses fall."""
-        node, rest = torch.ones_like(mass, dtype=torch.int64), mass.clone()
-        pairs, width = self._nodes.view(-1, 2), 1
-        while width < self._width:
-            left, right = pairs.index_select(0, node).unbind(1)
-            go_right = (right > 0) & ((rest >= left) | (left <= 0))
-            rest -= left * go_right
-            node = 2 * node + go_right
-            width <<= 1
-        return node - self._width
+        self._weights[start : start + len(weights)] = weights
+        self._ends = None
 
     def least(self, count: int) -> float:
         """Return the least weight of the first ``count`` leaves that have one, or infinity."""
-        weights = self._nodes[self._width : self._width + count]
-        return float(torch.where(weights > 0, weights, torch.inf).min())
+        return float(self._least(count)[0])
+
+    def _sums(self) -> torch.Tensor:
+        """Return the sum of the weights up to each leaf, with its own, float64 ``[capacity]``."""
+        if self._ends is None:
+            self._ends = self._weights.cumsum(0)
+        return self._ends
+
+    def _least(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the least weight of the first leaves that have one, and its leaf, both ``[]``."""
+        weights = torch.threshold(self._weights[:count], 0.0, math.inf)  # infinite for none
+        least, leaf = weights.min(0)
+        return least, leaf

@@ -18,7 +18,7 @@ from tensordict import TensorDict
 from datasets_cli import LazyTensorStorage, PrioritizedSampler, ReplayBuffer, TensorStorage
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.draws import priorities
-from datasets_cli.replay.draws.sum_tree import DeviceSumTree
+from datasets_cli.replay.draws.sum_tree import RunningSums
 from tests.support.trajectory_rows import TrajectoryRows
 
 WEIGHT = ("priority_weight",)
@@ -277,9 +277,9 @@ def test_a_dump_of_torchrl_whose_power_is_no_number_is_refused(number: str, tmp_
         PrioritizedSampler(8, 1.0, 1.0).loads(tmp_path)
 
 
-def test_the_tree_of_a_device_draws_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_running_sums_of_a_device_draw_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     right = busy_sampler().sample(storage(40), 500, seeded())
-    on_device = lambda capacity: DeviceSumTree(capacity, torch.device("cpu"))  # noqa: E731
+    on_device = lambda capacity: RunningSums(capacity, torch.device("cpu"))  # noqa: E731
     monkeypatch.setattr(priorities, "SumTree", on_device)
     index, info = busy_sampler().sample(storage(40), 500, seeded())
     assert torch.equal(index, right[0])

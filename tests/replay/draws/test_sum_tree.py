@@ -1,4 +1,4 @@
-"""Sum trees against sums and searches written out, for numpy's and torch's alike."""
+"""Sum trees, and a device's running sums, against sums and searches written out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.draws.sum_tree import DeviceSumTree, SumTree
+from datasets_cli.replay.draws.sum_tree import RunningSums, SumTree
 
 CPU = torch.device("cpu")
-KINDS = {"numpy": SumTree, "torch": lambda capacity: DeviceSumTree(capacity, CPU)}
+KINDS = {"numpy": SumTree, "torch": lambda capacity: RunningSums(capacity, CPU)}
 CAPACITIES = [1, 2, 3, 7, 1024, 1025, 5000]
 
 
@@ -23,8 +23,9 @@ def filled(kind: str, weights: np.ndarray) -> Any:
     return tree
 
 
-def scan(tree: Any, mass: np.ndarray) -> np.ndarray:
-    return tree.tensor(tree.scan(tree.array(torch.from_numpy(mass)))).numpy()
+def drawn(tree: Any, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    leaf, likelier = tree.draw(tree.array(torch.from_numpy(chance)), tree.capacity)
+    return np.asarray(leaf), np.asarray(likelier)
 
 
 def slow_scan(weights: np.ndarray, mass: np.ndarray) -> np.ndarray:
@@ -33,14 +34,16 @@ def slow_scan(weights: np.ndarray, mass: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_scan_finds_the_leaf_under_a_mass(kind: str) -> None:
+def test_the_leaf_under_a_mass_is_drawn(kind: str) -> None:
     for capacity in CAPACITIES:
         rng = np.random.default_rng(capacity)
         weights = rng.integers(0, 5, capacity).astype(float)
         weights[-1] += 1
         for batch in (1, 40, 3000):  # by the table and without it
-            mass = rng.uniform(0, weights.sum(), batch)
-            assert np.array_equal(scan(filled(kind, weights), mass), slow_scan(weights, mass))
+            chance = rng.uniform(0, 1, batch)
+            leaf, likelier = drawn(filled(kind, weights), chance)
+            assert np.array_equal(leaf, slow_scan(weights, chance * weights.sum()))
+            assert np.array_equal(likelier, weights[leaf] / weights[weights > 0].min())
 
 
 @settings(max_examples=25)
@@ -57,10 +60,9 @@ def test_sums_least_and_weights_stay_right_under_any_changes(kind: str, data: An
         weights[leaf] = rng.integers(0, 4, len(leaf))
         tree.set(*(tree.array(torch.from_numpy(a)) for a in (leaf, weights[leaf])))
         assert tree.total == weights.sum()
-        assert np.array_equal(
-            np.asarray(tree.weights(tree.array(torch.from_numpy(leaf)))), weights[leaf]
-        )
         if weights.any():
+            chance = rng.uniform(0, 1, 9)
+            assert np.array_equal(drawn(tree, chance)[0], slow_scan(weights, chance * tree.total))
             assert tree.least(capacity) == weights[weights > 0].min()
 
 
@@ -78,21 +80,35 @@ def test_a_run_of_leaves_is_set_as_one_by_one(kind: str) -> None:
     tree = filled(kind, weights)
     tree.set_run(700, tree.array(torch.zeros(600, dtype=torch.float64)))
     weights[700:1300] = 0
-    mass = np.linspace(0, weights.sum(), 999, endpoint=False)
+    chance = np.linspace(0, 1, 999, endpoint=False)
     assert tree.total == weights.sum()
-    assert np.array_equal(scan(tree, mass), slow_scan(weights, mass))
+    assert np.array_equal(drawn(tree, chance)[0], slow_scan(weights, chance * weights.sum()))
 
 
 @pytest.mark.parametrize("batch", [9, 3000])
-@pytest.mark.parametrize("kind", KINDS)
-def test_no_mass_falls_on_a_leaf_without_weight(kind: str, batch: int) -> None:
+def test_no_mass_falls_on_a_leaf_without_weight(batch: int) -> None:
     """Named defect: TorchRL's scan returns rows that are empty or out of range (rl#2230)."""
     weights = np.zeros(3000)
     weights[5:2900:7] = np.random.default_rng(0).random(414) * 10.0 ** np.arange(414).clip(max=12)
-    tree = filled(kind, weights)
+    tree = filled("numpy", weights)
     beyond = np.full(batch, np.nextafter(tree.total, np.inf))  # as a sum that rounds up would be
     beyond[0] = 0.0
-    found = scan(tree, beyond)
-    assert (weights[found] > 0).all()
-    assert found[0] == 5
-    assert found[-1] == 5 + 413 * 7
+    leaf = tree.scan(beyond)
+    assert (weights[leaf] > 0).all()
+    assert leaf[0] == 5
+    assert leaf[-1] == 5 + 413 * 7
+
+
+def test_where_a_device_rounds_its_sums_apart_a_leaf_with_weight_stands_in() -> None:
+    sums = filled("torch", np.array([0.0, 3.0, 0.0, 2.0, 0.0]))
+    sums._ends = torch.tensor([0.0, 3.0, 3.5, 5.0, 5.5], dtype=torch.float64)  # 2 and 4 have none
+    leaf, likelier = drawn(sums, np.array([0.0, 3.2, 4.0, 5.2]) / 5.5)
+    assert leaf.tolist() == [1, 3, 3, 3]
+    assert likelier.tolist() == [1.5, 1.0, 1.0, 1.0]
+
+
+def test_of_equal_leaves_a_device_gives_all_what_the_last_one_has() -> None:
+    numbers, leaf = torch.zeros(5), torch.tensor([3, 1, 3, 0, 1, 3])
+    given = RunningSums.put(numbers, leaf, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
+    assert given.tolist() == [6.0, 5.0, 6.0, 4.0, 5.0, 6.0]  # in whatever order they are written
+    assert numbers.tolist() == [4.0, 5.0, 0.0, 6.0, 0.0]
