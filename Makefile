@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/keeping/test_dump_damage.py
 
-.PHONY: help install demo test test-slow soak fuzz mutants lint bench clean wheel compat
+.PHONY: help install demo test test-device test-slow soak fuzz mutants lint bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,9 @@ demo: install ## run the main job end to end on data that ships with the package
 
 test: install ## run the tests, on two cores
 	$(BIN)/python -m pytest -n 2
+
+test-device: install ## run the tests that need a GPU; each is skipped with its reason where there is none
+	$(BIN)/python -m pytest tests/device -rs
 
 test-slow: install ## run the tests that repeat at length what a faster one shows
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -50,7 +53,7 @@ lint: install ## check style and types
 bench: install ## measure against peers and physical limits; JSON into build/bench
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@mkdir -p build/bench
-	@for name in busy convert startup sample peers loaders views buffers priorities disk opening trajectories goals sequences mixtures sharing cold frames atari conversion workers collectors; do \
+	@for name in busy convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences mixtures sharing cold frames atari conversion workers collectors; do \
 		echo "$$name -> build/bench/$$name.json"; \
 		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
 		cat build/bench/$$name.json; \

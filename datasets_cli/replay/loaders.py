@@ -21,7 +21,6 @@ from datasets_cli.replay.draws.distributed import SharedEpochs, process_rank, sh
 from datasets_cli.replay.draws.rows import CutSampler
 from datasets_cli.replay.goals.sampler import HERSampler
 from datasets_cli.replay.several.ensemble import ReplayBufferEnsemble
-from datasets_cli.replay.several.mixed_buffers import MixedBuffers
 from datasets_cli.replay.several.offline_to_online import OfflineToOnline
 
 
@@ -104,9 +103,12 @@ class BatchStream(IterableDataset[Rows]):
         Args:
             num_workers: processes; this one where 0.
             arguments: others of ``torch.utils.data.DataLoader``.
+
+        Raises:
+            UsageError: there are workers, and batches are on a device.
         """
         if num_workers:
-            self._warn_of_workers(num_workers)
+            self._check_workers(num_workers)
             # A process forked after torch began threads may hang.
             arguments = {"multiprocessing_context": WorkerContext(), **arguments}
             if arguments.get("worker_init_fn") is not None:
@@ -115,15 +117,21 @@ class BatchStream(IterableDataset[Rows]):
             self, batch_size=None, collate_fn=whole_batch, num_workers=num_workers, **arguments
         )
 
-    def _warn_of_workers(self, num_workers: int) -> None:
-        """Warn where no transform can make up for sending batches from process to process."""
-        mixed = self.buffer.buffers if isinstance(self.buffer, MixedBuffers) else ()
-        if not any(part.transform for part in (self.buffer, *mixed)):
+    def _check_workers(self, num_workers: int) -> None:
+        """Refuse workers over a device, and warn where no transform can make up for sending."""
+        buffer = self.buffer
+        members = (buffer,) if isinstance(buffer, ReplayBuffer) else buffer.buffers
+        if devices := {str(each.storage.device or "cpu") for each in members} - {"cpu"}:
+            raise UsageError(
+                f"Workers cannot hand over batches on {', '.join(devices)}; found num_workers="
+                f"{num_workers}. Pass num_workers=0, or open the buffer without device=."
+            )
+        if not any(part.transform for part in (buffer, *members)):
             warnings.warn(
                 f"num_workers={num_workers}: without a transform, batches come slower from workers "
                 "than from this process: transitions 30 to 60 times, stacks of frames 6 to 15 "
                 "times on 2 cores. Leave num_workers out; prefetch=2 makes frames in a thread.",
-                stacklevel=3,
+                stacklevel=4,
             )
 
 

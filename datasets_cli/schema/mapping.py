@@ -41,22 +41,32 @@ class DeviceOptions:
 
     def to_output(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor that is ours to give away, moved to where batches go."""
-        if self.pin_memory and tensor.device.type == "cpu":
-            tensor = tensor.pin_memory()
-        if self.device is None:
-            return tensor
-        return tensor.to(self.device, non_blocking=self.pin_memory)
+        is_pinned = self.pin_memory and self.device is None
+        return tensor.pin_memory() if is_pinned else sent(tensor, self.device)
 
 
 ON_DISK = DeviceOptions()
 
 
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a tensor on a device, which is not waited for where that is CUDA."""
-    if device.type != "cuda":
-        return tensor.to(device)
+def sent(tensor: torch.Tensor, device: torch.device | None) -> torch.Tensor:
+    """Return a tensor on a device, for which CUDA is not waited for; where it is for None."""
+    if device is None or device.type != "cuda":
+        return tensor if device is None else tensor.to(device)
     # From memory that is not page-locked, a copy waits for all that the device was asked to do.
     return (tensor.pin_memory() if tensor.is_cpu else tensor).to(device, non_blocking=True)
+
+
+def check_device_room(path: str, size: int, device: torch.device) -> None:
+    """Check that a file fits into the free memory of CUDA, what torch keeps for reuse with it."""
+    if device.type != "cuda":
+        return
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if size > (free := torch.cuda.mem_get_info(device)[0] + kept):
+        raise UsageError(
+            f"{path}: a copy takes {size:,} bytes, more than the {free:,} bytes of free memory of "
+            f"{device}. Pass pin_memory=True too, which leaves rows on the disk; or read fewer "
+            "columns=."
+        )
 
 
 def choose_device_options(
@@ -124,6 +134,7 @@ class MappedFiles:
         if name not in self._tensors:
             tensor = map_file(self._prefix + name, dtype, shape)
             if self.device is not None:
+                check_device_room(self._prefix + name, tensor.nbytes, self.device)
                 tensor = tensor.to(self.device, copy=True)
                 if check is not None and self.device.type != "meta":  # which has no values
                     check(tensor)

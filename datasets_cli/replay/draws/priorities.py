@@ -19,16 +19,10 @@ Array = TypeVar("Array", np.ndarray, torch.Tensor)
 
 
 class WeightTree(Protocol[Array]):
-    """Weights that leaves are drawn by, and what it takes to work with their kind of array.
-
-    ``SumTree`` says more.
-    """
+    """Weights of leaves, and what it takes to work with their kind of array; see ``SumTree``."""
 
     def array(self, values: torch.Tensor) -> Array:
         """Return a tensor as the kind of array that this tree works on."""
-
-    def tensor(self, values: Array) -> torch.Tensor:
-        """Return an array as a tensor."""
 
     def power(self, values: Array, exponent: float) -> Array:
         """Return ``values ** exponent``."""
@@ -44,9 +38,7 @@ class WeightTree(Protocol[Array]):
         """The sum of all weights."""
 
     def draw(self, chance: Array, count: int) -> tuple[Array, Array]:
-        """Return leaves by chances float64 ``[B]`` in [0, 1), and how many times the least weight
-        of the first ``count`` leaves each has.
-        """
+        """Return leaves by chances float64 ``[B]``, and their weights over the least of all."""
 
     def set(self, leaf: Array, weights: Array) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
@@ -91,7 +83,7 @@ class Priorities(Generic[Array]):
     @property
     def known(self) -> torch.Tensor:
         """The priorities float64 ``[n]`` of the rows up to the last that has one; -1 for none."""
-        return self._tree.tensor(self._raw[: self._num_known])
+        return torch.as_tensor(self._raw[: self._num_known])
 
     def set(self, rows: torch.Tensor, priority: torch.Tensor) -> float:
         """Give rows priorities and return the highest; of equal rows the last counts."""
@@ -177,7 +169,7 @@ class Priorities(Generic[Array]):
             count, dtype=torch.float64, generator=generator, device=generator.device
         )
         row, likelier = self._tree.draw(self._tree.array(chance), self._num_known)
-        return self._tree.tensor(row), self._tree.tensor(self._tree.power(likelier, -beta))
+        return torch.as_tensor(row), torch.as_tensor(self._tree.power(likelier, -beta))
 
     def greatest_weight(self, beta: float) -> float:
         """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p."""

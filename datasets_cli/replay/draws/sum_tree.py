@@ -41,11 +41,6 @@ class SumTree:
         return values.numpy(force=True)
 
     @staticmethod
-    def tensor(values: np.ndarray) -> torch.Tensor:
-        """Return an array as a tensor; memory is shared."""
-        return torch.from_numpy(values)
-
-    @staticmethod
     def power(values: np.ndarray, exponent: float) -> np.ndarray:
         """Return ``values ** exponent``; of many by torch, which takes a third of the time."""
         if len(values) <= SMALL:
@@ -61,7 +56,7 @@ class SumTree:
     def put(numbers: np.ndarray, leaf: np.ndarray, values: np.ndarray) -> np.ndarray:
         """Give leaves numbers, of equal leaves the last counts; return what each has then."""
         numbers[leaf] = values
-        return numbers[leaf]
+        return numbers.take(leaf)
 
     @property
     def total(self) -> float:
@@ -69,9 +64,7 @@ class SumTree:
         return float(self._nodes[1])
 
     def draw(self, chance: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return leaves by chances float64 ``[B]`` in [0, 1), and how many times the least weight
-        of the first ``count`` leaves each has.
-        """
+        """Return leaves by chances float64 ``[B]``, and their weights over the least of all."""
         leaf = self.scan(chance * self.total)
         return leaf, self.weights(leaf) / self.least(count)
 
@@ -184,11 +177,10 @@ class SumTree:
 
 
 class RunningSums:
-    """The weights as a torch tensor on a device, such as CUDA; see ``SumTree`` for each method.
+    """The weights as a tensor on a device, such as CUDA; see ``SumTree`` for each method."""
 
-    A device adds up a million numbers in about the time of one small operation, and a tree of as
-    many leaves takes 200 of these: one for each comparison at each of 20 levels.
-    """
+    # A device adds up a million numbers in about the time of one small operation, and a tree of as
+    # many leaves takes 200 of these: for each level some ten, one after the other.
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
@@ -202,11 +194,6 @@ class RunningSums:
         return sent(values.detach(), self.device).to(dtype)
 
     @staticmethod
-    def tensor(values: torch.Tensor) -> torch.Tensor:
-        """Return a tensor unchanged."""
-        return values
-
-    @staticmethod
     def power(values: torch.Tensor, exponent: float) -> torch.Tensor:
         """Return ``values ** exponent``."""
         return values**exponent
@@ -215,7 +202,7 @@ class RunningSums:
     def limits(leaf: torch.Tensor, values: torch.Tensor) -> tuple[int, int, float]:
         """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
         # One wait for the device, not three; float64 names every row.
-        first, last, highest = torch.stack((*leaf.aminmax(), values.max())).cpu().tolist()
+        first, last, highest = torch.stack((*leaf.aminmax(), values.max())).tolist()
         return int(first), int(last), highest
 
     @staticmethod
@@ -234,12 +221,12 @@ class RunningSums:
         return float(self._sums()[-1])
 
     def draw(self, chance: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return leaves by chances, and how many times the least weight each has."""
+        """Return leaves by chances float64 ``[B]``, and their weights over the least of all."""
         ends = self._sums()
         # A chance is below 1, so that its product with the last end is below this end.
         leaf = torch.searchsorted(ends, chance * ends[-1], right=True)
-        # A device adds in any order: sums that are rounded otherwise on either side of a leaf
-        # without weight may let a mass fall on it. The leaf of least weight then stands in.
+        # A device adds in any order, so that rounding may let a mass fall on a leaf without
+        # weight. The leaf of least weight then stands in.
         least, rarest = self._least(count)
         weights = self._weights.index_select(0, leaf)
         leaf = torch.where(weights > 0, leaf, rarest)

@@ -7,6 +7,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.trajectories.bounds import begins_of, steps_of
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.schema.mapping import sent
 
 Overhang = bool | int
 """How many rows of a slice may be outside of its trajectory: a number, or True for all but one."""
@@ -92,13 +93,17 @@ class SliceWindows:
         # lengths: how many rows each has, int64 `[S]`; None where all are full.
         # rows int64 `[B]`; which of them end a slice, bool `[B, 1]`; and with `pad` which
         # of them are real, bool `[B]`, else None. The last real row ends its slice.
-        steps = self._steps.to(first.device)
+        if self._steps.device != first.device:  # once, where rows are drawn on a device
+            self._steps = sent(self._steps, first.device)
+            self._is_last = sent(self._is_last, first.device)
+            self._last = self._is_last.unsqueeze(1)
+        steps = self._steps
         if lengths is None:
             index = self._trajectories.rows(first, steps).view(-1)
             if len(self._last) != len(index):
                 self._last = self._is_last.repeat(len(first)).unsqueeze(1)
-            last = self._last.to(first.device, copy=True)
-            return index, last, torch.ones(len(index), dtype=torch.bool) if pad else None
+            real = torch.ones_like(index, dtype=torch.bool) if pad else None
+            return index, self._last.clone(), real
         final = (lengths - 1).unsqueeze(1)
         real = steps <= final
         # Padding repeats the last real row; without padding it is left out.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.utils import _pytree
 
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.draws.protocol import AheadSampler, Info, Sampler, check_rows, tells_ahead
@@ -21,6 +22,46 @@ from datasets_cli.store.layouts.protocol import GatheredRows
 
 STALE = object()
 """What is made of a draw whose rows have changed since."""
+
+
+class Turn:
+    """One batch's turn on a side stream of CUDA, while the caller's is busy with others."""
+
+    # A stream waits for another on the device, by an event; the CPU waits for neither. Memory is
+    # given out again in the order of one stream: of a tensor that another one reads, it is told.
+
+    def __init__(self, stream: torch.cuda.Stream, draw: DrawnBatch) -> None:
+        self._stream = stream
+        self._drawn = torch.cuda.current_stream(stream.device).record_event()
+        _note_use((draw.index, *draw.info.values()), stream)
+
+    def make(self, make: Callable[[DrawnBatch], Rows], draw: DrawnBatch) -> Rows:
+        """Make the batch on the side stream, after what the caller's was asked before the draw."""
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._drawn)
+            batch = make(draw)
+            self._made = self._stream.record_event()
+        return batch
+
+    def hand_over(self, batch: Rows) -> None:
+        """Let the caller's stream wait until the batch is made."""
+        stream = torch.cuda.current_stream(self._stream.device)
+        stream.wait_event(self._made)
+        _note_use(batch, stream)
+
+
+def _note_use(batch: Rows, stream: torch.cuda.Stream) -> None:
+    for leaf in _pytree.tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor) and not leaf.is_cpu:
+            leaf.record_stream(stream)
+
+
+def side_stream_of(storage: Storage) -> torch.cuda.Stream | None:
+    """Return a stream for batches of a storage; None where they are not CUDA's, or rows change."""
+    # New rows are written on the caller's stream, which does not wait for the side one.
+    device = storage.device_options.device
+    is_served = device is not None and device.type == "cuda" and not storage.is_writable
+    return torch.cuda.Stream(device) if is_served else None
 
 
 @dataclass(frozen=True)
@@ -53,15 +94,17 @@ class Prefetch:
         make: Callable[[DrawnBatch], Rows],
         give_back: Callable[[DrawnBatch], None],
         lock: threading.RLock,
+        stream: torch.cuda.Stream | None = None,
     ) -> None:
         self.size = size
         self.way = CheaperWay(depth)
+        self._stream = stream
         self._depth = depth
         self._draw = draw
         self._make = make
         self._give_back = give_back
         self._lock = lock
-        self._waiting: deque[tuple[DrawnBatch, Future[Rows]]] = deque()
+        self._waiting: deque[tuple[DrawnBatch, Turn | None, Future[Rows]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
     def take(self, size: int, *, fill: bool = True) -> tuple[DrawnBatch, Rows]:
@@ -71,9 +114,12 @@ class Prefetch:
             with self._lock:
                 if size == self.size and (fill or not self._waiting):
                     self._fill()
-                draw, made = self._waiting.popleft() if size == self.size else self._begin(size)
+                is_next = size == self.size
+                draw, turn, made = self._waiting.popleft() if is_next else self._begin(size)
             batch = made.result()
             if batch is not STALE:
+                if turn is not None:
+                    turn.hand_over(batch)
                 return draw, batch
             with self._lock:
                 self._give_back(draw)
@@ -92,7 +138,7 @@ class Prefetch:
     def drop(self) -> None:
         """Forget what is under way."""
         with self._lock:
-            for _, batch in self._waiting:
+            for _, _, batch in self._waiting:
                 batch.cancel()
             self._waiting.clear()
 
@@ -102,11 +148,14 @@ class Prefetch:
                 return
             self._waiting.append(self._begin(self.size))
 
-    def _begin(self, size: int) -> tuple[DrawnBatch, Future[Rows]]:
+    def _begin(self, size: int) -> tuple[DrawnBatch, Turn | None, Future[Rows]]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
         draw = self._draw(size)
-        return draw, self._pool.submit(self._make, draw)
+        if self._stream is None:
+            return draw, None, self._pool.submit(self._make, draw)
+        turn = Turn(self._stream, draw)
+        return draw, turn, self._pool.submit(turn.make, self._make, draw)
 
 
 BLOCK_BYTES = 1 << 20  # beyond it, batches come from the processor's cache no longer

@@ -13,7 +13,7 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows
-from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead
+from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.rows.batch_format import BatchFormat
 from datasets_cli.replay.rows.batch_maker import BatchMaker, CollateFunction
 from datasets_cli.replay.rows.drawing import (
@@ -28,7 +28,7 @@ from datasets_cli.replay.sharing.process import tell_after_fork
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.compose import Compose
-from datasets_cli.schema.mapping import can_page_lock
+from datasets_cli.schema.mapping import can_page_lock, sent
 
 
 class BatchReader(BatchMaker):
@@ -70,7 +70,6 @@ class BatchReader(BatchMaker):
         self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
         self.others = OtherWriters()
         self.use_storage(storage)
-        self._begin()
         tell_after_fork(self)
 
     @property
@@ -137,8 +136,8 @@ class BatchReader(BatchMaker):
         self._reads_ahead = bool(storage.row_bytes)
         self.others.note(storage)
         options = storage.device_options
-        moves = options.device is not None or options.pin_memory
-        self._to_output = options.to_output if moves else None
+        self._to_output = options.to_output if options.moves else None
+        self._begin()
 
     def after_fork(self) -> None:
         """Begin as the part of a new process: no thread of the other one is here."""
@@ -229,7 +228,8 @@ class BatchReader(BatchMaker):
         self._prefetch: Prefetch | None = None
         if self._depth and self.batch_size:
             steps = self._draw_ahead, self._make_ahead, self._give_back
-            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads)
+            stream = side_stream_of(self.storage)
+            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads, stream)
 
     def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows, after whatever other threads drew, and gather them as they then are."""
@@ -242,6 +242,7 @@ class BatchReader(BatchMaker):
                 if self.storage.sharing is not None:
                     return self._take_shared(self.storage.sharing, size)
                 index, info = draw_rows(self.sampler, self.storage, size, self.generator)
+                index = sent(index, self.storage.index_device)
                 if self.storage.is_writable:
                     return index, info, self.storage.gather(index)
         if taken is None:  # rows that never change are gathered without the lock
@@ -282,16 +283,17 @@ class BatchReader(BatchMaker):
 
     def _make_ahead(self, draw: DrawnBatch) -> Rows:
         batch_format = self._ahead_format
+        index = sent(draw.index, self.storage.index_device)
         if draw.rows is not None:
             rows = draw.rows
         elif not self.storage.is_writable:
-            rows = self._gather(draw.index, batch_format)
+            rows = self._gather(index, batch_format)
         else:
             with self._threads:
                 if self.storage.revision != draw.revision:
                     return STALE
-                rows = self.storage.gather(draw.index)
-        return self._make_batch(draw.index, draw.info, rows, batch_format)
+                rows = self.storage.gather(index)
+        return self._make_batch(index, draw.info, rows, batch_format)
 
     def _draws(self) -> StateDict:
         """Return what it takes to draw the same once more."""

@@ -52,8 +52,9 @@ class SampleInfo:
             carried = {key: expand_to_rows(mark, inner) for key, mark in carried.items()}
             if self.marks:
                 carried |= slice_flags(rows, sampler, carried)
+        to_output = storage.device_options.to_output  # what follows from others is new memory
         for key, mark in carried.items():
-            put(rows, key, mark)
+            put(rows, key, to_output(mark))
 
     def restore(self, batch: Any, index: torch.Tensor, info: Info, storage: Storage) -> None:
         """Put back into a transformed batch what a transform took and priorities need."""

@@ -50,6 +50,9 @@ class DatasetStorage(Storage):
         if self._texts is None:  # one call less in every batch
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
+        # Text, frames and what else is looked up on the CPU would wait for numbers on a device.
+        looked_up = self._texts, dataset.selection, dataset.previous_reward, dataset.record.frames
+        self.index_device = None if any(looked_up) else self.device_options.storage_device
         self._leaves: dict[Key, LayoutRows] = {}  # what reads one of them alone
         is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
         if is_plain and self._texts is None:

@@ -40,6 +40,7 @@ class Storage(Protocol):
         revision: a number that changes whenever rows are written or cleared.
         device: the device of batches that are TensorDicts; None where it is not known.
         device_options: where batches go.
+        index_device: where ``gather`` is best given row numbers; None for the CPU.
         row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
         sharing: by what processes that share the rows agree; None where no other has them.
         no_rows: what is said where there are no rows to draw.
@@ -53,6 +54,7 @@ class Storage(Protocol):
     revision: int = 0
     device: torch.device | None = None
     device_options: DeviceOptions = ON_DISK
+    index_device: torch.device | None = None
     row_bytes: int = 0
     sharing: Sharing | None = None
     no_rows: str = NO_ROWS

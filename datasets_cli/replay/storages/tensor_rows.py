@@ -130,6 +130,7 @@ class TensorRows(WritableStorage):
     def _use_device(self, device: torch.device) -> None:
         self.device = device
         self.device_options = ON_DISK if device.type == "cpu" else DeviceOptions(device)
+        self.index_device = self.device_options.device
 
     def _use_rows(self, rows: RowColumns) -> None:
         self._rows = rows

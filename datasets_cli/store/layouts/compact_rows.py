@@ -19,7 +19,7 @@ from datasets_cli.schema.bits import (
 )
 from datasets_cli.schema.columns import EPISODE, Key, successor_of
 from datasets_cli.schema.element_types import numpy_dtype
-from datasets_cli.schema.mapping import DeviceOptions, MappedFiles
+from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
 from datasets_cli.schema.tree import Slot, Tree, TreePlan, entry
 from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.layouts.gathered import (
@@ -57,7 +57,7 @@ class RowMap:
 
     @cached_property
     def array(self) -> np.ndarray:
-        return self.records.numpy(force=True)
+        return self.records.numpy(force=True)  # a copy where the rows are on a device
 
     def take(self, index: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
         """Return row numbers int64 ``[B]`` and their records, int32 or int64 ``[B]``, checked."""
@@ -135,6 +135,7 @@ class CompactRows:
     ) -> None:
         self.record = record = record.only(keys)
         self._device, self._moves = files.device, device_options.moves
+        self._output = device_options.device
         self._to_output, self.is_contiguous = device_options.to_output, device_options.contiguous
         shape = (record.num_records, record.size)
         self._records = files.load(RECORDS, torch.uint8, shape)
@@ -228,23 +229,27 @@ class CompactRows:
         words = size // word.itemsize
         return self._records.view(word).as_strided((num_records - 1, 2 * words), (words, 1))
 
-    def _gather_moved(self, index: torch.Tensor) -> Tree:
+    def _gather_moved(self, numbers: torch.Tensor) -> Tree:
         """Return rows in a device's memory, or in page-locked memory."""
-        if self._device is not None:
-            index = index.to(self._device)
+        index = sent(numbers, self._device)
         row = self.row_map.records.index_select(0, index)
         try:
-            packed = self._to_output(self._pairs.index_select(0, row).view(torch.uint8))
+            packed = self._pairs.index_select(0, row).view(torch.uint8)
         except IndexError:
             self.row_map.check(index, row)
             raise
         nodes = self._plan.new()
-        self.views.put(nodes, packed, self.is_contiguous)
+        # Contiguous leaves are copies, and it is these that are page-locked where they stay here.
+        is_copied = self.is_contiguous and self._output is None
+        self.views.put(nodes, packed if is_copied else self._to_output(packed), self.is_contiguous)
+        for tree in nodes if is_copied else []:
+            leaves = {name: leaf for name, leaf in tree.items() if isinstance(leaf, torch.Tensor)}
+            tree.update({name: self._to_output(leaf) for name, leaf in leaves.items()})
         for shape, name, slots in self._zeros:
             # One allocation for all flags that never change; each gets memory of its own.
             dtype = torch_dtype(name)
             size = (len(slots), len(index), *shape)
-            fresh = torch.zeros(size, dtype=bits_dtype(dtype), device=self._device)
+            fresh = torch.zeros(size, dtype=bits_dtype(dtype), device=self._output)
             for leaf, (node, slot) in zip(self._to_output(fresh), slots, strict=True):
                 nodes[node][slot] = leaf.view(dtype)
         for _, value, (node, slot) in self.constants:
@@ -254,8 +259,9 @@ class CompactRows:
             node, slot = self._episode
             nodes[node][slot] = self._to_output(row - index)
         for reader, places in self._frames:
-            # One decoding for frames and successors; the parts are contiguous.
-            records = row.numpy(force=True)
+            # One decoding for frames and successors; the parts are contiguous. By the row map's
+            # copy on the CPU, so that no device is waited for.
+            _, records = self.row_map.take(numbers)
             frames = self._to_output(torch.from_numpy(reader.read(_steps(records, places))))
             for start, (node, slot) in _parts(records, places):
                 nodes[node][slot] = frames[start : start + len(records)]
@@ -291,8 +297,7 @@ class CompactRows:
             slot = self._plan.slots[column.key]
             if any(field.value):
                 value = np.frombuffer(field.value, numpy_dtype(column.dtype)).reshape(column.shape)
-                moved = to_tensor(value.copy())
-                others.append((value, moved.to(self._device) if self._moves else moved, slot))
+                others.append((value, to_tensor(value.copy()).to(self._output or "cpu"), slot))
             else:
                 zeros.setdefault((column.shape, column.dtype), []).append(slot)
         return [(*key, slots) for key, slots in zeros.items()], others

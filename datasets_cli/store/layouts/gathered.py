@@ -94,7 +94,7 @@ class DtypeViews:
         self, nodes: list[Tree], packed: np.ndarray | torch.Tensor, is_contiguous: bool
     ) -> None:
         """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts."""
-        if not len(packed):  # without rows numpy has no strides that torch could view
+        if not len(packed) and isinstance(packed, np.ndarray):  # it has no strides for torch
             packed = torch.empty(packed.shape, dtype=torch.uint8)
         for dtype, begin, end, sizes, leaves in self._views:
             part_of = packed[:, begin:end]

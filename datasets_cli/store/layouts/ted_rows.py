@@ -17,7 +17,7 @@ from datasets_cli.schema.bits import (
     torch_dtype,
 )
 from datasets_cli.schema.columns import Column, Key, successor_of
-from datasets_cli.schema.mapping import DeviceOptions, MappedFiles
+from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
 from datasets_cli.schema.tree import Tree, TreePlan
 from datasets_cli.store.layouts.gathered import GatheredLeaves
 
@@ -54,8 +54,7 @@ class LeafRows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
         if not self._moves:
             return self.read(index).tree(0, len(index))
-        if self._device is not None:
-            index = index.to(self._device)
+        index = sent(index, self._device)
         nodes = self._plan.new()
         for (key, bits), (node, name) in zip(self._bits.items(), self._slots, strict=True):
             rows = self._to_output(bits.index_select(0, index))
