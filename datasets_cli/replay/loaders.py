@@ -131,7 +131,7 @@ class BatchStream(IterableDataset[Rows]):
                 f"num_workers={num_workers}: without a transform, batches come slower from workers "
                 "than from this process: transitions 30 to 60 times, stacks of frames 6 to 15 "
                 "times on 2 cores. Leave num_workers out; prefetch=2 makes frames in a thread.",
-                stacklevel=4,
+                stacklevel=3,
             )
 
 
