@@ -187,14 +187,8 @@ LIST: dict[str, Word] = {
 }
 """Those of each kind that are more."""
 
-WRITER: dict[str, Word] = {
-    "compilable": COMPILABLE,
-    "track_generations": Word(False, instead="Rows do not count how often they were replaced."),
-}
-"""Those of writers."""
-
 PROTOCOL: dict[str, Word] = {"compilable": COMPILABLE}
-"""Those of the classes that users' own parts derive from."""
+"""Those of writers, and of the classes that users' own parts derive from."""
 
 STORAGE_PROTOCOL: dict[str, Word] = {
     **PROTOCOL,

@@ -57,7 +57,7 @@ class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that draws rows in proportion to their priority.
 
     Raises:
-        UsageError: the storage has no limit, or arguments exclude one another.
+        UsageError: arguments exclude one another.
     """
 
     @takes_fields(PrioritizedOptions)
@@ -96,7 +96,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
     """A buffer of TensorDicts that draws rows in proportion to their priority.
 
     Raises:
-        UsageError: the storage has no limit, or arguments exclude one another.
+        UsageError: arguments exclude one another.
     """
 
     @takes_fields(TensorDictPrioritizedOptions)
@@ -115,10 +115,6 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
 
 
 def capacity_of(storage: Storage) -> int:
-    """Return how many rows a prioritised sampler must have room for."""
-    # A storage of several dimensions may round its size up to a whole step.
-    if not is_writable(storage):
-        return len(storage)
-    if storage.max_size >= NO_LIMIT:
-        raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
-    return storage.max_size * (2 if storage.ndim > 1 else 1)
+    """Return how many rows a prioritised sampler has room for at first."""
+    room = storage.max_size if is_writable(storage) else len(storage)
+    return room if room < NO_LIMIT else 1

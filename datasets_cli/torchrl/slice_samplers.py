@@ -98,7 +98,7 @@ class PrioritizedSliceArguments(SliceArguments):
     """What the sampler of slices by priority takes.
 
     Args:
-        max_capacity: most rows that the storage can have.
+        max_capacity: rows that there is room for at first; more take more.
         alpha: how much priorities matter.
         beta: how much importance weights correct for it.
         eps: added to every priority.

@@ -68,6 +68,7 @@ class Reversed:
     width = 1
     row_bytes = 0
     no_rows = "No rows yet."
+    generations = None
 
     def __init__(self, max_size: int) -> None:
         self.max_size = self.capacity = max_size
@@ -153,6 +154,7 @@ class Backwards:
     """Writes the last row first; it derives from nothing."""
 
     write_count = 0
+    tracks_generations = False
 
     def write(self, storage: WritableStorage, data: TensorDict) -> torch.Tensor:
         columns = storage.flatten(data)
@@ -163,6 +165,9 @@ class Backwards:
 
     def on_clear(self) -> None:
         self.write_count = 0
+
+    def generations_of(self, index: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(index, -1)
 
     def state_dict(self) -> dict[str, Any]:
         return {}

@@ -22,7 +22,6 @@ from datasets_cli import (
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
-    RoundRobinWriter,
     SliceSampler,
     TensorDictMaxValueWriter,
     TensorDictPrioritizedReplayBuffer,
@@ -77,7 +76,6 @@ WRONG: list[tuple[Any, str, Any]] = [
     (functools.partial(TensorDictPrioritizedReplayBuffer, alpha=1, beta=1), "sync", False),
     (ListStorage, "device", "cuda"),
     (functools.partial(LazyTensorStorage, 9), "consolidated", True),
-    (RoundRobinWriter, "track_generations", True),
     (functools.partial(D4RLExperienceReplay, "hopper"), "storage", ListStorage(3)),
 ]
 

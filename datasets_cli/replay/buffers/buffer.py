@@ -20,8 +20,8 @@ from datasets_cli.replay.buffers.parts import (
     as_sampler,
     as_storage,
     as_writer,
-    check_room,
     given,
+    make_room,
     storage_or_list,
     warn_of_index,
 )
@@ -38,6 +38,7 @@ from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.writers import TensorDictRoundRobinWriter, Writer
 from datasets_cli.replay.storages.batches import ARRAYS, rows_of_arrays
 from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.compose import Compose
 
@@ -83,7 +84,7 @@ class ReplayBuffer(ReadableBuffer):
                 f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
                 f"{options.dim_extend}."
             )
-        check_room(self.reader.sampler, self.reader.storage)
+        make_room(self.reader.sampler, self.reader.storage)
         if isinstance(self.reader.sampler, Slices):
             self.reader.sampler.check(self.reader.storage, self.reader.batch_size)
         writer = None if options.writer is None else as_writer(options.writer)
@@ -101,7 +102,8 @@ class ReplayBuffer(ReadableBuffer):
     @property
     def shared(self) -> bool:
         """Whether other processes that the buffer reaches read and write the same rows."""
-        return self.reader.storage.sharing is not None
+        storage = self.reader.storage
+        return isinstance(storage, TensorRows) and storage.is_shared
 
     def with_format(self, format: str, *, cast: bool = False) -> Self:
         """Return the same buffer with batches, rows and columns of another format.
@@ -135,7 +137,7 @@ class ReplayBuffer(ReadableBuffer):
         steps of the transform; a seed begins again.
 
         Raises:
-            UsageError: the sampler has priorities for fewer rows, or the format cannot have them.
+            UsageError: the format cannot have them.
         """
         return self._over(as_storage(storage))
 
@@ -144,7 +146,7 @@ class ReplayBuffer(ReadableBuffer):
         buffer = type(self).__new__(type(self))
         vars(buffer).update(vars(self))
         buffer.reader = self.reader.over(storage)
-        check_room(buffer.reader.sampler, storage)
+        make_room(buffer.reader.sampler, storage)
         buffer.row_writer = self.row_writer.over(buffer.reader)
         buffer.persistence = Persistence(buffer.reader, buffer.row_writer)
         if self._format is not None:
@@ -220,13 +222,9 @@ class ReplayBuffer(ReadableBuffer):
         return rows.clone() if is_list and rows is not data else rows  # a list keeps what it gets
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
-        """Use another storage and return the one before; its rows get the default priority.
-
-        Raises:
-            UsageError: it has more room than the sampler has priorities for.
-        """
+        """Use another storage and return the one before; its rows get the default priority."""
         found = as_storage(storage)
-        check_room(self.reader.sampler, found)
+        make_room(self.reader.sampler, found)
         self.reader.rewind()
         previous = self.storage
         self.reader.use_storage(found)

@@ -12,8 +12,8 @@ from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.draws.protocol import PrioritySampler, Sampler
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.rows.writers import Writer
-from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
-from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
+from datasets_cli.replay.storages.lists import ListStorage
+from datasets_cli.replay.storages.protocol import Storage, WritableStorage
 from datasets_cli.schema.columns import show_key
 from datasets_cli.store.dataset import Dataset
 
@@ -77,12 +77,10 @@ def _check_call(part: Any, method: str, *arguments: str) -> None:
         return
 
 
-def check_room(sampler: Sampler, storage: Storage) -> None:
-    """Check that a sampler has room for all the rows that a storage may get."""
+def make_room(sampler: Sampler, storage: Storage) -> None:
+    """Let a sampler have priorities for all rows of a storage."""
     if isinstance(sampler, PrioritizedSampler):
-        if is_writable(storage) and storage.max_size >= NO_LIMIT:
-            raise UsageError("Priorities need a storage with a limit: give ListStorage a max_size.")
-        sampler.draw.follow(storage)
+        sampler.draw.reserve(len(storage))
 
 
 def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:

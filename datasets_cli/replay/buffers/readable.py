@@ -19,8 +19,8 @@ from datasets_cli.replay.arguments import (
 )
 from datasets_cli.replay.buffers.parts import (
     as_sampler,
-    check_room,
     given,
+    make_room,
 )
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.queries.query import Predicate, query
@@ -224,13 +224,9 @@ class ReadableBuffer:
             )
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Use another sampler and return the one before.
-
-        Raises:
-            UsageError: it has priorities for fewer rows than the storage has room for.
-        """
+        """Use another sampler and return the one before."""
         found = as_sampler(sampler)
-        check_room(found, self.reader.storage)
+        make_room(found, self.reader.storage)
         self.reader.rewind()
         previous, self.reader.sampler = self.sampler, found
         return previous

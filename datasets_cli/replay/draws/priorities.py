@@ -128,11 +128,6 @@ class Priorities(Generic[Array]):
 
     def resize(self, num_rows: int, default: float) -> None:
         """Make the rows that can be drawn the first ``num_rows``."""
-        if num_rows > self.capacity:
-            raise UsageError(
-                f"The sampler has priorities for {self.capacity} rows, but there are {num_rows}. "
-                f"Give it a max_capacity of {num_rows} or more."
-            )
         if self._num_known > num_rows:
             self._raw[num_rows : self._num_known] = -1
             self._weigh(num_rows, self._num_known)

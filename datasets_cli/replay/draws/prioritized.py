@@ -23,7 +23,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
     A batch has the importance weight of each row, ``priority_weight`` ``[B]``.
 
     Args:
-        max_capacity: most rows that the storage can have.
+        max_capacity: rows that there is room for at first; more take more.
         alpha: how much priorities matter; 0 draws uniformly.
         beta: how much importance weights correct for it; 1 corrects fully.
         eps: added to every priority, so that none is 0.
@@ -65,7 +65,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
 
     @property
     def max_capacity(self) -> int:
-        """Most rows that the storage can have."""
+        """Rows that there is room for; it grows with the storage."""
         return self.draw.max_capacity
 
     @property
@@ -135,9 +135,9 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
 
         Raises:
             FileNotFoundError: nothing was written there.
-            UsageError: they were written with another capacity.
+            DamagedDataset: a file is not what it should be.
         """
-        state = read_priorities(Path(path), self.max_capacity, self.draw.rounds_up)
+        state = read_priorities(Path(path))
         self.load_state_dict({"kind": self.kind} | state)
 
     def _one_a_row(self, priority: torch.Tensor, num_rows: int) -> torch.Tensor:

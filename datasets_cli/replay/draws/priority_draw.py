@@ -15,7 +15,7 @@ from datasets_cli.replay.draws.priorities import Priorities, priorities_on
 from datasets_cli.replay.draws.priority_files import are_priorities
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.draws.windows import SliceWindows
-from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.mapping import usable_device
 
 
@@ -56,7 +56,6 @@ class PriorityDraw(Draw):
         self.reduction = reduction
         self.max_priority_within_buffer = max_priority_within_buffer
         self.device = usable_device("cpu" if device is None else device)
-        self.rounds_up = False  # whether the storage may have more rows than were asked for
         self.beta = not_negative("beta", beta)
         self._begin(not_negative("alpha", alpha), not_negative("eps", eps))
 
@@ -106,22 +105,19 @@ class PriorityDraw(Draw):
     def on_write(self, rows: torch.Tensor) -> None:
         """Give rows int64 ``[B]`` that were just written the default priority."""
         rows = rows.reshape(-1)
-        self._reserve(int(rows.max()) + 1 if rows.numel() else 0)
+        self.reserve(int(rows.max()) + 1 if rows.numel() else 0)
         if self.max_priority_within_buffer:
             self.priorities.clear(rows)  # what they replace does not count any more
         self.set(rows, torch.tensor(self.default_priority, dtype=torch.float64))
 
-    def follow(self, storage: Storage) -> None:
-        """Take the rows of a storage from now on."""
-        room = storage.max_size if is_writable(storage) else len(storage)
-        if room > self.max_capacity:
-            raise UsageError(
-                f"The sampler has priorities for {self.max_capacity} rows, and the storage has "
-                f"room for {room}. Give the sampler max_capacity={room}, or the storage "
-                f"max_size={self.max_capacity}."
-            )
-        # One of several dimensions rounds its size up to a whole step with its first rows.
-        self.rounds_up = storage.ndim > 1
+    def reserve(self, num_rows: int) -> None:
+        """Make room for the priorities of so many rows."""
+        if num_rows <= self.max_capacity:
+            return
+        self.max_capacity = max(num_rows, 2 * self.max_capacity)  # rarely: each time all are copied
+        before = self.priorities
+        self._begin_with(before.alpha, before.eps)
+        self.priorities.fill(before.known)
 
     def restart(self) -> None:
         """Forget every row."""
@@ -150,42 +146,29 @@ class PriorityDraw(Draw):
                 "The state's priorities are not finite numbers from 0 on, one a row, with -1 for a "
                 "row that has none. Save it again."
             )
-        if len(priorities) > self.max_capacity and not self.rounds_up:
-            raise UsageError(
-                f"The state has the priorities of {len(priorities)} rows; this sampler's "
-                f"max_capacity is {self.max_capacity}."
-            )
         names = "alpha", "beta", "eps"
         alpha, beta, eps = (not_negative(name, state[name]) for name in names)
         self.beta = beta
         self._begin(alpha, eps)
-        self._reserve(len(priorities))
+        self.reserve(len(priorities))
         self._highest = float(highest)
         self.priorities.fill(priorities)
 
     def _fit(self, storage: Storage) -> None:
         """Make the rows that can be drawn those of the storage."""
         if not self.priorities.has_size(len(storage)):
-            self._reserve(len(storage))
+            self.reserve(len(storage))
             default = self.default_priority
             self.priorities.resize(len(storage), default)
             self._highest = max(self._highest, default)
 
     def _begin(self, alpha: float, eps: float) -> None:
-        self._use(priorities_on(self.device, self.max_capacity, alpha, eps))
+        self._begin_with(alpha, eps)
         self._highest = -1.0
 
-    def _use(self, priorities: Priorities[np.ndarray] | Priorities[torch.Tensor]) -> None:
-        self.priorities = priorities
+    def _begin_with(self, alpha: float, eps: float) -> None:
+        self.priorities = priorities_on(self.device, self.max_capacity, alpha, eps)
         self._masked_for = None
-
-    def _reserve(self, num_rows: int) -> None:
-        """Make room for the rows of a storage that rounded its size up."""
-        priorities = self.priorities
-        if self.rounds_up and num_rows > priorities.capacity:
-            room = max(num_rows, 2 * priorities.capacity)  # rarely: each time all are copied
-            self._use(priorities_on(self.device, room, priorities.alpha, priorities.eps))
-            self.priorities.fill(priorities.known)
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_masked_for": None}  # worked out again from the storage

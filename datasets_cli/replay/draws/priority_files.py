@@ -46,7 +46,7 @@ def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
 
 
-def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) -> StateDict:
+def read_priorities(folder: Path) -> StateDict:
     """Return the state of ``Priorities`` that a folder holds."""
     path = folder / METADATA
     if not os.path.lexists(path):
@@ -57,16 +57,11 @@ def read_priorities(folder: Path, max_capacity: int, rounds_up: bool = False) ->
     metadata = read_state(path, SETTINGS_BYTES)
     capacity = whole(metadata, "_max_capacity", path)
     version = whole({"_schema_version": 0} | metadata, "_schema_version", path)
-    if capacity != max_capacity:
-        raise UsageError(
-            f"{folder} holds priorities of a sampler with a max_capacity of {capacity}; this one "
-            f"has {max_capacity}. Make one with max_capacity={capacity}."
-        )
     if version > SCHEMA_VERSION:
         raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")
     state = {name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")}
     if version == SCHEMA_VERSION:
-        num_rows = whole(metadata, "_num_rows", path, 2**56 if rounds_up else capacity)
+        num_rows = whole(metadata, "_num_rows", path, capacity)
         priorities = _numbers(folder / PRIORITIES, capacity, -1, num_rows)
         highest = _number(metadata, "_max_priority", path, -1)
     else:

@@ -166,6 +166,8 @@ def draw_rows(
         raise EmptyBuffer(storage.no_rows)
     index, info = sampler.sample(storage, batch_size, generator)
     check_rows(sampler, storage, index)
+    if storage.generations is not None:
+        info = {**info, ("index_generation",): storage.generations.of(index)}
     return index, info
 
 

@@ -43,7 +43,7 @@ from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.replace import replace_rows, writable
 from datasets_cli.replay.rows.row_numbers import without_index
-from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.rows.writers import GENERATIONS, Writer
 from datasets_cli.replay.storages.batches import leading_sizes, map_rows, stack_rows
 from datasets_cli.replay.storages.description import RowsJson, restore
 from datasets_cli.replay.storages.protocol import WritableStorage
@@ -117,7 +117,8 @@ def _plan_rows(
         drawn = read_sampler(reader.sampler, folder / SAMPLER)
         empty = copy.copy(writer)
         empty.on_clear()  # a writer of another kind may have been dumped
-        return drawn, partial(replace_rows, reader, writer, None, empty.state_dict())
+        begin = {name: part for name, part in empty.state_dict().items() if name != GENERATIONS}
+        return drawn, partial(replace_rows, reader, writer, None, begin)
     rows, num_dumped = _hooked(folder / ROWS, counts, storage, hooks)
     num_steps, *side = leading_sizes(rows, storage.ndim)
     width = max(1, math.prod(side))
@@ -129,6 +130,8 @@ def _plan_rows(
     is_whole = num_steps == num_dumped
     oldest = _oldest_step(state, num_steps) if is_whole else 0
     shift = oldest * width if num_steps < room else 0  # only a full ring may begin in its middle
+    if shift or not is_whole:
+        state.pop(GENERATIONS, None)  # rows have other numbers, or it is not known which
     if isinstance(writer, TensorDictMaxValueWriter):
         ranks = _ranks_in(state, folder / WRITER, num_steps)
         state["ranks"] = _ranks(writer, rows, folder.path) if ranks is None else ranks
@@ -194,6 +197,11 @@ def _read_writer(folder: Path, writer: Writer) -> StateDict:
     state = read_state(path)
     for name in {"cursor", "write_count"} & state.keys():
         state[name] = whole(state, name, path)  # TorchRL's may be 3.0
+    counts = state.get(GENERATIONS, [])
+    if not isinstance(counts, list) or any(
+        type(count) is not int or not -1 <= count < 2**62 for count in counts
+    ):
+        raise wrong(path, GENERATIONS, "a list of whole numbers from -1 on", counts)
     # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
     tells = not state.keys().isdisjoint({"cursor", "ranks", "rank_key"})
     if "cursor" in writer.state_dict() and not tells:

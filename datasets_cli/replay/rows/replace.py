@@ -124,6 +124,8 @@ def clear_rows(reader: BatchReader, writer: Writer) -> None:
         reader.others.check_writes(storage, writer=type(writer).__name__)
     writer.on_clear()  # first, because it may refuse
     storage.clear()
+    if storage.generations is not None:
+        storage.generations.advance()
     reader.transform.on_clear()
     reader.sampler.on_clear()
     reader.drop()

@@ -39,6 +39,8 @@ class RowWriter:
         """Write with a writer from now on; see the class."""
         self.writer = _default_writer(self._reader.storage) if writer is None else writer
         self._follow()
+        if isinstance(self.writer, RoundRobinWriter) and is_writable(self._reader.storage):
+            self.writer.track(self._reader.storage)
 
     def over(self, reader: BatchReader) -> RowWriter:
         """Return what writes the rows of another reader; all that are a dataset's are refused."""
@@ -66,7 +68,7 @@ class RowWriter:
     def _follow(self) -> bool:
         """Write where the last process did, if the rows are shared and the writer can be."""
         storage = self._reader.storage
-        if not isinstance(storage, TensorRows) or storage.sharing is None:
+        if not isinstance(storage, TensorRows) or not storage.is_shared:
             return False
         if not isinstance(self.writer, RoundRobinWriter):
             return False
@@ -82,7 +84,7 @@ class RowWriter:
         data = reader.transform.inv(data)
         if data is None:  # a transform keeps the rows until it has more
             return torch.empty(0, dtype=torch.int64)
-        with self._undoing(), reader.lock:
+        with self._undoing(), reader.write_lock:
             storage = writable(reader)
             if not isinstance(self.writer, RoundRobinWriter):
                 reader.others.check_writes(storage, writer=type(self.writer).__name__)

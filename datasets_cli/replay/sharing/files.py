@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from datasets_cli.checked_json import decode
-from datasets_cli.errors import DiskFull
+from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.sharing.process import rows_are_gone
@@ -128,9 +128,13 @@ def _short(key: bytes) -> int:
     return int.from_bytes(key[:7], "little")
 
 
-def has_rows(folder: Path) -> bool:
-    """Return whether there is more in a folder than what a storage left that was never written."""
-    return folder.exists() and any(path.name != SUBFOLDER for path in folder.iterdir())
+def check_empty(folder: Path) -> None:
+    """Check that a folder has no more than what a storage left that was never written."""
+    if folder.exists() and any(path.name != SUBFOLDER for path in folder.iterdir()):
+        raise UsageError(
+            f"{folder} is not empty: rows of another storage may be there. Choose a new "
+            "scratch_dir, or pass existsok=True to write over it."
+        )
 
 
 @contextmanager
@@ -138,6 +142,8 @@ def room_for(folder: Path, num_bytes: int) -> Iterator[None]:
     """Turn a full disk into an error that says how many bytes are needed, and how many are free."""
     try:
         yield
+    except FileNotFoundError as error:
+        raise rows_are_gone(folder) from error
     except OSError as error:
         if not is_full(error):
             raise

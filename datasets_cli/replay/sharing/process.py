@@ -13,6 +13,9 @@ from typing import Protocol
 
 from datasets_cli.errors import UsageError
 
+TEMPORARY = "rlds-"
+"""How names of folders begin that are deleted with their storage; the maker's number follows."""
+
 _names: dict[int, str] = {}  # by the number of the process; a forked one has its parent's too
 
 
@@ -23,7 +26,15 @@ class Forked(Protocol):
         """Begin as the part of a new process."""
 
 
+class Unbegun(Protocol):
+    """What processes share only if it began before the second one was forked."""
+
+    def begin(self) -> None:
+        """Begin, unless it did."""
+
+
 _parts: weakref.WeakSet[Forked] = weakref.WeakSet()
+_unbegun: weakref.WeakSet[Unbegun] = weakref.WeakSet()
 
 
 def this_process() -> str:
@@ -39,12 +50,22 @@ def tell_after_fork(part: Forked) -> None:
     _parts.add(part)
 
 
+def begin_before_fork(part: Unbegun) -> None:
+    """Call ``begin`` of a part before this process is forked."""
+    _unbegun.add(part)
+
+
+def _begin_parts() -> None:
+    for part in list(_unbegun):
+        part.begin()
+
+
 def _tell_parts() -> None:
     for part in list(_parts):
         part.after_fork()
 
 
-os.register_at_fork(after_in_child=_tell_parts)
+os.register_at_fork(before=_begin_parts, after_in_child=_tell_parts)
 
 
 class ProcessLock:
@@ -113,6 +134,13 @@ class ProcessLock:
 
 def rows_are_gone(folder: Path) -> UsageError:
     """Return the error of rows whose files were deleted."""
+    is_own = folder.name.startswith(f"{TEMPORARY}{os.getpid()}-")
+    if is_own or not folder.name.startswith(TEMPORARY):
+        return UsageError(
+            f"The shared rows in {folder} are gone: their files were deleted, or another storage "
+            "was made there. Keep the folder for as long as its storage is used, and give each "
+            "storage another scratch_dir."
+        )
     return UsageError(
         f"The shared rows in {folder} are gone: the process that made their storage has ended, or "
         "let go of it. Keep the buffer there for as long as others use it, or give "

@@ -13,18 +13,18 @@ from contextlib import suppress
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.replay.sharing.process import TEMPORARY, this_process
 from datasets_cli.sources.disk import open_regular
 
 _MEMORY = Path("/dev/shm")  # Linux: files that are memory
-_PREFIX, _OWNER = "rlds-", ".owner"
+_OWNER = ".owner"
 _owned: dict[Path, int] = {}  # descriptors of the locked files; a forked process shares the locks
 
 
 def temporary_folder(*, in_memory: bool) -> Path:
     """Return a new folder for files, on a disk or in memory where the system can."""
     where = _MEMORY if in_memory and _MEMORY.is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
+    folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-", dir=where))
     with suppress(OSError):  # nobody deletes it for a process that is killed then
         _owned[folder] = os.open(folder / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(_owned[folder], fcntl.LOCK_EX)
@@ -51,7 +51,7 @@ def _delete(folder: Path, maker: str) -> None:
 def abandoned_folders() -> Iterator[Path]:
     """Yield the folders that this user's processes made which have ended."""
     for place in sorted({_MEMORY, Path(tempfile.gettempdir())}):
-        yield from filter(_is_abandoned, sorted(place.glob(f"{_PREFIX}*")))
+        yield from filter(_is_abandoned, sorted(place.glob(f"{TEMPORARY}*")))
 
 
 def _is_abandoned(folder: Path) -> bool:

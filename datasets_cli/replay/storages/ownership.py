@@ -11,8 +11,8 @@ import torch
 
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.sharing.files import Counters, SharedCounters, SharedForm
-from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.replay.sharing.files import Counters, SharedCounters, SharedForm, check_empty
+from datasets_cli.replay.sharing.process import begin_before_fork, this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
 from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.replay.storages.description import TENSORS, describe, restore
@@ -30,6 +30,7 @@ class Ownership:
         self._must_share = False  # not only because it can
         self._counters = Counters()
         self._alone: tuple[Sharing, str] | None = None  # what could have been shared, and by whom
+        self._later: tuple[Path, bool] | None = None  # where it will, and over what may be there
 
     @property
     def counters(self) -> Counters | SharedCounters:
@@ -45,11 +46,31 @@ class Ownership:
         with self.sharing.changing() as counters:
             yield counters
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have the rows, or will have them from the first write on."""
+        return self.sharing is not None or self._later is not None
+
+    def share_later(self, folder: Path, *, existsok: bool) -> None:
+        """Share rows in a folder from the first write on, or once another process has them."""
+        self._later = folder, existsok
+        begin_before_fork(self)
+
+    def begin(self) -> None:
+        """Share the rows from now on that were to be shared later."""
+        if self._later is None:
+            return
+        folder, existsok = self._later
+        if not existsok:
+            check_empty(folder)
+        self.share_in(folder, None)
+        self._later = None
+
     def share(self, rows: RowColumns | None, device: torch.device) -> None:
         """Share rows with other processes; what is there is copied into shared memory."""
         if rows is not None and rows.form.has_values:
             raise _values_stay()
-        if self.sharing is not None:
+        if self.is_shared:
             self._must_share = True
             return
         if device.type != "cpu":
@@ -62,7 +83,7 @@ class Ownership:
             self.share_in(folder, rows)
             self._must_share = True
         finally:
-            delete_with(self if self.sharing is None else self.sharing, folder)
+            delete_with(self, folder)
 
     def share_in(self, folder: Path, rows: RowColumns | None) -> None:
         """Share rows in a folder from now on; those that are there are copied into it."""
@@ -80,6 +101,7 @@ class Ownership:
 
     def allocate(self, form: RowsForm, device: torch.device) -> RowColumns:
         """Return columns with room for rows of a form, shared where the others are."""
+        self.begin()
         if self.sharing is None:
             return new_columns(form, device)
         make = self._stay_alone if form.has_values else _shared_columns

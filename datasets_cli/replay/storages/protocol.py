@@ -12,6 +12,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batches import make_batch, map_rows
+from datasets_cli.replay.storages.generations import Generations
 from datasets_cli.replay.torchrl_words import STORAGE_PROTOCOL, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -44,6 +45,7 @@ class Storage(Protocol):
         row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
         sharing: by what processes that share the rows agree; None where no other has them.
         no_rows: what is said where there are no rows to draw.
+        generations: how often rows were written; None where no writer tracks it.
     """
 
     ndim: int = 1
@@ -58,6 +60,7 @@ class Storage(Protocol):
     row_bytes: int = 0
     sharing: Sharing | None = None
     no_rows: str = NO_ROWS
+    generations: Generations | None = None
 
     def __init__(self) -> None:
         """Take what TorchRL's class takes."""

@@ -6,6 +6,7 @@ never an indexing of a TensorDict.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Self
@@ -55,6 +56,15 @@ class TensorRows(WritableStorage):
     def sharing(self) -> Sharing | None:  # type: ignore[override]
         """What the processes that share the rows agree by; None where one has them alone."""
         return self._owner.sharing
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have the rows, or will have them from the first write on."""
+        return self._owner.is_shared
+
+    def begin(self) -> None:
+        """Share the rows from now on that are shared from the first write on."""
+        self._owner.begin()
 
     @property
     def counters(self) -> Counters | SharedCounters:
@@ -220,6 +230,7 @@ class TensorRows(WritableStorage):
             self._use_rows(RowColumns(form, self.sharing.columns))
 
     def __getstate__(self) -> StateDict:
+        self.begin()
         if self.sharing is None:
             return self._snapshot()
         # Shared rows travel as the folder that they are in.
@@ -243,6 +254,7 @@ class TensorRows(WritableStorage):
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
         copied.__setstate__(self._snapshot())
+        copied.generations = copy.deepcopy(self.generations, memo)
         return copied
 
     def gather(self, index: torch.Tensor) -> Rows:

@@ -10,7 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, whole_number
-from datasets_cli.replay.sharing.files import has_rows
+from datasets_cli.replay.sharing.files import check_empty
 from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.replay.storages.batches import as_bits
 from datasets_cli.replay.storages.form import check_leading, form_of
@@ -91,7 +91,7 @@ class LazyTensorStorage(TensorStorage):
 
 @takes(**MAPPED)
 class LazyMemmapStorage(LazyTensorStorage):
-    """Tensors in memory-mapped files, allocated when the first rows are written.
+    """Tensors in memory-mapped files, made when the first rows are written.
 
     Every process that the storage reaches, forked or by a pickle, reads and writes the same rows. A
     pickle has the folder, and no rows. Text and other values that are not tensors stay in memory,
@@ -127,16 +127,13 @@ class LazyMemmapStorage(LazyTensorStorage):
         self.existsok = existsok
         if scratch_dir is None:
             self.scratch_dir = temporary_folder(in_memory=False)
+            delete_with(self._owner, self.scratch_dir)
+            existsok = True  # nobody else knows of it
         else:
             self.scratch_dir = Path(scratch_dir)
-            if not existsok and has_rows(self.scratch_dir):
-                raise UsageError(
-                    f"{scratch_dir} is not empty: rows of another storage may be there. Choose a "
-                    "new scratch_dir, or pass existsok=True to write over it."
-                )
-        self._owner.share_in(self.scratch_dir, None)
-        if scratch_dir is None:
-            delete_with(self.sharing, self.scratch_dir)
+            if not existsok:
+                check_empty(self.scratch_dir)
+        self._owner.share_later(self.scratch_dir, existsok=existsok)
 
     def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
         raise UsageError(

@@ -259,10 +259,6 @@ def test_no_writer_writes_into_a_dataset(door: str) -> None:
             "prefetch must be",
         ),
         (lambda: SliceSampler(slice_len=2, span="x"), "A span is a number"),
-        (
-            lambda: TensorDictPrioritizedReplayBuffer(alpha=1.0, beta=1.0, storage=ListStorage()),
-            "limit",
-        ),
         (lambda: PrioritizedSliceSampler(9, 1.0, 1.0, slice_len=2, pad_output=True), "neither"),
     ],
 )

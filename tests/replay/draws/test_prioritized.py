@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from datasets_cli import LazyTensorStorage, PrioritizedSampler, ReplayBuffer, TensorStorage
+from datasets_cli import (
+    LazyTensorStorage,
+    ListStorage,
+    PrioritizedSampler,
+    ReplayBuffer,
+    TensorDictPrioritizedReplayBuffer,
+    TensorStorage,
+)
 from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.replay.draws import priorities
 from datasets_cli.replay.draws.sum_tree import RunningSums
@@ -200,15 +207,41 @@ def test_rows_beyond_the_storage_are_never_drawn() -> None:
     assert int(sampler.sample(storage(3), 1000, seeded())[0].max()) == 2
 
 
-def test_nothing_to_draw_and_too_many_rows_are_refused() -> None:
+def test_nothing_to_draw_is_refused() -> None:
     with pytest.raises(UsageError, match="nothing to draw"):
         PrioritizedSampler(5, 1.0, 1.0).sample(storage(0), 4, seeded())
-    with pytest.raises(UsageError, match="max_capacity of 6"):
-        PrioritizedSampler(5, 1.0, 1.0).sample(storage(6), 4, seeded())
     sampler = PrioritizedSampler(2, 1.0, 1.0, eps=0.0)
     sampler.update_priority([0, 1], 0.0)
     with pytest.raises(UsageError, match="nothing to draw"):
         sampler.sample(storage(2), 4, seeded())
+
+
+@pytest.mark.parametrize("kind", [LazyTensorStorage, ListStorage, None])
+def test_a_sampler_grows_with_the_storage_and_draws_as_a_larger_one(kind: Any) -> None:
+    drawn = []
+    for capacity in (2, 100):
+        sampler = PrioritizedSampler(capacity, 0.7, 0.5)
+        rows: Any = TensorStorage(torch.arange(9)) if kind is None else kind(20)
+        buffer = ReplayBuffer(storage=rows, sampler=sampler, seed=0)
+        if kind is not None:
+            buffer.extend(torch.arange(9))
+        buffer.update_priority(torch.tensor([8, 3]), torch.tensor([4.0, 0.5]))
+        drawn.append(buffer.sample(200, return_info=True))
+        assert sampler.max_capacity == max(9, capacity)
+    (rows, info), (right, right_info) = drawn
+    assert torch.equal(torch.as_tensor(rows), torch.as_tensor(right))
+    assert torch.equal(info["priority_weight"], right_info["priority_weight"])
+
+
+def test_priorities_of_a_list_without_a_limit_grow_with_it() -> None:
+    buffer = TensorDictPrioritizedReplayBuffer(
+        alpha=1.0, beta=1.0, eps=0.0, storage=ListStorage(), batch_size=3
+    )
+    for start in (0, 40):
+        number = torch.arange(start, start + 40)
+        buffer.extend(TensorDict({"a": number, "td_error": number + 1.0}, [40]))
+    assert buffer.sampler.draw.priorities.known.tolist() == [*map(float, range(1, 81))]  # type: ignore[attr-defined]
+    assert buffer.sample().shape == (3,)
 
 
 def busy_sampler() -> PrioritizedSampler:
@@ -219,7 +252,7 @@ def busy_sampler() -> PrioritizedSampler:
 
 
 def test_a_state_a_dump_and_a_pickle_go_on_with_the_same_draws(tmp_path: Path) -> None:
-    sampler, by_state, by_dump = busy_sampler(), *(PrioritizedSampler(50, 1, 1) for _ in range(2))
+    sampler, by_state, by_dump = busy_sampler(), *(PrioritizedSampler(n, 1, 1) for n in (7, 99))
     by_state.load_state_dict(sampler.state_dict())
     sampler.dumps(tmp_path / "new" / "folder")
     by_dump.loads(tmp_path / "new" / "folder")
@@ -231,8 +264,6 @@ def test_a_state_a_dump_and_a_pickle_go_on_with_the_same_draws(tmp_path: Path) -
         assert other.default_priority == sampler.default_priority
         other.update_priority(torch.arange(40), 0.3)
         assert (other.sample(storage(40), 500, seeded())[1][WEIGHT] == 1).all()
-    with pytest.raises(UsageError, match="max_capacity of 50"):
-        PrioritizedSampler(51, 1, 1).loads(tmp_path / "new" / "folder")
 
 
 def test_a_dump_holds_the_rows_alone_and_can_be_empty(tmp_path: Path) -> None:

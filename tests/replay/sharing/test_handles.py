@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import pickle
+import shutil
 import threading
 from collections import namedtuple
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -30,7 +34,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import DiskFull, ImmutableError, UsageError
 from datasets_cli.replay.sharing import temporary
-from datasets_cli.replay.sharing.sharing import Sharing
+from datasets_cli.replay.sharing.sharing import Sharing, open_sharing
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
 Pair = namedtuple("Pair", "left right")
@@ -195,9 +199,46 @@ def test_rows_whose_files_are_gone_say_so(tmp_path: Path) -> None:
         pickle.loads(place)
     first = LazyMemmapStorage(5, scratch_dir=tmp_path)
     place = pickle.dumps(first)
-    LazyMemmapStorage(5, scratch_dir=tmp_path)  # nothing was written: another one may begin
+    # Nothing was written: another one may begin.
+    LazyMemmapStorage(5, scratch_dir=tmp_path).begin()
     with pytest.raises(UsageError, match="are gone"):
         pickle.loads(place)
+
+
+def test_files_are_made_with_the_first_rows(tmp_path: Path) -> None:
+    with TemporaryDirectory(dir=tmp_path) as inside:
+        folders = [Path(inside), tmp_path / "later"]
+        buffers = [made(partial(LazyMemmapStorage, scratch_dir=folder)) for folder in folders]
+        assert not [*Path(inside).iterdir()] and not folders[1].exists() and len(buffers[0]) == 0
+        folders[1].mkdir()
+        for buffer in buffers:
+            assert buffer.shared and buffer.extend(rows(range(3))).tolist() == [0, 1, 2]
+            assert buffer.writer.cursor == buffer.writer.write_count == 3
+        again = made(partial(LazyMemmapStorage, scratch_dir=tmp_path / "again"))
+        again.load_state_dict(buffers[0].state_dict())
+    assert buffers[0].extend(rows(range(3, 5))).tolist() == [3, 4]  # its folder is gone
+    assert numbers(buffers[0]) == [*range(5)] and numbers(again) == [*range(3)]
+
+
+def test_a_process_forked_before_the_first_rows_shares_them(tmp_path: Path) -> None:
+    buffer = made(partial(LazyMemmapStorage, scratch_dir=tmp_path / "rows"))
+    number = os.fork()
+    if not number:
+        os._exit(0 if buffer.extend(rows(range(3))).tolist() == [0, 1, 2] else 1)
+    assert os.waitpid(number, 0)[1] == 0
+    assert numbers(buffer) == [0, 1, 2] and buffer.add(rows(range(3, 4))[0]) == 3
+
+
+def test_only_an_ended_process_is_said_to_have_ended(tmp_path: Path) -> None:
+    temporary_rows, own = made(LazyMemmapStorage), LazyMemmapStorage(5, scratch_dir=tmp_path)
+    places = [pickle.dumps(temporary_rows), pickle.dumps(own)]
+    for folder in (temporary_rows.storage.scratch_dir, tmp_path):
+        shutil.rmtree(folder)
+    for place in places:  # of this process, which goes on
+        with pytest.raises(UsageError, match="their files were deleted, or another storage"):
+            pickle.loads(place)
+    with pytest.raises(UsageError, match="the process that made their storage has ended"):
+        open_sharing(tmp_path / "rlds-1-gone", b"key")
 
 
 def test_what_the_key_does_not_sign_is_not_believed(tmp_path: Path) -> None:
