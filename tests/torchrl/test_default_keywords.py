@@ -56,6 +56,7 @@ MADE: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "Storage": ([], {}),
     "ListStorage": ([6], {}),
     "LazyStackStorage": ([6], {}),
+    "CompressedListStorage": ([6], {}),
     "LazyTensorStorage": ([6], {}),
     "LazyMemmapStorage": ([6], {}),
     "TensorStorage": ([ROWS], {}),

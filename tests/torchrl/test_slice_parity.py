@@ -6,6 +6,8 @@ draws what its own pages rule out, the test names the defect and shows what is r
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -206,6 +208,27 @@ def windows(lengths: list[int], slice_len: int, left: int, right: int, strict: b
             found.add(tuple(trajectory[max(0, start) : start + slice_len]))
         first += length
     return sorted(map(list, found))
+
+
+@pytest.mark.parametrize("length", [2, 3])
+def test_short_trajectories_overhang_as_often_as_torchrls(length: int) -> None:
+    """Every part of the trajectory that has one of its ends is as likely as the others; TorchRL
+    also draws slices without rows."""
+    shares = []
+    for library in (ours, theirs):
+        torch.manual_seed(0)
+        arguments: Any = {"slice_len": 5, "span": True, "strict_length": False, **TOLD["ids"]}
+        made = buffer_of(library, rows_of([length]), "SliceSampler", 9, **arguments)
+        batch = made.sample(20_000)
+        ends = batch["next", "truncated"].flatten().nonzero().flatten().tolist()
+        numbers = batch["number"].flatten().tolist()
+        slices = Counter(
+            tuple(numbers[begin + 1 : end + 1]) for begin, end in pairwise([-1, *ends])
+        )
+        shares.append({part: count / slices.total() for part, count in slices.items()})
+    assert shares[0].keys() == shares[1].keys() and len(shares[0]) == 2 * length - 1
+    for share in (*shares[0].values(), *shares[1].values()):
+        assert share == pytest.approx(1 / (2 * length - 1), abs=0.03)
 
 
 @pytest.mark.parametrize("kind", ["SliceSampler", "PrioritizedSliceSampler"])

@@ -43,10 +43,14 @@ class SliceWindows:
         self._trajectories = trajectories
         self._starts = starts
         self._lengths = lengths
-        self._left = left
-        # Starts of each trajectory; a short one has one, and is drawn whole. float64: a float32
-        # cannot name every start of a trajectory above 2**24 rows.
-        self._room = (lengths - slice_len + 1 + left + right).clamp(min=1).double()
+        # A slice of a short trajectory is the whole of it, and overhangs less by what it lacks: at
+        # least as many rows stay as of a full slice.
+        self._rows = lengths.clamp(max=slice_len)
+        lacking = slice_len - self._rows
+        self._left, rights = ((side - lacking).clamp(min=0) for side in (left, right))
+        # Starts of each trajectory. float64: a float32 cannot name every start of one above 2**24
+        # rows.
+        self._room = (lengths - self._rows + 1 + self._left + rights).double()
         self._steps = torch.arange(slice_len)
         self._is_last = self._steps == slice_len - 1
         self._last = self._is_last.unsqueeze(1)  # repeated for the slices that were drawn last
@@ -73,8 +77,9 @@ class SliceWindows:
             return self._trajectories.ahead(first, start), None
         # Starts count from the left side, where a slice begins before its trajectory: what is
         # outside of it is cut off at both ends.
-        start -= self._left
-        stop = torch.minimum(start + len(self._steps), self._lengths.index_select(0, drawn))
+        start -= self._left.index_select(0, drawn)
+        stop = start + self._rows.index_select(0, drawn)
+        stop = torch.minimum(stop, self._lengths.index_select(0, drawn))
         start.clamp_(min=0)
         return self._trajectories.ahead(first, start), stop - start
 

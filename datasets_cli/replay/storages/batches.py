@@ -118,7 +118,7 @@ def as_tensordict(rows: Rows) -> TensorDictBase:
 
 
 def stack_rows(items: list[Rows]) -> Rows:
-    """Return rows of tensors, or of tensors in tuples and dicts, as one batch."""
+    """Return rows of tensors, or of tensors in lists, tuples and dicts, as one batch."""
     # Rows that are TensorDicts keep their own shape, and what is not a tensor.
     if all(is_tensorclass(item) for item in items):
         return _stack_tensors(items)
@@ -164,6 +164,10 @@ def _stack_tuples(items: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
     return tuple(_stack_dicts([dict(enumerate(item)) for item in items]).values())
 
 
+def _stack_lists(items: list[list[Rows]]) -> list[Rows]:
+    return [*_stack_tuples([tuple(item) for item in items])]
+
+
 def _columns(trees: list[dict[Rows, Rows]]) -> dict[Rows, list[Rows]]:
     """Return what rows have under each of their keys, which must be the same."""
     names = trees[0].keys()
@@ -177,6 +181,7 @@ _STACKS: dict[type | tuple[type, ...], Callable[[list[Rows]], Rows]] = {
     TensorDictBase: _stack_tensordicts,
     torch.Tensor: _stack_tensors,
     tuple: _stack_tuples,
+    list: _stack_lists,
     dict: _stack_dicts,
     (bool, int, float): torch.tensor,
 }

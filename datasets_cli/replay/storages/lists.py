@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from tensordict import is_non_tensor, is_tensor_collection
@@ -45,7 +45,7 @@ class ListStorage(WritableStorage):
 
     def __repr__(self) -> str:
         limit = "none" if self.max_size == NO_LIMIT else self.max_size
-        return f"ListStorage(shape=[{len(self)}], device=cpu, max_size={limit})"
+        return f"{type(self).__name__}(shape=[{len(self)}], device=cpu, max_size={limit})"
 
     def flatten(self, data: Rows) -> list[list[Rows]]:
         """Return the rows of data: the items of a list, or what a first dimension holds.
@@ -84,15 +84,20 @@ class ListStorage(WritableStorage):
         """Put items into rows."""
         numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
         for number, item in zip(numbers, columns[0], strict=True):
-            if number == len(self._items):
-                self._items.append(item)
-            else:
-                self._items[number] = item
-        first = self._items[0] if self._items else None
-        self.row_batch_size = inner_shape(first, 0)
+            if number == 0:
+                self.row_batch_size = inner_shape(item, 0)
+            self._items[number : number + 1] = [self._kept(item)]
         if isinstance(rows, slice):
             self.cursor = rows.stop % self.capacity
         self.revision += 1
+
+    def _kept(self, item: Rows) -> Rows:
+        """Return what is kept of a row."""
+        return item
+
+    def _rows(self, numbers: Iterable[int]) -> list[Rows]:
+        """Return rows by what is kept of them."""
+        return [self._items[number] for number in numbers]
 
     def clear(self) -> None:
         """Forget every row."""
@@ -104,7 +109,7 @@ class ListStorage(WritableStorage):
         """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
         if not self._items:
             raise EmptyBuffer(NO_ROWS)
-        return [self._items[number] for number in index.tolist()]
+        return self._rows(index.tolist())
 
     def collate(self, rows: list[Rows]) -> Rows:
         """Return rows as one batch; see ``stack_rows``.
@@ -120,11 +125,11 @@ class ListStorage(WritableStorage):
 
     def item(self, row: int) -> Rows:
         """Return one row: the object that was written."""
-        return self._items[row]
+        return self._rows([row])[0]
 
     def contents(self) -> list[Rows]:
         """Return all rows in a list, which ``flatten`` takes."""
-        return list(self._items)
+        return self._rows(range(len(self)))
 
     def one_row(self, data: Rows) -> Rows:
         """Return one row as ``flatten`` takes several."""
@@ -132,7 +137,7 @@ class ListStorage(WritableStorage):
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
         """Return an entry of some rows, or None where they have none that is made of tensors."""
-        items = [self._items[number] for number in rows.tolist()]
+        items = self._rows(rows.tolist())
         if not self._has(items, key):
             return None
         entries = [item.get(key) for item in items]
@@ -145,7 +150,7 @@ class ListStorage(WritableStorage):
 
     def has(self, key: Key) -> bool:
         """Return whether the first row has an entry."""
-        return bool(self._items) and self._has(self._items[:1], key)
+        return bool(self._items) and self._has(self._rows([0]), key)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``.
@@ -156,12 +161,13 @@ class ListStorage(WritableStorage):
         """
         if not self._items:
             raise EmptyBuffer(NO_ROWS)
-        if not self._has(self._items, key):
+        items = self.contents()
+        if not self._has(items, key):
             raise KeyError(
                 f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "
                 "rows that are TensorDicts: name another with trajectory_key or end_key."
             )
-        numbers = [item.get(key) for item in self._items]
+        numbers = [item.get(key) for item in items]
         if any(number.numel() != 1 for number in numbers):
             raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
         return stack_tensors([number.reshape(1) for number in numbers])

@@ -12,6 +12,7 @@ __all__ = [
     "Categorical",
     "Composite",
     "CompositeSpec",
+    "CompressedListStorage",
     "DiscreteTensorSpec",
     "HERReplayBuffer",
     "HindsightStrategy",

@@ -38,7 +38,7 @@ STREAMS: dict[str, tuple[Callable[[], Sampler], int, str]] = {
     "padded slices": (
         lambda: SliceSampler(**SHORT, pad_output=True, span=True),
         32,
-        "f1c3761067b7765c",
+        "c54f5b7880c66ed7",
     ),
     "by priority": (lambda: prioritized(PrioritizedSampler), 32, "2868885335a738ad"),
     "slices by priority": (

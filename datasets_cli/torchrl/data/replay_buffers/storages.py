@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from datasets_cli.torchrl.names import lazy_names
 
 __all__ = [
+    "CompressedListStorage",
     "LazyMemmapStorage",
     "LazyStackStorage",
     "LazyTensorStorage",
