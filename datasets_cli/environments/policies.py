@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDictBase, is_leaf_nontensor
 from tensordict.nn import TensorDictModuleBase
 
-from datasets_cli.environments.rows import FLAGS, PolicyOutput, Rows
+from datasets_cli.environments.rows import FLAGS, LaneRows, PolicyOutput
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import Key
 
@@ -44,7 +44,7 @@ class RandomPolicy:
 class Actor(Protocol):
     """What chooses the actions of a rollout."""
 
-    def act(self, rows: Rows, step: int) -> PolicyOutput:
+    def act(self, rows: LaneRows, step: int) -> PolicyOutput:
         """Return what is written in a step, the action among it, ``[*batch, ...]``."""
 
 
@@ -55,7 +55,7 @@ class RandomActor:
         self._policy = policy
         self._key: Key = (policy.action_key,)
 
-    def act(self, rows: Rows, step: int) -> dict[Key, torch.Tensor]:
+    def act(self, rows: LaneRows, step: int) -> dict[Key, torch.Tensor]:
         drawn = self._policy.action_spec.rand()
         return {self._key: drawn} if isinstance(drawn, torch.Tensor) else flat_items(drawn)
 
@@ -67,7 +67,7 @@ class StandInActor:
         self._random = RandomActor(policy)
         self._zeros = {key: torch.zeros_like(value) for key, value in written.items()}
 
-    def act(self, rows: Rows, step: int) -> Mapping[Key, torch.Tensor]:
+    def act(self, rows: LaneRows, step: int) -> Mapping[Key, torch.Tensor]:
         drawn = self._random.act(rows, step)
         action = {key: value.to(self._zeros.get(key, value).dtype) for key, value in drawn.items()}
         return self._zeros | action
@@ -83,7 +83,7 @@ class PolicyActor:
         self._action_key = action_key
         self._device = device
 
-    def act(self, rows: Rows, step: int) -> PolicyOutput:
+    def act(self, rows: LaneRows, step: int) -> PolicyOutput:
         given = rows.root(step)
         if self._device is not None:
             given = given.to(self._device)

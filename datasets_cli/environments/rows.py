@@ -24,7 +24,7 @@ Tensors = Mapping[Key, torch.Tensor]
 FLAGS = ("done", "terminated", "truncated")
 
 
-class Rows(Protocol):
+class LaneRows(Protocol):
     """What the loop of steps writes: the rows of all lanes, ``[N, num_steps]``."""
 
     num_steps: int

@@ -10,7 +10,7 @@ import numpy as np
 from datasets_cli.environments.actions import Actions, SpecActions
 from datasets_cli.environments.lanes import Flags, Lanes
 from datasets_cli.environments.policies import Actor
-from datasets_cli.environments.rows import PolicyOutput, Rows
+from datasets_cli.environments.rows import LaneRows, PolicyOutput
 
 
 class Stepper:
@@ -68,11 +68,11 @@ class Stepper:
         numbers = zip(self.ids.tolist(), lanes.tolist(), strict=True)
         return [self._seed_of(number) if is_begun else None for number, is_begun in numbers]
 
-    def write_root(self, rows: Rows, step: int) -> None:
+    def write_root(self, rows: LaneRows, step: int) -> None:
         """Write where the lanes stand."""
         rows.write_root(step, self._observation, self.ids)
 
-    def step(self, written: PolicyOutput, rows: Rows, step: int) -> None:
+    def step(self, written: PolicyOutput, rows: LaneRows, step: int) -> None:
         """Take a step, and write what it led to."""
         result = self._lanes.step(self.actions.native(written, self.frames))
         self._observation = result.observation
@@ -83,7 +83,7 @@ class Stepper:
     def roll(
         self,
         actor: Actor,
-        rows: Rows,
+        rows: LaneRows,
         *,
         max_frames: int | None = None,
         is_over: Callable[[], bool] | None = None,

@@ -52,9 +52,9 @@ SHOWN = 60
 _KEYWORD = re.compile(r"@(\w+)\s*(.*)", re.DOTALL)
 _WORD = re.compile(r"\w+")
 
-Line = tuple[int, str]
+NumberedLine = tuple[int, str]
 """The number of a line, from 1 on, and the line."""
-Row = tuple[Line, list[AttributeValue]]
+Row = tuple[NumberedLine, list[AttributeValue]]
 
 
 class Arff:
@@ -69,7 +69,7 @@ class Arff:
         SourceError: the header is not one.
     """
 
-    def __init__(self, name: str, lines: Iterator[Line], encoding: str = UTF_8) -> None:
+    def __init__(self, name: str, lines: Iterator[NumberedLine], encoding: str = UTF_8) -> None:
         self.name = name
         self._lines = lines
         self._num_labels = self._label_bytes = 0
@@ -120,7 +120,7 @@ class Arff:
                 raise self._error(line, "expected a line of an ARFF header")
         raise SourceError(f"{self.name} is not ARFF, or ends too early: it has no @data line.")
 
-    def _attribute(self, line: Line, text: str) -> Attribute:
+    def _attribute(self, line: NumberedLine, text: str) -> Attribute:
         named = split_name(text)
         if named is None:
             raise self._error(line, "expected the name of an attribute")
@@ -138,7 +138,7 @@ class Arff:
             )
         return Attribute(name, KINDS[word])
 
-    def _labels(self, line: Line, text: str) -> tuple[str, ...]:
+    def _labels(self, line: NumberedLine, text: str) -> tuple[str, ...]:
         labels_and_rest = split_labels(text)
         if labels_and_rest is None:
             raise self._error(line, "a quote does not end, or a label is not one")
@@ -159,7 +159,7 @@ class Arff:
                 continue
             yield line, self._sparse(line, absent) if text[0] == "{" else self._dense(line, text)
 
-    def _dense(self, line: Line, text: str) -> list[AttributeValue]:
+    def _dense(self, line: NumberedLine, text: str) -> list[AttributeValue]:
         """Return the first reading of a row that fits the columns."""
         expected = len(self.attributes)
         if COMMENT not in text and (row := plain_row(text)) and len(row) == expected:
@@ -183,7 +183,7 @@ class Arff:
     def _has(self, row: list[AttributeValue]) -> bool:
         return all(column.has(value) for column, value in zip(self.attributes, row, strict=True))
 
-    def _sparse(self, line: Line, absent: list[AttributeValue]) -> list[AttributeValue]:
+    def _sparse(self, line: NumberedLine, absent: list[AttributeValue]) -> list[AttributeValue]:
         text = line[1].strip()
         if "}" not in text:
             raise self._error(line, "a sparse row has no closing brace")
@@ -206,7 +206,7 @@ class Arff:
         line, value = next((n, row[column]) for n, row in block if not attribute.has(row[column]))
         return self._error(line, f"{attribute.name!r} is {value!r}; expected {expected}")
 
-    def _error(self, line: Line, what: str) -> SourceError:
+    def _error(self, line: NumberedLine, what: str) -> SourceError:
         number, text = line
         begins = repr(text.strip()[:SHOWN])
         return SourceError(f"{self.name}, line {number}: {what}. The line begins: {begins}")

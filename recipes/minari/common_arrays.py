@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets_cli.recipe import Key, SourceError
 
-from .storage import Episode, EpisodeStorage, Stored, read_runs
+from .storage import EpisodeStorage, Stored, StoredEpisode, read_runs
 
 KEYS: dict[str, Key] = {
     "observations": ("observation",),
@@ -62,7 +62,7 @@ def _widen(first: Stored, other: Stored) -> bool:
 
 
 def inexact_paths(
-    storage: EpisodeStorage, episodes: list[Episode], common: CommonArrays
+    storage: EpisodeStorage, episodes: list[StoredEpisode], common: CommonArrays
 ) -> set[str]:
     """Return the paths of infos with an integer that the common type cannot hold exactly."""
     inexact = set()

@@ -20,19 +20,19 @@ import numpy as np
 
 from datasets_cli.recipe import TRAJECTORY_END, Block, rows_per_block
 
-from .storage import Episode, EpisodeStorage, Leaf, read_rows
+from .storage import EpisodeStorage, Leaf, StoredEpisode, read_rows
 
 
 class Piece(NamedTuple):
     """The steps ``start`` to ``stop - 1`` of an episode."""
 
-    episode: Episode
+    episode: StoredEpisode
     start: int
     stop: int
 
 
 def read_blocks(
-    storage: EpisodeStorage, episodes: Sequence[Episode], leaves: Sequence[Leaf]
+    storage: EpisodeStorage, episodes: Sequence[StoredEpisode], leaves: Sequence[Leaf]
 ) -> Iterator[Block]:
     """Yield the transitions of the episodes, in order."""
     total_rows = sum(episode.steps for episode in episodes)
@@ -40,7 +40,7 @@ def read_blocks(
         yield replace(_read_block(storage, pieces, leaves), total_rows=total_rows)
 
 
-def _pack(episodes: Iterable[Episode], num_rows: int) -> Iterator[list[Piece]]:
+def _pack(episodes: Iterable[StoredEpisode], num_rows: int) -> Iterator[list[Piece]]:
     """Yield blocks of up to ``num_rows`` steps; only an episode longer than that is cut."""
     pieces: list[Piece] = []
     room = num_rows

@@ -31,7 +31,7 @@ class Stored(NamedTuple):
         return math.prod(self.shape) * (self.dtype.itemsize or TEXT_ROW_BYTES)
 
 
-class Episode(NamedTuple):
+class StoredEpisode(NamedTuple):
     """An episode, and its number of steps."""
 
     name: str

@@ -13,14 +13,14 @@ from datasets_cli.recipe import Key, SourceError, can_store
 
 from .common_arrays import KEYS, NUMBERS, CommonArrays, inexact_paths
 from .spaces import TUPLE_ITEM
-from .storage import TEXT, Episode, EpisodeStorage, Leaf, Stored, read_runs
+from .storage import TEXT, EpisodeStorage, Leaf, Stored, StoredEpisode, read_runs
 
 
 @dataclass(frozen=True)
 class Structure:
     """What a whole dataset holds."""
 
-    episodes: tuple[Episode, ...]
+    episodes: tuple[StoredEpisode, ...]
     num_episodes: int
     num_empty: int
     num_steps: int
@@ -30,7 +30,7 @@ class Structure:
 
 def read_structure(storage: EpisodeStorage) -> Structure:
     """Return what the files hold, from the structure of every episode."""
-    episodes: list[Episode] = []
+    episodes: list[StoredEpisode] = []
     common = CommonArrays()
     short: dict[str, tuple[int, Mapping[str, Stored]]] = {}
     num_steps = num_empty = 0
@@ -45,9 +45,9 @@ def read_structure(storage: EpisodeStorage) -> Structure:
             short[name] = steps, arrays
             terminated = bool(storage.read(name, "terminations", steps - 1, steps)[0])
             # The successor rule: a terminated step stays, one that was cut off is dropped.
-            episodes.append(Episode(name, steps if terminated else steps - 1, terminated))
+            episodes.append(StoredEpisode(name, steps if terminated else steps - 1, terminated))
         elif steps:
-            episodes.append(Episode(name, steps))
+            episodes.append(StoredEpisode(name, steps))
             common.add(name, _beyond_steps(arrays, steps))
     # Last, because it is the others that tell whether an info has a row beyond one a step.
     for name, (steps, arrays) in short.items():
@@ -70,7 +70,7 @@ def read_structure(storage: EpisodeStorage) -> Structure:
     return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes))
 
 
-def note_inner_ends(storage: EpisodeStorage, episodes: tuple[Episode, ...]) -> str:
+def note_inner_ends(storage: EpisodeStorage, episodes: tuple[StoredEpisode, ...]) -> str:
     """Return a note on flags that are set before the last step of an episode; "" where none is."""
     notes = []
     for flag in ("terminations", "truncations"):
@@ -186,7 +186,7 @@ def _check_keys(keys: list[Key], texts: list[Key], common: CommonArrays) -> None
             )
 
 
-def _note_of_short(episodes: list[Episode], names: list[str]) -> str:
+def _note_of_short(episodes: list[StoredEpisode], names: list[str]) -> str:
     terminated = sum(episode.lacks_successor for episode in episodes)
     gone = sum(not episode.steps for episode in episodes)
     shown = ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
@@ -212,7 +212,7 @@ def _key(path: str) -> Key:
     return (*KEYS.get(root, ("info",) if root == "infos" else ("info", root)), *parts)
 
 
-def _with_frame_shape(leaf: Leaf, storage: EpisodeStorage, episode: Episode) -> Leaf:
+def _with_frame_shape(leaf: Leaf, storage: EpisodeStorage, episode: StoredEpisode) -> Leaf:
     if not leaf.jpeg:
         return leaf
     (data,) = storage.read(episode.name, leaf.path, 0, 1)

@@ -69,6 +69,7 @@ class Reversed:
     row_bytes = 0
     no_rows = "No rows yet."
     generations = None
+    checkpointer = None
 
     def __init__(self, max_size: int) -> None:
         self.max_size = self.capacity = max_size

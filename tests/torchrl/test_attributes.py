@@ -38,9 +38,12 @@ def test_a_total_reward_has_the_type_of_the_rewards(dtype: torch.dtype) -> None:
     assert total.dtype == expected.dtype and total == expected
 
 
-@pytest.mark.parametrize("kind", ["LazyTensorStorage", "LazyMemmapStorage", "ListStorage"])
+KINDS = "LazyTensorStorage LazyMemmapStorage ListStorage CompressedListStorage StorageEnsemble"
+
+
+@pytest.mark.parametrize("kind", KINDS.split())
 def test_a_checkpointer_of_a_storage_is_refused(kind: str) -> None:
-    storage = getattr(ours, kind)(6)
+    storage = getattr(ours, kind)(ours.ListStorage(6) if kind == "StorageEnsemble" else 6)
     storage.checkpointer = None
     with pytest.raises(UsageError, match=rf"^{kind} takes no checkpointer, not 3: dumps"):
         storage.checkpointer = 3

@@ -96,5 +96,5 @@ def test_counts_continue_from_a_state_and_a_dump(tmp_path: Path) -> None:
         assert buffer.writer.generations_of(torch.arange(5)).tolist() == [1, 1, 1, 0, -1]
     path = tmp_path / "dump" / "writer" / "metadata.json"
     path.write_text(path.read_text().replace("[1, 1", '["1", 1'))
-    with pytest.raises(DamagedDataset, match="generations is .*, expected a list of whole"):
+    with pytest.raises(DamagedDataset, match=r"generations is .*, expected a list of whole"):
         tracked().loads(tmp_path / "dump")

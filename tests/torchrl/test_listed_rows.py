@@ -1,4 +1,4 @@
-"""Lazy stacks of TensorDicts, and lists of structures of tensors, written as TorchRL writes them."""
+"""Lazy stacks of TensorDicts and lists of structures are written as TorchRL writes them."""
 
 from __future__ import annotations
 

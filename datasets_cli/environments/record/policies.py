@@ -12,7 +12,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.leaves import SpaceLeaf
 from datasets_cli.environments.policies import flat_items
-from datasets_cli.environments.rows import PolicyOutput, Rows, StepColumn
+from datasets_cli.environments.rows import LaneRows, PolicyOutput, StepColumn
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.functions import failure_of
@@ -37,7 +37,7 @@ class RandomActions:
         self._spaces = [deepcopy(space) for _ in range(num_envs)]
         self._ids = np.full(num_envs, -1)  # of the trajectories that the spaces are seeded for
 
-    def act(self, rows: Rows, step: int) -> PolicyOutput:
+    def act(self, rows: LaneRows, step: int) -> PolicyOutput:
         ids = rows.ids[:, step]
         for lane in np.flatnonzero(ids != self._ids).tolist():
             self._spaces[lane].seed(self._seed_of(int(ids[lane])))

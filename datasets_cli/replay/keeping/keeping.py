@@ -62,7 +62,7 @@ class Persistence:
             UsageError: the storage has no room for the rows, or a dataset was dumped that is not
                 this one, or there is something pickled.
         """
-        with self._reader.write_lock:
+        with self._row_writer.lock:
             self.plan_load(path, tensorclass)()
 
     def plan_load(self, path: str | Path, tensorclass: TensorClass = None) -> Callable[[], None]:
@@ -94,7 +94,7 @@ class Persistence:
             UsageError: it is not a state of such a buffer, or of a storage of another size, or of
                 another dataset.
         """
-        with self._reader.write_lock:
+        with self._row_writer.lock:
             self.plan_restore(state, tensorclass)()
 
     def plan_restore(self, state: StateDict, tensorclass: TensorClass = None) -> Callable[[], None]:

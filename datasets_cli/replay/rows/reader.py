@@ -27,7 +27,6 @@ from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.sharing.process import tell_after_fork
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.schema.mapping import can_page_lock, sent
 
@@ -78,13 +77,6 @@ class BatchReader(BatchMaker):
         """What is held while rows are written, or must not be: by a thread, and by its process."""
         sharing = self.storage.sharing
         return self._threads if sharing is None else self._locked(sharing)
-
-    @property
-    def write_lock(self) -> AbstractContextManager[object]:
-        """The same where these may be the first rows: from these on they may be shared."""
-        if isinstance(self.storage, TensorRows):
-            self.storage.begin()
-        return self.lock
 
     @contextmanager
     def _locked(self, sharing: Sharing) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from tensordict import TensorDictBase
@@ -25,6 +25,7 @@ from datasets_cli.replay.rows.writers import IMMUTABLE, RoundRobinWriter, Writer
 from datasets_cli.replay.storages.batches import stack_rows
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.tensor_rows import TensorRows
+from datasets_cli.replay.storages.tensors import LazyMemmapStorage
 from datasets_cli.schema.columns import Key, show_key
 
 
@@ -75,6 +76,13 @@ class RowWriter:
         self.writer.follow(storage)
         return True
 
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What is held while rows are written that may be the first, and be shared from then on."""
+        if isinstance(self._reader.storage, LazyMemmapStorage):
+            self._reader.storage.begin()
+        return self._reader.lock
+
     def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
         """Write rows and return their numbers; see ``ReplayBuffer.extend``."""
         reader = self._reader
@@ -84,7 +92,7 @@ class RowWriter:
         data = reader.transform.inv(data)
         if data is None:  # a transform keeps the rows until it has more
             return torch.empty(0, dtype=torch.int64)
-        with self._undoing(), reader.write_lock:
+        with self._undoing(), self.lock:
             storage = writable(reader)
             if not isinstance(self.writer, RoundRobinWriter):
                 reader.others.check_writes(storage, writer=type(self.writer).__name__)

@@ -15,6 +15,7 @@ from datasets_cli.replay.rows.batch_maker import CollateFunction
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.several.weights import weight_numbers
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
+from datasets_cli.replay.torchrl_words import CHECKPOINTER
 from datasets_cli.replay.transforms.transform import TransformLike
 
 MemberWeights = Sequence[float] | torch.Tensor | Literal["size"]
@@ -31,6 +32,8 @@ class StorageEnsemble:
     Raises:
         UsageError: there are not as many transforms as storages.
     """
+
+    checkpointer = CHECKPOINTER
 
     def __init__(
         self, *storages: Storage, transforms: Sequence[TransformLike | None] | None = None

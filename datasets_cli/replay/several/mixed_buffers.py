@@ -198,7 +198,7 @@ class MixedBuffers(ABC):
         """Make all changes that are planned, or none where one is refused."""
         with ExitStack() as locks:
             for buffer in self.buffers:
-                locks.enter_context(buffer.reader.write_lock)
+                locks.enter_context(buffer.row_writer.lock)
             changes = [plan() for plan in plans]
             for change in reversed(changes):  # the draws of members last
                 change()

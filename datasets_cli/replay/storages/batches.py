@@ -164,10 +164,6 @@ def _stack_tuples(items: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
     return tuple(_stack_dicts([dict(enumerate(item)) for item in items]).values())
 
 
-def _stack_lists(items: list[list[Rows]]) -> list[Rows]:
-    return [*_stack_tuples([tuple(item) for item in items])]
-
-
 def _columns(trees: list[dict[Rows, Rows]]) -> dict[Rows, list[Rows]]:
     """Return what rows have under each of their keys, which must be the same."""
     names = trees[0].keys()
@@ -181,7 +177,7 @@ _STACKS: dict[type | tuple[type, ...], Callable[[list[Rows]], Rows]] = {
     TensorDictBase: _stack_tensordicts,
     torch.Tensor: _stack_tensors,
     tuple: _stack_tuples,
-    list: _stack_lists,
+    list: lambda items: [*_stack_tuples(items)],
     dict: _stack_dicts,
     (bool, int, float): torch.tensor,
 }

@@ -13,7 +13,7 @@ from datasets_cli.replay.storages.batches import batch_size_of, lazy_stack, map_
 from datasets_cli.replay.storages.description import TensorBytes, describe, restore
 from datasets_cli.replay.storages.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
-from datasets_cli.replay.torchrl_words import CHECKPOINTER, LIST, takes
+from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.schema.bits import stack_tensors
 from datasets_cli.schema.columns import Key, show_key
 
@@ -33,7 +33,6 @@ class ListStorage(WritableStorage):
 
     is_tensordict = False
     takes_lists = True
-    checkpointer = CHECKPOINTER
 
     def __init__(self, max_size: int | None = None) -> None:
         self.max_size = NO_LIMIT if max_size is None else whole_number("max_size", max_size, 1)

@@ -13,7 +13,7 @@ from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batches import make_batch, map_rows
 from datasets_cli.replay.storages.generations import Generations
-from datasets_cli.replay.torchrl_words import STORAGE_PROTOCOL, takes
+from datasets_cli.replay.torchrl_words import CHECKPOINTER, STORAGE_PROTOCOL, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import Key
@@ -46,6 +46,7 @@ class Storage(Protocol):
         sharing: by what processes that share the rows agree; None where no other has them.
         no_rows: what is said where there are no rows to draw.
         generations: how often rows were written; None where no writer tracks it.
+        checkpointer: None; another one is refused.
     """
 
     ndim: int = 1
@@ -61,6 +62,7 @@ class Storage(Protocol):
     sharing: Sharing | None = None
     no_rows: str = NO_ROWS
     generations: Generations | None = None
+    checkpointer: object = CHECKPOINTER
 
     def __init__(self) -> None:
         """Take what TorchRL's class takes."""

@@ -23,7 +23,6 @@ from datasets_cli.replay.storages.form import check_leading, form_of
 from datasets_cli.replay.storages.ownership import Ownership, form_told
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowsSnapshot
-from datasets_cli.replay.torchrl_words import CHECKPOINTER
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
@@ -34,7 +33,6 @@ class TensorRows(WritableStorage):
     """Rows of tensors in columns of plain tensors, written and gathered."""
 
     device: torch.device
-    checkpointer = CHECKPOINTER
 
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         self.max_size = whole_number("max_size", max_size, 1)
@@ -61,10 +59,6 @@ class TensorRows(WritableStorage):
     def is_shared(self) -> bool:
         """Whether other processes have the rows, or will have them from the first write on."""
         return self._owner.is_shared
-
-    def begin(self) -> None:
-        """Share the rows from now on that are shared from the first write on."""
-        self._owner.begin()
 
     @property
     def counters(self) -> Counters | SharedCounters:
@@ -230,7 +224,6 @@ class TensorRows(WritableStorage):
             self._use_rows(RowColumns(form, self.sharing.columns))
 
     def __getstate__(self) -> StateDict:
-        self.begin()
         if self.sharing is None:
             return self._snapshot()
         # Shared rows travel as the folder that they are in.

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, whole_number
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.sharing.files import check_empty
 from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.replay.storages.batches import as_bits
@@ -134,6 +134,14 @@ class LazyMemmapStorage(LazyTensorStorage):
             if not existsok:
                 check_empty(self.scratch_dir)
         self._owner.share_later(self.scratch_dir, existsok=existsok)
+
+    def begin(self) -> None:
+        """Make the files in which the rows are shared, unless they are there."""
+        self._owner.begin()
+
+    def __getstate__(self) -> StateDict:
+        self.begin()
+        return super().__getstate__()
 
     def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
         raise UsageError(

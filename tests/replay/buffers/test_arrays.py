@@ -117,4 +117,6 @@ def test_torchs_own_loader_gives_whole_batches(door: str) -> None:
     with pytest.raises(UsageError, match=r"collate_fn=.*whole_batch, or the buffer no"):
         next(iter(DataLoader(arrays, batch_size=4)))
     batch = next(iter(DataLoader(arrays, batch_size=4, collate_fn=whole_batch)))
+    single: Any = DataLoader(replay, batch_size=None, collate_fn=whole_batch)  # type: ignore[arg-type]
+    assert torch.equal(next(iter(single))["action"], replay[0]["action"])
     assert np.array_equal(batch["action"], replay[:4]["action"].numpy())
