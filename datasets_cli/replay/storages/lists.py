@@ -85,7 +85,10 @@ class ListStorage(WritableStorage):
         for number, item in zip(numbers, columns[0], strict=True):
             if number == 0:
                 self.row_batch_size = inner_shape(item, 0)
-            self._items[number : number + 1] = [self._kept(item)]
+            if number == len(self._items):
+                self._items.append(self._kept(item))
+            else:
+                self._items[number] = self._kept(item)
         if isinstance(rows, slice):
             self.cursor = rows.stop % self.capacity
         self.revision += 1

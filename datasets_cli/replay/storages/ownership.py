@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,8 @@ from datasets_cli.replay.storages.form import Form, Node, PytreeForm, TensorDict
 from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowType, new_columns
 from datasets_cli.schema.bits import torch_dtype, type_name
 from datasets_cli.schema.columns import Column
+
+_BEGINNING = threading.Lock()
 
 
 class Ownership:
@@ -60,11 +63,14 @@ class Ownership:
         """Share the rows from now on that were to be shared later."""
         if self._later is None:
             return
-        folder, existsok = self._later
-        if not existsok:
-            check_empty(folder)
-        self.share_in(folder, None)
-        self._later = None
+        with _BEGINNING:  # another thread may write its first rows, too
+            if self._later is None:
+                return
+            folder, existsok = self._later
+            if not existsok:
+                check_empty(folder)
+            self.share_in(folder, None)
+            self._later = None
 
     def share(self, rows: RowColumns | None, device: torch.device) -> None:
         """Share rows with other processes; what is there is copied into shared memory."""

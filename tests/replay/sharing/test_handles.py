@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import threading
+import time
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from datasets_cli import (
 from datasets_cli.errors import DiskFull, ImmutableError, UsageError
 from datasets_cli.replay.sharing import temporary
 from datasets_cli.replay.sharing.sharing import Sharing, open_sharing
+from datasets_cli.replay.storages import ownership
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
 Pair = namedtuple("Pair", "left right")
@@ -218,6 +220,30 @@ def test_files_are_made_with_the_first_rows(tmp_path: Path) -> None:
         again.load_state_dict(buffers[0].state_dict())
     assert buffers[0].extend(rows(range(3, 5))).tolist() == [3, 4]  # its folder is gone
     assert numbers(buffers[0]) == [*range(5)] and numbers(again) == [*range(3)]
+
+
+def test_threads_that_write_the_first_rows_at_once_share_one_storage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    buffer, both = made(LazyMemmapStorage), threading.Barrier(2)
+    make, folders = ownership.make_sharing, []
+
+    def make_late(folder: Path) -> Sharing:
+        folders.append(folder)
+        time.sleep(0.05)
+        return make(folder)
+
+    def write(start: int) -> None:
+        both.wait()
+        buffer.extend(rows(range(start, start + 5)))
+
+    monkeypatch.setattr(ownership, "make_sharing", make_late)
+    threads = [threading.Thread(target=write, args=(start,)) for start in (0, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(folders) == 1 and sorted(numbers(buffer)) == [*range(10)]
 
 
 def test_a_process_forked_before_the_first_rows_shares_them(tmp_path: Path) -> None:
