@@ -126,7 +126,7 @@ _LAZY_IMPORTS = {
     "WritableStorage": "replay.storages.protocol",
     "open_storage": "replay.storages.dataset",
     "ListStorage": "replay.storages.lists",
-    "CompressedListStorage": "replay.storages.compressed",
+    "CompressedListStorage": "torchrl.compressed",
     "LazyTensorStorage": "replay.storages.tensors",
     "LazyMemmapStorage": "replay.storages.tensors",
     "LazyStackStorage": "replay.storages.lists",

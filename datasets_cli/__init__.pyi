@@ -142,7 +142,6 @@ from datasets_cli.replay.several.member import Member as Member
 from datasets_cli.replay.several.mixture import Mixture as Mixture
 from datasets_cli.replay.several.offline_to_online import OfflineToOnline as OfflineToOnline
 from datasets_cli.replay.several.weights import LinearAnneal as LinearAnneal
-from datasets_cli.replay.storages.compressed import CompressedListStorage as CompressedListStorage
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
 from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
@@ -216,6 +215,7 @@ from datasets_cli.torchrl.buffers import (
     TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
 )
 from datasets_cli.torchrl.cat_frames import CatFrames as CatFrames
+from datasets_cli.torchrl.compressed import CompressedListStorage as CompressedListStorage
 from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as AtariDQNExperienceReplay
 from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay

@@ -9,8 +9,7 @@ import torch
 
 from datasets_cli.errors import ImmutableError
 from datasets_cli.replay.arguments import Numbers, Rows, StateDict, whole_number
-from datasets_cli.replay.storages.generations import Generations
-from datasets_cli.replay.storages.protocol import Storage, WritableStorage
+from datasets_cli.replay.storages.protocol import Generations, Storage, WritableStorage
 from datasets_cli.replay.storages.tensor_rows import TensorRows
 from datasets_cli.replay.torchrl_words import COMPILABLE, PROTOCOL, takes
 

@@ -12,7 +12,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.batches import make_batch, map_rows
-from datasets_cli.replay.storages.generations import Generations
 from datasets_cli.replay.torchrl_words import CHECKPOINTER, STORAGE_PROTOCOL, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
@@ -22,6 +21,32 @@ from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows
 
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
+
+
+class Generations:
+    """How often each row was written after its first time; -1 for one that never was."""
+
+    def __init__(self) -> None:
+        self.counts = torch.full((1,), -1)  # int64, of the first rows
+
+    def count(self, rows: torch.Tensor) -> None:
+        """Count rows int64 ``[n]`` that were written, each as often as it is there."""
+        num_rows = int(rows.max()) + 1 if len(rows) else 0
+        if num_rows > len(self.counts):
+            counts = torch.full((max(num_rows, 2 * len(self.counts)),), -1)
+            counts[: len(self.counts)] = self.counts
+            self.counts = counts
+        self.counts.index_add_(0, rows, torch.ones_like(rows))
+
+    def advance(self) -> None:
+        """Count all rows as written: what they had is gone."""
+        self.counts[self.counts >= 0] += 1
+
+    def of(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return the generations of rows, int64 in their shape; -1 where there is no such row."""
+        number = rows.cpu()
+        is_known = (number >= 0) & (number < len(self.counts))
+        return torch.where(is_known, self.counts[number * is_known], -1).to(rows.device)
 
 
 @takes(**STORAGE_PROTOCOL)
