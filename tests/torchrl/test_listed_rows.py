@@ -36,7 +36,7 @@ def by_columns() -> LazyStackedTensorDict:
 
 
 def written(library: Any, storage: str, data: Any, **words: Any) -> Any:
-    buffer = library.ReplayBuffer(storage=getattr(library, storage)(9, **words), batch_size=4)
+    buffer = library.ReplayBuffer(storage=getattr(library, storage)(9, **words), batch_size=50)
     buffer.extend(data)
     return buffer
 
@@ -51,7 +51,7 @@ def test_ragged_rows_stay_apart(storage: str, as_list: bool) -> None:
             right = ragged()[row]
             assert {*buffer[row].keys()} == {*right.keys()}
             assert torch.equal(buffer[row]["a"], right["a"]) and len(right["a"]) == length
-        batch = buffer.sample(50)  # of rows of one length alone ours would be a TensorDict
+        batch = buffer.sample()  # of rows of one length alone ours would be a TensorDict
         assert isinstance(batch, LazyStackedTensorDict)
         assert all(len(one["a"]) == int(one["a"][0]) // 10 for one in batch.unbind(0))
 
@@ -91,4 +91,4 @@ def test_lists_of_structures_are_rows(storage: str) -> None:
         batch, info = buffer.sample(return_info=True)
         index = torch.as_tensor(info["index"])
         assert torch.equal(batch["a"], index.unsqueeze(1).expand(-1, 2))
-        assert torch.equal(batch["b"][0], index) and batch["b"][1][0].shape == (4, 1)
+        assert torch.equal(batch["b"][0], index) and batch["b"][1][0].shape == (50, 1)
