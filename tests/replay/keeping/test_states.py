@@ -379,7 +379,6 @@ def test_what_are_no_priorities_is_refused_and_leaves_the_sampler() -> None:
         {"priorities": torch.tensor([1.0, math.inf])},
         {"priorities": torch.tensor([1.0, -3.0])},
         {"priorities": torch.ones(2, 2)},
-        {"priorities": torch.ones(50)},
         {"priorities": None},
         {"max_priority": math.nan},
         {"alpha": "x"},
