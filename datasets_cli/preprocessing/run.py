@@ -92,7 +92,7 @@ class PreprocessRun:
         if self.options.per == "trajectory":
             stop = int(self.offsets[np.searchsorted(self.offsets, stop, side="left")])
         returned, _ = self._try(0, stop, columns.is_numbered)
-        check_columns(returned, columns, self.dataset, 0, stop)
+        check_columns(returned, columns, self.dataset, 0, stop, 0)
         is_end = ends_of_kept(self.offsets, 0, stop, returned.kept)
         check_chained(columns.frames, returned.rows, is_end, returned.numbers(0, stop))
         keys = {field.column.key for field in columns.frames}

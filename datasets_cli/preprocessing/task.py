@@ -146,7 +146,7 @@ def check_columns(
     dataset: Dataset,
     start: int,
     stop: int,
-    first: int = 0,
+    first: int,
 ) -> None:
     """Refuse other columns than those of the first rows."""
     if (given := returned.columns) != columns.by_key:

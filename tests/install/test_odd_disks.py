@@ -173,6 +173,29 @@ def test_a_folder_that_cannot_be_brought_to_the_disk_is_no_error_and_a_file_is(
         flush(tmp_path / "file")
 
 
+def test_all_of_a_dataset_is_brought_to_the_disk_before_it_has_its_name(
+    config: Config, monkeypatch: Patch
+) -> None:
+    fsync, rename, flushed, named = os.fsync, os.rename, set(), set()
+    target = CacheRoot(config.root).dataset(IRIS)
+
+    def bring(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def give(source: Any, name: Any, **options: Any) -> None:
+        if Path(name) == target:
+            named.update(path.stat().st_ino for path in [Path(source), *Path(source).rglob("*")])
+            assert named <= flushed
+            flushed.clear()
+        rename(source, name, **options)
+
+    monkeypatch.setattr(os, "fsync", bring)
+    monkeypatch.setattr(os, "rename", give)
+    install_dataset(IRIS, config)
+    assert len(named) > 10 and target.parent.stat().st_ino in flushed
+
+
 # --- 36: a disk that fills ----------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.errors import DiskFull, UsageError
-from datasets_cli.preprocessing import finish
+from datasets_cli.preprocessing import finish, work
 from datasets_cli.sources import disk
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.manifest import Manifest, read_manifest
@@ -97,9 +97,23 @@ def test_columns_that_are_others_in_more_rows_are_refused_before_the_first_write
     def few(batch: TensorDict) -> TensorDict:
         return batch if len(batch) == 2 else batch.exclude("action")
 
-    with pytest.raises(UsageError, match=r"for rows 0 to \d+ of demo/pong .* action is missing"):
+    named = r"for rows 0 to 998 of demo/pong \(trajectories 0 to 1\), action is missing"
+    with pytest.raises(UsageError, match=named):
         preprocess(pong, few, tmp_path / "out", num_workers=0, per="transition")
     assert not (tmp_path / "out").exists()
+
+
+def test_room_is_asked_for_what_is_packed_and_for_what_it_is_made_of(
+    pong: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(work, "check_free_space", lambda _, needed, __: asked.append(needed))
+    monkeypatch.setattr(work, "bytes_of_one", lambda *_: 84 * 84)  # frames that do not shrink
+    for layout in ("ted", "compact"):
+        made(pong, darker, tmp_path / layout, layout=layout)
+    sizes = {key: values.nbytes for key, values in values_of(pong).items()}
+    whole = sum(sizes.values())
+    assert asked == [whole, 2 * (whole - sizes["next", "observation"])]
 
 
 def blind(batch: TensorDict) -> TensorDict:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
@@ -249,6 +250,23 @@ def test_a_destination_that_another_run_filled_meanwhile_is_kept(
     with pytest.raises(UsageError, match="is not empty"):
         replay.preprocess(fill, dest=dest, num_workers=0)
     assert (dest / "theirs").read_text() == "precious"
+
+
+def test_what_the_process_that_was_waited_for_made_is_not_new(
+    door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, made = running.dest_locked, []
+
+    @contextmanager
+    def wait(*arguments: Any) -> Iterator[None]:
+        monkeypatch.setattr(running, "dest_locked", locked)
+        made.append(datasets_cli.preprocess(door, lambda batch: batch, "out"))
+        with locked(*arguments):
+            yield
+
+    monkeypatch.setattr(running, "dest_locked", wait)
+    result = datasets_cli.preprocess(door, lambda batch: batch, "out")
+    assert (made[0].unchanged, result.unchanged) == (False, True)
 
 
 def test_what_another_process_made_of_the_same_files_is_taken_where_locks_do_not_work(
