@@ -185,8 +185,10 @@ def where_from(function: object) -> tuple[str, str] | None:
 def failure_of(error: BaseException) -> str:
     """Return type and message of an exception, and the user's innermost file and line in it."""
     text = f"{type(error).__name__}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_of_user(frame.filename)]
-    if not own:
-        return text
-    return f"{text} ({own[-1].filename}, line {own[-1].lineno}, in {own[-1].name})"
+    for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):
+        file = frame.f_code.co_filename
+        if file == "<dynamic-code>":  # cloudpickle tells the file of the globals alone
+            file = frame.f_globals.get("__file__", file)
+        if is_of_user(file):
+            return f"{text} ({file}, line {line}, in {frame.f_code.co_name})"
+    return text

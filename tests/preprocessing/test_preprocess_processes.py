@@ -257,15 +257,18 @@ def test_what_the_process_that_was_waited_for_made_is_not_new(
 ) -> None:
     locked, made = running.dest_locked, []
 
+    def same(batch: Any) -> Any:
+        return batch
+
     @contextmanager
     def wait(*arguments: Any) -> Iterator[None]:
         monkeypatch.setattr(running, "dest_locked", locked)
-        made.append(datasets_cli.preprocess(door, lambda batch: batch, "out"))
+        made.append(datasets_cli.preprocess(door, same, "out"))
         with locked(*arguments):
             yield
 
     monkeypatch.setattr(running, "dest_locked", wait)
-    result = datasets_cli.preprocess(door, lambda batch: batch, "out")
+    result = datasets_cli.preprocess(door, same, "out")
     assert (made[0].unchanged, result.unchanged) == (False, True)
 
 
