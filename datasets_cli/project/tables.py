@@ -75,8 +75,10 @@ def make_due_tables(
             yield FailedDataset(id, error)
             continue
         due[id], size_bytes = _DueTables(id, dataset, root), size_bytes + needed
-    for start in range(0, len(due), LOCKED_AT_ONCE):
-        together = dict(list(due.items())[start : start + LOCKED_AT_ONCE])
+    while due:
+        # No two of the same data: the next round finds the tables of the one.
+        ids_of = {each.content: id for id, each in due.items()}
+        together = {id: due.pop(id) for id in [*ids_of.values()][:LOCKED_AT_ONCE]}
         with ExitStack() as locks:
             yield from _lock(together, root, config, progress, locks)
             if together:
@@ -91,14 +93,11 @@ def _lock(
     locks: ExitStack,
 ) -> Iterator[DatasetTables | FailedDataset]:
     """Wait for other processes that make them; take out, and yield, what is there then."""
-    contents: set[str] = set()
     # In one order for all processes: no two wait for each other.
     for id, each in sorted(due.items(), key=lambda item: item[1].content):
         try:
-            if each.content not in contents:
-                dest, what = root.tables(each.content) / TABLE, f"the tables of {id}"
-                locks.enter_context(dest_locked(dest, config.lock_timeout, progress, what))
-                contents.add(each.content)
+            dest, what = root.tables(each.content) / TABLE, f"the tables of {id}"
+            locks.enter_context(dest_locked(dest, config.lock_timeout, progress, what))
         except RldsError as error:
             yield FailedDataset(id, error)
         else:

@@ -17,6 +17,9 @@ MEASURES = (
 """What there is of each number, in the order of the kept array."""
 
 MOST_DISTINCT = 64
+MOST_PIECES = 16
+"""Of a sample: many small arrays that stay between large ones that go would hold their memory."""
+
 TRIED = 4096
 """Values of a run that are looked at first: most columns have too many distinct ones."""
 
@@ -107,6 +110,8 @@ class ColumnStatistics:
         if following._distinct is None or len(self._distinct or ()) > MOST_DISTINCT:
             self._distinct = None
         self._sampled += following._sampled
+        if len(self._sampled) > MOST_PIECES:
+            self._sampled = [np.concatenate(self._sampled)]
 
     @property
     def distinct(self) -> dict[float, int] | None:

@@ -8,6 +8,7 @@ import json
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ from datasets_cli.project.results import PreprocessResults
 from datasets_cli.store import lock
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.manifest import read_manifest, write_manifest
 
 DEMOS = ["demo/door-human", "demo/iris"]
 Capture = pytest.CaptureFixture[str]
@@ -134,6 +136,18 @@ def test_tables_are_the_same_bytes_for_every_number_of_workers(
         shutil.rmtree(tables)
     assert {"statistics.json", "statistics.array"} < made[0].keys()
     assert made[0] == made[1]
+
+
+def test_of_two_ids_whose_manifests_name_the_same_data_one_is_measured(
+    here: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (here.root / "datasets" / id for id in DEMOS)
+    manifest = replace(read_manifest(one), content=read_manifest(other).content)
+    write_manifest(one, manifest)
+    measured, measure = [], tables._measured
+    monkeypatch.setattr(tables, "_measured", lambda *a: measured.append(a[1].id) or measure(*a))
+    results = datasets_cli.run_plan(datasets_cli.plan_preprocess(config=here), config=here)
+    assert sorted(each.id for each in results.tables) == DEMOS and len(measured) == 1
 
 
 def test_a_dataset_is_measured_in_parts_as_in_one(

@@ -61,3 +61,14 @@ def test_quantiles_are_of_finite_sampled_numbers() -> None:
     expected = np.quantile([1.0, 2.0, 3.0], QUANTILES)
     assert [float(found[name][0]) for name in MEASURES[-5:]] == expected.tolist()
     assert statistics.quantiles().tolist() == expected.tolist()
+
+
+def test_samples_of_many_blocks_are_held_as_few_arrays() -> None:
+    """Many small arrays among large ones that go would keep the memory of both."""
+    rows = np.random.default_rng(0).standard_normal((1000, 2))
+    statistics, *others = [ColumnStatistics(block, np.arange(10)) for block in np.split(rows, 100)]
+    for other in others:
+        statistics.join(other)
+    assert len(statistics._sampled) < 20
+    expected = np.quantile(rows, QUANTILES, axis=0)
+    np.testing.assert_allclose(statistics.measures()[-5:], expected)
