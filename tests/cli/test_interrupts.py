@@ -48,6 +48,20 @@ def test_a_signal_while_modules_are_imported_has_its_code_and_no_traceback(
     assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
 
 
+@pytest.mark.parametrize("command", [["-m", "datasets_cli"], ["PATH/rlds"]], ids=str)
+def test_an_interrupt_while_the_package_is_imported_ends_without_a_traceback(
+    command: list[str], tmp_path: Path
+) -> None:
+    finder = SIGNAL_AT_IMPORT.partition("from datasets_cli")[0].format(number=int(signal.SIGINT))
+    (tmp_path / "sitecustomize.py").write_text(finder.replace("typer", "datasets_cli.version"))
+    (tmp_path / "rlds").write_text("from datasets_cli.__main__ import run\nrun()\n")
+    done = subprocess.run(
+        [sys.executable, *(each.replace("PATH", f"{tmp_path}") for each in command), "list"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
 def test_a_signal_that_comes_in_a_destructor_is_not_lost(
     number: int, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
