@@ -14,8 +14,8 @@ import sys
 from importlib import import_module
 
 if sys.orig_argv[1:3] == ["-m", __name__] or "".join(sys.orig_argv[1:2]).endswith("/rlds"):
-    # The command line: until it has handlers, an interrupt ends it without a traceback. The enums of
-    # `signal` take longer than all of this file.
+    # The command line: until it has handlers, an interrupt ends it without a traceback. Importing
+    # `signal` makes enums, which takes longer than all of this file.
     _signal = import_module("_signal")
     _signal.signal(_signal.SIGINT, _signal.SIG_DFL)
 
