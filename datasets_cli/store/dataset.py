@@ -54,10 +54,10 @@ class Dataset:
         folder: Path,
         manifest: Manifest,
         record: Record,
-        device_options: DeviceOptions = ON_DISK,
-        text: bool = False,
-        chosen: Sequence[Key] | None = None,
-        previous_reward: bool = False,
+        device_options: DeviceOptions,
+        text: bool,
+        chosen: Sequence[Key] | None,
+        previous_reward: bool,
     ) -> None:
         self.folder, self.id = folder, manifest.id
         self._manifest, self.previous_reward = manifest, previous_reward

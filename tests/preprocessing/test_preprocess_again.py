@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,20 @@ def test_the_same_again_calls_nothing_and_returns_the_storage(
     assert (tmp_path / "out" / "manifest.json").read_bytes() == manifest
     assert again.dataset.manifest == first.dataset.manifest
     assert [path.name for path in tmp_path.iterdir() if path.name[0] == "."] == []
+
+
+def test_what_a_killed_run_left_is_no_error_where_it_cannot_be_deleted(
+    replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
+    left = tmp_path / f".out.{'0' * 16}.partial"
+    left.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rmdir", lambda *_, **__: os.stat("/nowhere"))
+        again = replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
+    assert again.dataset.manifest == made.dataset.manifest and left.exists()
+    replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(

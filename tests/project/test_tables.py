@@ -221,3 +221,14 @@ def test_what_a_step_makes_gets_tables_in_the_same_run(here: Config, tmp_path: P
     results = datasets_cli.run_plan(datasets_cli.plan_preprocess(config=here), config=here)
     assert [each.id for each in results.datasets] == ["derived/small"]
     assert {each.id for each in results.tables} == {*DEMOS, "derived/small"}
+
+
+def test_tables_go_with_what_a_changed_step_replaces(here: Config, tmp_path: Path) -> None:
+    step = '[[preprocess]]\ninput = "demo/iris"\ncast = "float32"\nout = "small"\n'
+    made = []
+    for text in (step, step, step.replace("32", "16")):
+        (tmp_path / "rlds.toml").write_text(text)
+        datasets_cli.run_plan(datasets_cli.plan_preprocess(config=here), config=here)
+        made.append({folder.name for folder in (here.root / "tables").iterdir()})
+    assert made[0] == made[1] and len(made[0]) == len(made[2]) == 3
+    assert len(made[0] & made[2]) == 2

@@ -57,7 +57,13 @@ def test_frames_are_cropped_and_then_resized_as_by_pillow(pong: str) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "channels_last"),
-    [((84, 84), False), ((4, 84, 84), False), ((84, 84, 3), True), ((10, 64, 48), False)],
+    [
+        ((84, 84), False),
+        ((9, 4), False),
+        ((4, 84, 84), False),
+        ((84, 84, 3), True),
+        ((10, 64, 48), False),
+    ],
 )
 def test_where_channels_are_is_told_by_the_shape(
     shape: tuple[int, ...], channels_last: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +72,15 @@ def test_stacks_of_frames_come_without_what_is_not_chosen(folder: Path) -> None:
     ("columns", "words"),
     [
         ("reward", "columns: toy/missions has no reward. It has: "),
+        ("next.reward", "has no next.reward. Write ('next', 'reward'). It has: "),
+        (("next.reward", "x"), "has no next.reward.x. It has: "),
         (("observation", "mission"), "is text, which is read where asked: pass text=True"),
         ([], "columns names no column of numbers of toy/missions"),
         (5, "columns must be a list or None, not 5"),
     ],
 )
 def test_columns_that_cannot_be_read_are_refused(folder: Path, columns: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words.replace("(", r"\(")):
+    with pytest.raises(UsageError, match=re.escape(words)):
         open_storage(folder, columns=columns)
 
 
