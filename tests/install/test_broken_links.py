@@ -10,7 +10,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.progress import Silent
 from datasets_cli.sources.disk import make_folder
 from tests.support.origin import Origin
@@ -37,11 +37,19 @@ def test_a_root_that_is_a_broken_link_is_named_with_where_it_leads(
 
 
 @pytest.mark.parametrize("name", ["datasets", "datasets/demo", "tmp", "locks"])
-def test_a_download_names_the_broken_link_and_makes_nothing(name: str, config: Config) -> None:
+def test_a_download_names_the_broken_link_and_makes_nothing(
+    name: str, config: Config, capsys: Capture
+) -> None:
     link = broken(config.root / name)
-    with pytest.raises(RldsError, match=f"{link} is a symbolic link to .*Is its disk mounted"):
-        datasets_cli.download(IRIS, progress=Silent(), config=config)
-    assert link.is_symlink() and not link.exists()
+    assert main(["download", IRIS, "-q"]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"{link} is a symbolic link to {link.parent / 'unmounted'}" in error
+    assert "Is its disk mounted" in error and link.is_symlink() and not link.exists()
+    assert not [
+        path for path in config.root.rglob("*") if path.is_file() and path.parent.name != "locks"
+    ]
+    link.parent.joinpath("unmounted").mkdir()
+    assert main(["download", IRIS, "-q"]) == 0
 
 
 def test_raw_files_are_not_fetched_through_a_broken_link(config: Config) -> None:

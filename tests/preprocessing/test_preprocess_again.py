@@ -52,7 +52,7 @@ def test_what_a_killed_run_left_is_no_error_where_it_cannot_be_deleted(
     left = tmp_path / f".out.{'0' * 16}.partial"
     left.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(os, "rmdir", lambda *_, **__: os.stat("/nowhere"))
+        patch.setattr(os, "rmdir", lambda *_, **__: Path("/nowhere").stat())
         again = replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
     assert again.dataset.manifest == made.dataset.manifest and left.exists()
     replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
