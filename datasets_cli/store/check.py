@@ -128,7 +128,7 @@ def _differences(folder: str, manifest: Manifest) -> Iterator[str]:
         parent, _, own = name.rpartition("/")
         if parent not in above:
             above[parent] = _link_above(folder, parent)
-        if not own or own == ".." or "\\" in own:
+        if not own or own == ".." or "\\" in own or name[0] == "/":
             yield f"{name}: {OUTSIDE}"
         elif above[parent]:
             yield f"{name}: {above[parent]}"

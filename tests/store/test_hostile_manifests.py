@@ -157,6 +157,15 @@ def add_flag(entry: Json) -> None:
     entry["record"]["constants"].append({**column, "value": "0102"})
 
 
+@pytest.mark.parametrize("name", ["next/", "next/..", "../x", "a/../x", "/x", "..\\x"])
+def test_a_file_outside_the_folder_is_named_so(name: str, folders: dict[str, Path]) -> None:
+    entry = json.loads((folders["compact"] / "manifest.json").read_text())
+    entry["files"][name] = {"bytes": 1, "sha256": "0" * 64}
+    with pytest.raises(DamagedDataset) as caught:
+        open_with(folders["compact"], entry)
+    assert f"{name}: the manifest names a file outside the folder" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

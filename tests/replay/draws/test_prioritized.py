@@ -328,3 +328,15 @@ def test_a_storage_of_two_dimensions_that_grows_keeps_the_priorities() -> None:
     assert len(storage) == 12
     known = sampler.state_dict()["priorities"]
     assert known.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] + [6.0] * 6
+
+
+def test_priorities_of_more_rows_than_were_asked_for_are_loaded(tmp_path: Path) -> None:
+    samplers = [PrioritizedSampler(200, 1.0, 1.0, eps=0.0) for _ in range(2)]
+    for sampler in samplers:  # 200 are rounded up to 201 rows of 3 lanes
+        storage = LazyTensorStorage(200, ndim=2)
+        buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
+        buffer.extend(TensorDict({"x": torch.zeros(3, 67)}, [3, 67]))
+    samplers[0].update_priority(torch.arange(201), torch.arange(201.0))
+    samplers[0].dumps(tmp_path)
+    samplers[1].loads(tmp_path)
+    assert samplers[1].state_dict()["priorities"].tolist() == [*range(201)]
