@@ -63,6 +63,7 @@ class Reversed:
     is_writable = True
     takes_lists = False
     device_options: DeviceOptions = ON_DISK
+    index_device: torch.device | None = None
     device: torch.device | None = None
     sharing = None
     width = 1
