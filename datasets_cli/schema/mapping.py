@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -34,7 +35,7 @@ class DeviceOptions:
         """The device whose memory holds the rows; None where they stay on the disk."""
         return None if self.pin_memory else self.device
 
-    @property
+    @cached_property
     def moves(self) -> bool:
         """Whether batches are anywhere but in the plain memory that rows are read from."""
         return self.pin_memory or (self.device is not None and self.device.type != "cpu")

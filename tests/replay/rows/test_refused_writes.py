@@ -161,19 +161,12 @@ def test_rows_that_the_storage_refuses_are_not_kept_back() -> None:
         lambda size: PrioritizedSliceSampler(size, 0.7, 0.5, slice_len=2),
     ],
 )
-def test_a_sampler_too_small_for_the_storage_is_refused_at_once(sampler: Any) -> None:
-    too_small = r"priorities for 9 rows, and the storage has room for 10\. .* max_capacity=10"
-    with pytest.raises(UsageError, match=too_small):
-        ReplayBuffer(storage=LazyTensorStorage(10), sampler=sampler(9))
-    buffer = ReplayBuffer(storage=LazyTensorStorage(10))
-    with pytest.raises(UsageError, match=too_small):
-        buffer.set_sampler(sampler(9))
-    assert not buffer.sampler.has_priorities
-    buffer.set_sampler(sampler(10))
-    storage = buffer.storage
-    with pytest.raises(UsageError, match="room for 11"):
-        buffer.set_storage(LazyTensorStorage(11))
-    assert buffer.storage is storage
+def test_a_sampler_has_room_for_a_larger_storage(sampler: Any) -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(10), sampler=sampler(4), batch_size=64, seed=0
+    )
+    buffer.extend(steps(0, 10))
+    assert set(buffer.sample()["index"].tolist()) > {4, 5, 6, 7, 8}
 
 
 @pytest.mark.parametrize("width", [3, 7, 25])
