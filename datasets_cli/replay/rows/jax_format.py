@@ -94,10 +94,14 @@ class RecordSplit:
         """Return the columns of each type's view, and the others as they are."""
         rows = dict(zip(self._types, views, strict=True))
         fields = [
-            rows[dtype][:, begin : begin + math.prod(column.shape)].reshape(-1, *column.shape)
+            rows[dtype][:, begin : begin + math.prod(column.shape)]
             for dtype, begin, column in self._fields
         ]
-        return fields + others
+        shapes = [column.shape for _, _, column in self._fields]
+        return [
+            *(part.reshape(len(part), *shape) for part, shape in zip(fields, shapes, strict=True)),
+            *others,
+        ]
 
 
 NO_RECORDS = RecordTree({}, None, np.empty((0, 0), np.uint8))
@@ -149,7 +153,8 @@ class JaxFormat(BatchFormat):
     def from_tree(self, tree: Tree) -> Tree:
         """Return a nested dict of arrays of jax, of leaves that nobody else has."""
         leaves = dict(leaves_in(tree))
-        size = next((len(leaf) for leaf in leaves.values()), 0)
+        rows = (leaf for leaf in leaves.values() if isinstance(leaf, np.ndarray | torch.Tensor))
+        size = len(next(rows, ()))
         if size not in self._sizes:  # to compile takes as long as 100 batches: not for one
             self._sizes.add(size)
             return self._one_by_one(tree)
