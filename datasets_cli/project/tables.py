@@ -133,7 +133,7 @@ class _DueTables:
     @property
     def result(self) -> DatasetTables:
         """What is told of tables that are there."""
-        size = folder_size(self._root.tables(self.content))
+        size = folder_size(self._root.tables(self.content), with_unfinished=False)
         return DatasetTables(self._id, self.dataset.folder, len(self.dataset), size)
 
     def add(self, part: RowStatistics | FailedDataset) -> DatasetTables | FailedDataset | None:

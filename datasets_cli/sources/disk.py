@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -141,6 +142,11 @@ def replacing(path: Path) -> Iterator[Path]:
             replace_file(new, path)
         finally:
             new.unlink(missing_ok=True)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Return whether a file is one that ``replacing`` has not given its name yet."""
+    return re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name) is not None
 
 
 def allocate(path: Path, size: int) -> None:

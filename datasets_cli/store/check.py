@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from datasets_cli.checked_json import decode
@@ -17,7 +18,7 @@ from datasets_cli.damage import damaged
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.trajectory_file import table_bytes
-from datasets_cli.sources.disk import digest_of, kind_of, open_regular
+from datasets_cli.sources.disk import digest_of, is_unfinished, kind_of, open_regular
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 
@@ -171,6 +172,12 @@ def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> No
         raise damaged(folder, f"{what}: {'; '.join(problems)}")
 
 
-def folder_size(folder: Path) -> int:
+def folder_size(folder: Path, *, with_unfinished: bool = True) -> int:
     """Return the total size in bytes of the files below a folder; 0 if it does not exist."""
-    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+    size = 0
+    for path in folder.rglob("*"):
+        if with_unfinished or not is_unfinished(path):
+            with suppress(FileNotFoundError):  # others may be writing there
+                entry = path.lstat()
+                size += 0 if stat.S_ISDIR(entry.st_mode) else entry.st_size
+    return size

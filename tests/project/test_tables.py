@@ -24,8 +24,10 @@ from datasets_cli.look.summary import load_summary
 from datasets_cli.progress import Silent
 from datasets_cli.project import tables
 from datasets_cli.project.results import PreprocessResults
+from datasets_cli.sources.disk import replacing
 from datasets_cli.store import lock
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import folder_size
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest, write_manifest
 
@@ -98,6 +100,17 @@ def test_two_runs_at_once_make_the_same_tables_where_locks_do_not_work(
     measured, (first, second) = made_twice_at_once(here, monkeypatch, are_locked=False)
     assert sorted(measured) == sorted(DEMOS * 2)
     assert first.tables == second.tables and kept(here) == DEMOS
+
+
+def test_a_file_that_another_process_writes_is_none_of_the_tables(here: Config) -> None:
+    assert main(["preprocess", "demo/iris"]) == 0
+    content = open_dataset(here.root / "datasets/demo/iris").manifest.content
+    folder = here.root / "tables" / content
+    whole = folder_size(folder)
+    with replacing(folder / "statistics.json") as new:
+        new.write_bytes(bytes(1000))
+        assert folder_size(folder) == whole + 1000
+        assert folder_size(folder, with_unfinished=False) == whole
 
 
 def test_tables_that_another_process_makes_for_too_long_exit_with_8(
