@@ -132,16 +132,23 @@ def fill_rows(rows: torch.Tensor, places: torch.Tensor, value: float = 0) -> Non
         filled.index_fill_(0, places.to(filled.device), value)
 
 
-def stack_tensors(items: list[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """Return tensors of one shape and one type, any, as one with another dimension."""
-    first = items[0]
-    dtype = first.dtype
-    is_large = len(items) * first.numel() >= SHARED_ELEMENTS  # else torch has less to do for each
-    if is_large and all(item.dtype == dtype and item.shape == first.shape for item in items):
-        return join_tensors([item.unsqueeze(dim) for item in items], dim)
-    if dtype in MOVABLE or any(item.dtype != dtype for item in items):
-        return torch.stack(items, dim)
-    return torch.stack([bits_of(item) for item in items], dim).view(dtype)
+def stack_tensors(items: list[torch.Tensor]) -> torch.Tensor:
+    """Return tensors of one shape and one type, any, as the rows of one."""
+    dtype, shape = items[0].dtype, items[0].shape
+    if dtype not in MOVABLE and all(item.dtype == dtype for item in items):
+        return stack_tensors([bits_of(item) for item in items]).view(dtype)
+    step = (SHARED_ELEMENTS - 1) // max(1, shape.numel())  # which torch's one thread stacks
+    if step >= len(items) or any(
+        item.requires_grad or not item.is_cpu or (item.dtype, item.shape) != (dtype, shape)
+        for item in items
+    ):
+        return torch.stack(items)
+    if not step:
+        return join_tensors([item.unsqueeze(0) for item in items])
+    stacked = items[0].new_empty((len(items), *shape))
+    for start in range(0, len(items), step):
+        torch.stack(items[start : start + step], out=stacked[start : start + step])
+    return stacked
 
 
 def to_tensor(rows: np.ndarray) -> torch.Tensor:

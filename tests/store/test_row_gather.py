@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from datasets_cli.schema.bits import MOVABLE, join_tensors, take
+from datasets_cli.schema.bits import MOVABLE, join_tensors, stack_tensors, take
 
 NUM_ROWS = 50
 SHAPES = [(), (1,), (17,), (3, 2), (0,)]
@@ -62,3 +62,22 @@ def test_joined_tensors_of_every_type_are_those_of_plain_joining(dim: int) -> No
             expected = torch.cat([tensor, tensor[:, :1] if dim else tensor[:3]], dim)
             joined = join_tensors([tensor, tensor[:, :1] if dim else tensor[:3]], dim)
             assert joined.dtype == tensor.dtype and torch.equal(joined, expected)
+
+
+@pytest.mark.parametrize("size", [1, 3000, 40_000])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.bfloat16, torch.uint16])
+def test_stacked_tensors_are_their_rows_in_order(size: int, dtype: torch.dtype) -> None:
+    numbers = torch.arange(25 * size).view(25, size) % 251
+    items = [row.to(dtype) for row in numbers]
+    stacked = stack_tensors(items)
+    assert stacked.dtype == dtype and torch.equal(stacked.long(), numbers)
+
+
+@pytest.mark.parametrize("odd", [torch.zeros(2999), torch.zeros(3000).double()])
+def test_items_that_differ_are_stacked_as_torch_does_or_refused(odd: torch.Tensor) -> None:
+    items = [torch.zeros(3000)] * 12 + [odd] * 10
+    if len(odd) < 3000:
+        with pytest.raises(RuntimeError):
+            stack_tensors(items)
+    else:
+        assert stack_tensors(items).dtype == torch.float64
