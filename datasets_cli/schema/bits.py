@@ -145,7 +145,7 @@ def stack_tensors(items: list[torch.Tensor]) -> torch.Tensor:
         return torch.stack(items)
     if not step:
         return join_tensors([item.unsqueeze(0) for item in items])
-    stacked = items[0].new_empty((len(items), *shape))
+    stacked = torch.empty((len(items), *shape), dtype=dtype)
     for start in range(0, len(items), step):
         torch.stack(items[start : start + step], out=stacked[start : start + step])
     return stacked
