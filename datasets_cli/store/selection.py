@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from datasets_cli.schema.bits import checked_numbers
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.schema.tree import Tree
@@ -137,33 +138,21 @@ class SelectedRowMap:
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``."""
-        index = index.cpu()
+        numbers = checked_numbers(index, self._num_rows)
         if self._is_mapped:
-            mapped = self._map.index_select(0, index)
-            return mapped if mapped.dtype == torch.int64 else mapped.long()
-        self._check(index)
+            return torch.from_numpy(self._map.take(numbers, 0, None, "clip").astype(np.int64))
         if self._one_run:
-            return index + int(self._shifts[0]) if len(index) else index
-        numbers = index.numpy()  # torch's own search waits for its threads where cores are busy
+            return torch.from_numpy(numbers + self._shifts[:1])
         # Run k holds the rows from offsets[k] on: as many runs end at or before a row.
         run = self.offsets[1:].searchsorted(numbers, side="right")
         return torch.from_numpy(numbers + self._shifts.take(run))
 
-    def _check(self, index: torch.Tensor) -> None:
-        if not len(index):
-            return
-        least, most = (int(row) for row in index.aminmax())
-        if least < 0 or most >= self._num_rows:
-            raise IndexError(
-                f"Rows are numbered from 0 to {self._num_rows - 1}; found {least} to {most}."
-            )
-
     @cached_property
-    def _map(self) -> torch.Tensor:
+    def _map(self) -> np.ndarray:
         rows = np.arange(self._num_rows)
         rows += np.repeat(self._shifts, np.diff(self.offsets))
         is_small = self._num_rows and int(rows.max()) < 2**31
-        return torch.from_numpy(rows.astype(np.int32) if is_small else rows)
+        return rows.astype(np.int32) if is_small else rows
 
 
 class SelectedRows:

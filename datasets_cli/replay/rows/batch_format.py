@@ -20,7 +20,6 @@ from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.tree import Tree
-from datasets_cli.store.layouts.protocol import GatheredRows
 
 
 class BatchFormat(Protocol):
@@ -31,10 +30,6 @@ class BatchFormat(Protocol):
     @abstractmethod
     def check(self, storage: Storage) -> None:
         """Check that the rows of a storage can be given unchanged."""
-
-    def rows_of(self, block: GatheredRows, start: int, stop: int) -> Tree:
-        """Return the rows ``start`` to ``stop - 1`` of a block as ``from_tree`` takes them."""
-        return block.arrays(start, stop)
 
     @abstractmethod
     def from_tree(self, tree: Tree) -> Tree:

@@ -37,9 +37,9 @@ class BatchMaker:
             batch_format.check(self.storage)
             self._checked = batch_format
 
-    def _takes_arrays(self, batch_format: BatchFormat) -> bool:
+    def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
         """Tell whether batches are made of arrays where the storage has them."""
-        if not self._is_direct:
+        if batch_format is None or not self._is_direct:
             return False
         if self._checked is not batch_format:
             self.check_format(batch_format)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain, repeat
+from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,11 +14,9 @@ from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.rows.batch_format import BatchFormat, columns_of, nest, show_columns
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES, to_array, to_tensor
-from datasets_cli.schema.columns import EPISODE, MEMBER, Column, Key, show_key
-from datasets_cli.schema.element_types import ITEM_BYTES, NUMPY_TYPES, element_type
+from datasets_cli.schema.columns import EPISODE, MEMBER, Key, show_key
+from datasets_cli.schema.element_types import NUMPY_TYPES, element_type
 from datasets_cli.schema.tree import Tree, leaves_in, put
-from datasets_cli.store.layouts.gathered import GatheredRecords, PairFields
-from datasets_cli.store.layouts.protocol import GatheredRows
 
 if TYPE_CHECKING:
     import jax
@@ -46,79 +42,13 @@ MOST_LEAVES = 8
 """Of one call: more copies than these XLA shares among its threads, and waits for them."""
 
 
-class RecordTree(Tree):
-    """A nested dict of leaves, with the records that most of them are fields of."""
+@cache
+def _hand_over() -> Callable[[list[np.ndarray]], list[jax.Array]]:
+    """Return what makes arrays of jax of several of numpy by one compiled call."""
+    import jax
 
-    # packed: pairs of records uint8 `[B, 2 * record]`.
-    # views: the leaves as they were gathered; others may have taken their places since.
-
-    def __init__(self, tree: Tree, fields: PairFields | None, packed: np.ndarray) -> None:
-        super().__init__(tree)
-        self.fields, self.packed = fields, packed
-        self.views = dict(leaves_in(tree))
-
-
-class RecordSplit:
-    """Fields of records, and leaves beside them, as arrays of jax by one compiled call.
-
-    two records of 16 bytes      o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
-    as float32 [B, 8]            o is 0 to 2, r is 2 to 3, next.o is 4 to 6
-    as bool [B, 32]              t is 12 to 13
-    """
-
-    # The same bytes once for each type, and not once as words: then fields are copied and nothing
-    # is computed. What computes, XLA gives to another thread, and that alone takes 50 us.
-
-    def __init__(self, fields: Sequence[tuple[int, Column]] = ()) -> None:
-        self.keys = [column.key for _, column in fields]
-        self._fields = [
-            (column.dtype, offset // ITEM_BYTES[column.dtype], column) for offset, column in fields
-        ]
-        self._types = {column.dtype: jax_dtype(column.dtype) for _, column in fields}
-
-    @cached_property
-    def _call(self) -> Callable[..., Sequence[jax.Array]]:
-        import jax
-
-        call: Callable[..., Sequence[jax.Array]] = jax.jit(self._columns)
-        return call
-
-    def arrays(self, packed: np.ndarray, others: Sequence[np.ndarray]) -> Sequence[jax.Array]:
-        """Return the fields of pairs uint8 ``[B, 2 * record]``, and then the other leaves."""
-        arrays: Sequence[jax.Array] = self._call(
-            [packed.view(dtype) for dtype in self._types.values()], others
-        )
-        return arrays
-
-    def _columns(self, views: list[jax.Array], others: list[jax.Array]) -> list[jax.Array]:
-        """Return the columns of each type's view, and the others as they are."""
-        rows = dict(zip(self._types, views, strict=True))
-        fields = [
-            rows[dtype][:, begin : begin + math.prod(column.shape)]
-            for dtype, begin, column in self._fields
-        ]
-        shapes = [column.shape for _, _, column in self._fields]
-        return [
-            *(part.reshape(len(part), *shape) for part, shape in zip(fields, shapes, strict=True)),
-            *others,
-        ]
-
-
-NO_RECORDS = RecordTree({}, None, np.empty((0, 0), np.uint8))
-NO_SPLIT = RecordSplit()
-
-
-@lru_cache(64)
-def splits_of(fields: PairFields | None, has_64_bits: bool) -> list[RecordSplit]:
-    """Return what gives the fields of records whose types jax has."""
-    columns = fields.columns if fields is not None else []
-    fitting = [
-        (offset, column)
-        for offset, column in columns
-        if column.row_bytes and (has_64_bits or column.dtype not in NARROWED)
-    ]
-    starts = range(0, len(fitting), MOST_LEAVES)
-    return [RecordSplit(fitting[start : start + MOST_LEAVES]) for start in starts]
+    call: Callable[[list[np.ndarray]], list[jax.Array]] = jax.jit(lambda leaves: leaves)
+    return call
 
 
 class JaxFormat(BatchFormat):
@@ -143,13 +73,6 @@ class JaxFormat(BatchFormat):
         if wide and not _has_64_bits():
             raise _wide(wide)
 
-    def rows_of(self, block: GatheredRows, start: int, stop: int) -> Tree:
-        """Return rows of a block as arrays, with the records that they are fields of."""
-        tree = block.arrays(start, stop)
-        if not isinstance(block, GatheredRecords):
-            return tree
-        return RecordTree(tree, block.fields, block.packed[start:stop])
-
     def from_tree(self, tree: Tree) -> Tree:
         """Return a nested dict of arrays of jax, of leaves that nobody else has."""
         leaves = dict(leaves_in(tree))
@@ -158,26 +81,13 @@ class JaxFormat(BatchFormat):
         if size not in self._sizes:  # to compile takes as long as 100 batches: not for one
             self._sizes.add(size)
             return self._one_by_one(tree)
-        records = tree if isinstance(tree, RecordTree) else NO_RECORDS
-        splits = splits_of(records.fields, _has_64_bits())
-        fields = [key for split in splits for key in split.keys]
-        for key in fields:
-            if leaves[key] is records.views[key]:
-                del leaves[key]
         arrays = {key: self._array(key, leaf) for key, leaf in leaves.items()}
-        packable = {key: array for key, array in arrays.items() if array is not None}
-        is_whole = len(packable) == len(arrays)
-        left = [*packable]
-        for split in chain(splits, repeat(NO_SPLIT)):
-            room = MOST_LEAVES - len(split.keys)
-            some, left = left[:room], left[room:]
-            if not (some or split.keys):
-                break
-            made = split.arrays(records.packed, [packable[key] for key in some])
-            for key, array in zip([*split.keys, *some], made, strict=True):
-                if key in some or key not in leaves:
-                    put(tree, key, array)
-        return dict(tree) if is_whole else self._one_by_one(tree)
+        together = [(key, array) for key, array in arrays.items() if array is not None]
+        for start in range(0, len(together), MOST_LEAVES):
+            keys, some = zip(*together[start : start + MOST_LEAVES], strict=True)
+            for key, array in zip(keys, _hand_over()(list(some)), strict=True):
+                put(tree, key, array)
+        return tree if len(together) == len(leaves) else self._one_by_one(tree)
 
     def _one_by_one(self, tree: Tree) -> Tree:
         """Return the dict with arrays of jax in place of the leaves that are none yet."""

@@ -248,20 +248,14 @@ class BatchReader(BatchMaker):
         if taken is None:  # rows that never change are gathered without the lock
             return index, info, self._gather(index, batch_format)
         index, info, block, start = taken
-        if batch_format is not None and self._takes_arrays(batch_format):
-            return index, info, batch_format.rows_of(block, start, start + size)
+        if self._takes_arrays(batch_format):
+            return index, info, block.arrays(start, start + size)
         return index, info, block.tree(start, start + size)
 
     def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
         """Return the rows as the storage gives them, or as arrays where a batch is made of such."""
-        if batch_format is None or not self._takes_arrays(batch_format):
-            return self.storage.gather(index)
-        block = self.storage.read(index)
-        return (
-            self.storage.gather(index)
-            if block is None
-            else batch_format.rows_of(block, 0, len(block))
-        )
+        block = self.storage.read(index) if self._takes_arrays(batch_format) else None
+        return self.storage.gather(index) if block is None else block.arrays(0, len(block))
 
     def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows and gather them; what another process wrote in between does not count."""

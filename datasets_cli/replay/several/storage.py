@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
 
@@ -32,8 +32,11 @@ from datasets_cli.store.layouts.record_table import RecordTable, have_one_form
 MEMBER_BYTES = 8
 
 
-Parts = list[tuple[int, np.ndarray]]
+MemberRowNumbers = Sequence[tuple[int, np.ndarray]]
 """Members, and the numbers int64 ``[n]`` of their rows."""
+
+Join = Callable[[MemberRowNumbers, np.ndarray, np.ndarray], GatheredRows]
+"""Puts rows of members together; see ``_parts`` for what it takes."""
 
 
 class MixtureStorage(Storage):
@@ -55,7 +58,6 @@ class MixtureStorage(Storage):
         self.device = self.storages[0].device
         sizes = [storage.row_bytes for storage in self.storages]
         self.row_bytes = max(sizes) + MEMBER_BYTES if all(sizes) else 0
-        self._joined_rows: JoinedRows | None = None
         self._known: tuple[int, torch.Tensor] | None = None  # bounds, and of which revision
 
     def __repr__(self) -> str:
@@ -123,29 +125,22 @@ class MixtureStorage(Storage):
         if not self.row_bytes:
             return None
         member, order, parts = self._parts(index)
-        if self._table is not None:
-            return self._table.read(parts, order, member)
-        if self._joined_rows is None:  # made once, of a block without rows of each member
-            nothing = [(number, np.empty(0, np.int64)) for number in range(len(self.storages))]
-            self._joined_rows = JoinedRows(self._blocks(nothing), MEMBER[0])
-        return self._joined_rows.join(self._blocks(parts), order, member)
+        return self._join(parts, order, member)
 
     @cached_property
-    def _table(self) -> RecordTable | None:
-        """What reads rows of all members at once, where these are whole datasets of one form."""
+    def _join(self) -> Join:
+        """What joins rows: all records at once, if members are whole datasets of one form."""
         datasets = [each.dataset for each in self.storages if isinstance(each, DatasetStorage)]
-        rows = [packed for each in datasets if (packed := each.packed_rows) is not None]
-        if len(rows) < len(self.storages) or not have_one_form(rows):
-            return None
-        return RecordTable(rows, MEMBER[0])
+        packed = [rows for each in datasets if (rows := each.packed_rows) is not None]
+        if len(packed) == len(self.storages) and have_one_form(packed):
+            return RecordTable(packed, MEMBER[0]).read
+        # Of a block without rows of each member. Not by self: a circle would keep files mapped.
+        storages = self.storages
+        nothing = [(number, np.empty(0, np.int64)) for number in range(len(storages))]
+        joined = JoinedRows(blocks_of(storages, nothing), MEMBER[0])
+        return lambda parts, order, member: joined.join(blocks_of(storages, parts), order, member)
 
-    def _blocks(self, parts: Parts) -> list[GatheredRows]:
-        """Return the rows of members, all of which have a faster way to arrays."""
-        blocks = [self.storages[number].read(torch.from_numpy(rows)) for number, rows in parts]
-        assert None not in blocks, "row_bytes says that all members have one"
-        return [block for block in blocks if block is not None]
-
-    def _parts(self, index: torch.Tensor) -> tuple[np.ndarray, np.ndarray, Parts]:
+    def _parts(self, index: torch.Tensor) -> tuple[np.ndarray, np.ndarray, MemberRowNumbers]:
         """Return the member of each row of a draw, the order to join parts in, and the parts."""
         #   rows      6 1 9 5     of members with the bounds 0 5 8 12
         #   member    1 0 2 1
@@ -195,10 +190,16 @@ class MixtureStorage(Storage):
         return join_trajectories([storage.trajectories(keys) for storage in self.storages])
 
     def __getstate__(self) -> StateDict:
-        made_here = {"_joined_rows": None, "_known": None}
-        return {
-            key: made_here.get(key, value) for key, value in vars(self).items() if key != "_table"
-        }
+        state = {**vars(self), "_known": None}
+        state.pop("_join", None)  # made again
+        return state
+
+
+def blocks_of(storages: Sequence[Storage], parts: MemberRowNumbers) -> list[GatheredRows]:
+    """Return the rows of members, all of which have a faster way to arrays."""
+    blocks = [storages[number].read(torch.from_numpy(rows)) for number, rows in parts]
+    assert None not in blocks, "row_bytes says that all members have one"
+    return [block for block in blocks if block is not None]
 
 
 def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:

@@ -37,8 +37,6 @@ from datasets_cli.store.layouts.records import (
     row_map_dtype,
 )
 
-Numbers = np.ndarray | torch.Tensor
-
 
 class RowMap:
     """The record of each row.
@@ -81,14 +79,14 @@ class RowMap:
             raise damaged(self._path, f"{self._path}: {what}")
         return records
 
-    def check(self, rows: Numbers, records: Numbers) -> None:
+    def check(self, rows: np.ndarray, records: np.ndarray) -> None:
         """Check the entries ``[B]`` of some rows ``[B]``."""
         check_rows(self._path, rows.tolist(), records.tolist(), self.last)
 
     def _check_whole(self, records: torch.Tensor) -> None:
         least, most = (int(value) for value in records.aminmax())
         if least < 0 or most > self.last:
-            self.check(torch.arange(len(records)), records)
+            self.check(np.arange(len(records)), records.numpy(force=True))
 
 
 WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
@@ -236,7 +234,7 @@ class CompactRows:
         try:
             packed = self._pairs.index_select(0, row).view(torch.uint8)
         except IndexError:
-            self.row_map.check(index, row)
+            self.row_map.check(index.numpy(force=True), row.numpy(force=True))
             raise
         nodes = self._plan.new()
         # Contiguous leaves are copies, and it is these that are page-locked where they stay here.
@@ -273,13 +271,13 @@ class CompactRows:
         """Return the last steps of a leaf and the one that follows; see ``dataset.Rows``."""
         for field, (reader, slots) in zip(self.record.frames, self._frames, strict=True):
             if field.column.key == key and len(slots) == 2:
-                _, row = self.row_map.take(index)
+                numbers, row = self.row_map.take(index)
                 # Back from length - 1 steps before the row to 1 after it, which is -1 step back;
                 # never before the trajectory's first record, which is age steps back.
                 back = np.minimum(np.arange(length - 1, -2, -1), age.numpy(force=True)[:, None])
                 steps = row[:, None].astype(np.int64) - back
                 if steps.min(initial=0) < 0:
-                    self.row_map.check(index, row)
+                    self.row_map.check(numbers, row)
                 frames = self._to_output(torch.from_numpy(reader.read(steps.ravel())))
                 return frames.view(*steps.shape, *field.column.shape)
         # Small fields: the row itself and its successor need not be neighbours, so go by rows.

@@ -130,7 +130,7 @@ class PairFields:
     """
 
     def __init__(self, record: Record, plan: TreePlan) -> None:
-        self.columns = fields = planned_fields(record, plan)
+        fields = planned_fields(record, plan)
         offsets = [offset for offset, _ in fields]
         columns = [column for _, column in fields]
         self.slots = [(str(n), *plan.slots[column.key]) for n, column in enumerate(columns)]

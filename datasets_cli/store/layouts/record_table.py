@@ -62,13 +62,8 @@ class RecordTable:
 
 def have_one_form(datasets: Sequence[CompactRows]) -> bool:
     """Return whether datasets have the same bytes for the same columns, and no frames."""
-    first = datasets[0]
-    return not any(each.record.frames for each in datasets) and all(
-        each.fields.dtype == first.fields.dtype
-        and each.fields.slots == first.fields.slots
-        and each.slots_beside == first.slots_beside
-        and each.is_contiguous == first.is_contiguous
-        and [value.tobytes() for value, _, _ in each.constants]
-        == [value.tobytes() for value, _, _ in first.constants]
-        for each in datasets
-    )
+    if any(each.record.frames for each in datasets):
+        return False
+    first, *others = (each.read(torch.empty(0, dtype=torch.int64)) for each in datasets)
+    values = [[value.tobytes() for value, _, _ in each.constants] for each in datasets]
+    return all(each.is_like(first) for each in others) and all(each == values[0] for each in values)
