@@ -1,14 +1,17 @@
-"""What the system refuses, as errors of this program."""
+"""What the system refuses, or does not have, as errors of this program."""
 
 from __future__ import annotations
 
 import errno
+import os
+from pathlib import Path
 
-from datasets_cli.errors import ROOT, DiskFull, RldsError
+from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+SMALL_BYTES = 1 << 20  # never worth refusing
 
 
 def is_full(error: OSError) -> bool:
@@ -27,3 +30,24 @@ def system_error(error: OSError) -> RldsError:
         f"{what}. See the permissions of it and of its folder, or choose another cache root with "
         f"{ROOT}."
     )
+
+
+def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
+    """Check that a copy fits into half of the free memory, or of what is free elsewhere."""
+    free = free_memory() if free is None else free
+    if size_bytes > SMALL_BYTES and size_bytes > free // 2:
+        raise UsageError(
+            f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "
+            f"{free:,} bytes of free memory. Ask for fewer rows, or sample batches."
+        )
+
+
+def free_memory() -> int:
+    """Return the bytes of memory that are free or can be freed at once; all of it where unknown."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except FileNotFoundError:
+        pass  # not Linux
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

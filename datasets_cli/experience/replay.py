@@ -25,11 +25,12 @@ from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.experience.views import ViewChoices, view_of
 from datasets_cli.install.installed import remove
 from datasets_cli.options import part_of, takes_fields
-from datasets_cli.replay.arguments import NestedKey, whole_number
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.buffers.options import BatchOptions, BufferOptions, DrawOptions
 from datasets_cli.replay.buffers.part_methods import method_of
 from datasets_cli.replay.buffers.readable import choose_format
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view

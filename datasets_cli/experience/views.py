@@ -9,8 +9,9 @@ from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from datasets_cli.quantities import counted
-from datasets_cli.replay.arguments import NestedKey, whole_number
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.buffers.part_methods import as_documented
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.choices import (
     TrajectoryNumbers,
     Where,

@@ -15,17 +15,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import torch
 
 from datasets_cli.look.summary import TABLE, VERSION
 from datasets_cli.replay.trajectories.reductions import block_dtype
 from datasets_cli.replay.trajectories.table import Trajectories
-from datasets_cli.schema.bits import plain_numbers
 from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
-from datasets_cli.schema.tree import entry
+from datasets_cli.store.arrays import ArraySource, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import map_array, save_table, write_array
@@ -40,7 +37,7 @@ CHANNELS = (1, 3, 4)
 """Sizes of a last or first dimension of frames that is one of channels."""
 
 
-def load_measures(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray] | None:
+def load_measures(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray] | None:
     """Return ``MEASURES`` of each number ``[13, size]`` by column; None where there are none."""
     columns = measured(dataset.manifest)
     sizes = [math.prod(column.shape) for column in columns]
@@ -69,7 +66,7 @@ def table_bytes(manifest: Manifest) -> int:
     return 8 * (len(MEASURES) * num_numbers + 4 * manifest.num_trajectories) + 8192
 
 
-def seconds_for(dataset: Dataset) -> float:
+def seconds_for(dataset: ArraySource) -> float:
     """Return about how long one process makes the tables, by the time that some rows take."""
     num_rows = min(len(dataset), ESTIMATED_ROWS)
     began = time.perf_counter()
@@ -87,20 +84,20 @@ def parts_of(manifest: Manifest) -> list[range]:
 class RowStatistics:
     """Statistics of a run of a dataset's rows: columns, and sums of the sampled frames in it."""
 
-    def __init__(self, dataset: Dataset, rows: range) -> None:
+    def __init__(self, dataset: ArraySource, rows: range) -> None:
         manifest = dataset.manifest
         self.rows = rows
         self.columns: dict[Column, ColumnStatistics] = {}
         sample = sampled_rows(manifest)
         columns = measured(manifest)
-        reader = dataset.rows_of(frozenset(column.key for column in columns))
+        reader = dataset.arrays_of(frozenset(column.key for column in columns))
         step = rows_per_block(_row_bytes(manifest))
         for start in rows[::step] if columns else ():
             stop = min(start + step, rows.stop)
-            tree = reader.run(start, stop)
+            read = reader.run(start, stop)
             sampled = _within(sample, range(start, stop)) - start
             for column in columns:
-                block = ColumnStatistics(_numbers(entry(tree, column.key)), sampled)
+                block = ColumnStatistics(_numbers(read[column.key]), sampled)
                 if column in self.columns:
                     self.columns[column].join(block)
                 else:
@@ -122,7 +119,7 @@ class RowStatistics:
             self.frames[column] += sums
 
 
-def save_statistics(dataset: Dataset, root: CacheRoot, statistics: RowStatistics) -> None:
+def save_statistics(dataset: ArraySource, root: CacheRoot, statistics: RowStatistics) -> None:
     """Keep the statistics of all rows of a dataset, and their summary with its trajectories."""
     manifest = dataset.manifest
     measures = {column: each.measures() for column, each in statistics.columns.items()}
@@ -151,21 +148,21 @@ def save_statistics(dataset: Dataset, root: CacheRoot, statistics: RowStatistics
 
 
 class _Holder:
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: ArraySource) -> None:
         self.dataset = dataset
 
 
-def trajectory_columns(dataset: Dataset, root: CacheRoot) -> dict[str, np.ndarray]:
+def trajectory_columns(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray]:
     """Return the columns of the table of trajectories, which are kept from now on."""
     table = Trajectories(_Holder(dataset), root)
     return {name: table[name] for name in table}
 
 
-def _numbers(leaf: torch.Tensor) -> np.ndarray:
-    """Return rows of a leaf as ``[n, numbers of a row]``, in a type that numpy has."""
-    numbers = plain_numbers(leaf)
+def _numbers(rows: np.ndarray) -> np.ndarray:
+    """Return rows as ``[n, numbers of a row]``, in a type that numpy has."""
+    numbers = plain_numbers(rows)
     assert numbers is not None, "a measured column has numbers"
-    return numbers.reshape(len(leaf), -1)
+    return numbers.reshape(len(rows), -1)
 
 
 def _row_bytes(manifest: Manifest) -> int:
@@ -248,14 +245,15 @@ def _of_trajectories(columns: Mapping[str, np.ndarray]) -> dict[str, ColumnStati
     }
 
 
-def _frame_sums(dataset: Dataset, column: Column, sample: np.ndarray) -> np.ndarray:
+def _frame_sums(dataset: ArraySource, column: Column, sample: np.ndarray) -> np.ndarray:
     """Return the sums of pixels and of their squares by channel, of some frames, ``[2, c]``."""
-    rows = dataset.rows_of(frozenset([column.key]))
+    rows = dataset.arrays_of(frozenset([column.key]))
     axis = _channel_axis(column.shape)
     num_channels = 1 if axis is None else column.shape[axis]
     sums = np.zeros((2, num_channels))
-    for part in torch.from_numpy(sample).split(rows_per_block(column.row_bytes)):
-        frames = entry(rows.gather(part), column.key).cpu().numpy()
+    step = rows_per_block(column.row_bytes)
+    for start in range(0, len(sample), step):
+        frames = rows.gather(sample[start : start + step])[column.key]
         # [n, ..., channels], and all pixels of a channel in one column.
         by_channel = frames[..., None] if axis is None else np.moveaxis(frames, axis + 1, -1)
         pixels = by_channel.reshape(-1, num_channels).astype(np.float64)

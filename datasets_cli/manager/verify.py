@@ -214,7 +214,7 @@ def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result])
 
 def _checked(folder: Path, id: str) -> Manifest:
     """Return the manifest that the files of a dataset are as."""
-    from datasets_cli.store.ends import read_ends  # with numpy
+    from datasets_cli.store.arrays import DatasetArrays  # with numpy
 
     manifest = read_manifest_of(folder, id)
     try:
@@ -227,7 +227,7 @@ def _checked(folder: Path, id: str) -> Manifest:
         ) from error
     _check_content(manifest)
     with _reading_errors(manifest):
-        read_ends(folder, manifest, record)
+        DatasetArrays(folder, manifest, record).read_ends()
     return manifest
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.schema.bits import plain_numbers, to_tensor
 from datasets_cli.schema.columns import DONE, Key, show_key
 from datasets_cli.sources.disk import flush, replacing
+from datasets_cli.store.arrays import plain_numbers
 
 SAMPLED = 64
 
@@ -103,7 +103,7 @@ def odd_numbers(rows: Columns) -> Counts:
     """Return how many numbers of each column are NaN and how many infinite, where some are."""
     counts = {}
     for key, values in rows.items():
-        numbers = plain_numbers(to_tensor(values)) if values.dtype.kind in "fcV" else None
+        numbers = plain_numbers(values) if values.dtype.kind in "fcV" else None
         if numbers is not None and not np.isfinite(numbers).all():
             counts[show_key(key)] = [int(np.isnan(numbers).sum()), int(np.isinf(numbers).sum())]
     return counts

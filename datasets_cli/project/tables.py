@@ -26,9 +26,9 @@ from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.project.results import DatasetTables, PlannedTables
 from datasets_cli.sources.disk import check_free_space
+from datasets_cli.store.arrays import DatasetArrays, open_arrays
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
-from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import dest_locked
 
 WORTH_PROCESSES_ROWS = 1_000_000
@@ -53,7 +53,7 @@ def plan_tables(
         if manifest is None:
             planned.append(PlannedTables(id, "it is damaged", condition.problem))
         elif load_summary(root, manifest.content) is None:
-            dataset = open_dataset(root.dataset(id))
+            dataset = open_arrays(root.dataset(id))
             reason = f"no statistics of its {manifest.num_transitions:,} transitions are kept yet"
             size_bytes, seconds = table_bytes(manifest), seconds_for(dataset)
             planned.append(PlannedTables(id, reason, "", size_bytes, seconds))
@@ -68,7 +68,7 @@ def make_due_tables(
     due: dict[str, _DueTables] = {}
     for id in ids:
         try:
-            dataset = open_dataset(root.dataset(id))
+            dataset = open_arrays(root.dataset(id))
             folder, needed = root.tables(dataset.manifest.content), table_bytes(dataset.manifest)
             check_free_space(folder, size_bytes + needed, f"The tables up to those of {id}")
         except RldsError as error:
@@ -118,7 +118,7 @@ class _Task(NamedTuple):
 class _DueTables:
     """The tables of a dataset, and what its tasks gave so far, joined in the order of its rows."""
 
-    def __init__(self, id: str, dataset: Dataset, root: CacheRoot) -> None:
+    def __init__(self, id: str, dataset: DatasetArrays, root: CacheRoot) -> None:
         self._id, self.dataset, self._root = id, dataset, root
         self.content = dataset.manifest.content
         self._waiting: dict[int, RowStatistics] = {}
@@ -180,7 +180,7 @@ def _made(
 
 def _measured(root: CacheRoot, task: _Task) -> RowStatistics | FailedDataset:
     try:
-        dataset = open_dataset(root.dataset(task.id))
+        dataset = open_arrays(root.dataset(task.id))
         if dataset.manifest.content != task.content:
             raise RldsError(
                 f"The tables of {task.id} are not made: expected the content {task.content[:16]}, "

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from torch.utils.dlpack import from_dlpack
 
 from datasets_cli.errors import UsageError
-from datasets_cli.schema.columns import Key
 
 Rows = Any
 """Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
@@ -24,10 +23,6 @@ StateDict = dict[str, Any]
 
 Index = str | tuple[Any, ...] | int | slice | EllipsisType | Sequence[int] | torch.Tensor
 """What indexes a buffer: a key, rows, or rows of each dimension."""
-
-NestedKey = str | tuple[str, ...]
-NestedKeys = NestedKey | Sequence[NestedKey]
-"""One key or several. A tuple of names is one nested key; several are in a list."""
 
 Numbers = torch.Tensor | ArrayLike
 """A number or several, as a tensor, an array of numpy or jax, or nested lists."""
@@ -52,33 +47,6 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> i
         found = number if number is not None else f"{type(value).__name__} {reprlib.repr(value)}"
         raise UsageError(f"{name} must be a whole number{limit}, not {found}.")
     return number
-
-
-def key_of(name: NestedKey) -> Key:
-    """Return one key as a tuple of names."""
-    if isinstance(name, str):
-        return (name,)
-    if not isinstance(name, Sequence):
-        raise UsageError(
-            f"A key is a name, or names such as ('next', 'reward'), not {reprlib.repr(name)}."
-        )
-    return tuple(name)
-
-
-def optional_key(name: NestedKey | None) -> Key | None:
-    """Return one key as a tuple of names, or None."""
-    return None if name is None else key_of(name)
-
-
-def keys_of(names: NestedKeys) -> list[Key]:
-    """Return one key or several as tuples of names."""
-    if isinstance(names, str) or (isinstance(names, tuple) and _is_one(names)):
-        return [key_of(names)]
-    return [key_of(name) for name in names]
-
-
-def _is_one(names: Sequence[NestedKey]) -> bool:
-    return all(isinstance(name, str) for name in names)
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:

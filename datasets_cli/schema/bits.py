@@ -15,6 +15,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
+from datasets_cli.schema.row_numbers import check_numbers
 
 MOVABLE = frozenset(
     {
@@ -79,22 +80,7 @@ def bytes_of(rows: torch.Tensor) -> torch.Tensor:
 
 def checked_numbers(index: torch.Tensor, num_rows: int) -> np.ndarray:
     """Return row numbers int64 ``[B]`` in numpy, once each is known to be a row."""
-    # numpy takes -1 for the last row, and its mode "clip", which copies fastest, hides what is
-    # beyond both ends. As unsigned integers negative numbers are huge: one comparison finds both.
-    numbers = index.numpy(force=True).astype(np.int64, copy=False)
-    if len(numbers) and numbers.view(np.uint64).max() >= num_rows:
-        raise _no_such_rows(numbers.min(), numbers.max(), num_rows)
-    return numbers
-
-
-def check_run(start: int, stop: int, num_rows: int) -> None:
-    """Check that the rows ``start`` to ``stop - 1`` are there."""
-    if not 0 <= start <= stop <= num_rows:
-        raise _no_such_rows(start, stop - 1, num_rows)
-
-
-def _no_such_rows(first: int, last: int, num_rows: int) -> IndexError:
-    return IndexError(f"Rows are numbered from 0 to {num_rows - 1}; found {first} to {last}.")
+    return check_numbers(index.numpy(force=True).astype(np.int64, copy=False), num_rows)
 
 
 def take_rows(rows: torch.Tensor, numbers: np.ndarray) -> torch.Tensor:
@@ -170,14 +156,10 @@ def to_array(rows: torch.Tensor) -> np.ndarray:
     return bits.contiguous().numpy().view(numpy_dtype(name))
 
 
-def plain_numbers(leaf: torch.Tensor) -> np.ndarray | None:
-    """Return the numbers of a leaf; None where two are packed into a byte and cannot be told."""
+def widened(rows: np.ndarray) -> np.ndarray | None:
+    """Return rows of a type that only torch has as float32 or complex64; None if it cannot."""
+    leaf = to_tensor(rows)
     try:
-        return leaf.numpy()
-    except TypeError:  # numpy does not have this type
-        pass
-    try:
-        wide = torch.complex64 if leaf.is_complex() else torch.float32
-        return leaf.to(wide).numpy()
+        return leaf.to(torch.complex64 if leaf.is_complex() else torch.float32).numpy()
     except (RuntimeError, NotImplementedError):
         return None

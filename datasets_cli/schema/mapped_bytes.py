@@ -27,7 +27,7 @@ _UNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
 
 
-def map_array(path: Path | str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+def map_array(path: Path | str, dtype: str | np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """Return the file's bytes as a read-only array of this element type and shape."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     mapping = map_sized(path, size) if size else b""  # no file

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from datasets_cli.schema.mapped_bytes import TrajectoryTable
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import Tree, entry, leaves_in
+from datasets_cli.store.arrays import ArrayRows, Columns
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.layouts.compact_rows import CompactRows
@@ -36,8 +36,8 @@ from datasets_cli.store.previous_reward import (
 )
 from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
 from datasets_cli.store.text_rows import TextRows
+from datasets_cli.system_errors import check_memory
 
-SMALL_BYTES = 1 << 20  # never worth refusing
 TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch
 PACKAGE = __name__.partition(".")[0]
 
@@ -145,7 +145,12 @@ class Dataset:
     @property
     def offsets(self) -> torch.Tensor:
         """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
-        return torch.from_numpy(self._offsets.copy())
+        return torch.from_numpy(self.starts)
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The same in numpy."""
+        return self._offsets.copy()
 
     @cached_property
     def _offsets(self) -> np.ndarray:
@@ -181,12 +186,15 @@ class Dataset:
                 leaf[start:stop] = entry(tree, name)
         return whole
 
-    def blocks(self) -> Iterator[dict[Key, np.ndarray]]:
+    def blocks(self) -> Iterator[Columns]:
         """Yield all rows in their order, in bounded runs, as numpy columns; no text."""
-        step = rows_per_block(self.row_bytes)
+        rows, step = _Arrays(self._rows), rows_per_block(self.row_bytes)
         for start in range(0, len(self), step):
-            tree = self._rows.run(start, min(start + step, len(self)))
-            yield {key: to_array(leaf) for key, leaf in leaves_in(tree)}
+            yield rows.run(start, min(start + step, len(self)))
+
+    def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
+        """Return the rows with only these leaves, in numpy; no other is read."""
+        return _Arrays(self.rows_of(keys))
 
     def _missing(self, key: Key) -> str:
         """Return why there is nothing to read below a key."""
@@ -238,6 +246,20 @@ class Dataset:
         check_memory(num_rows * row_bytes, self.id)
 
 
+class _Arrays:
+    """Rows of a layout as numpy's arrays."""
+
+    def __init__(self, rows: LayoutRows) -> None:
+        self._rows = rows
+
+    def run(self, start: int, stop: int) -> Columns:
+        return {key: to_array(leaf) for key, leaf in leaves_in(self._rows.run(start, stop))}
+
+    def gather(self, numbers: np.ndarray) -> Columns:
+        tree = self._rows.gather(torch.from_numpy(numbers))
+        return {key: to_array(leaf) for key, leaf in leaves_in(tree)}
+
+
 def open_dataset(
     folder: Path,
     device_options: DeviceOptions = ON_DISK,
@@ -262,27 +284,6 @@ def open_dataset(
         return Dataset(folder, manifest, record, device_options, text, columns, previous_reward)
 
     return read_one_copy(folder, read)
-
-
-def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
-    """Check that a copy fits into half of the free memory, or of what is free elsewhere."""
-    free = free_memory() if free is None else free
-    if size_bytes > SMALL_BYTES and size_bytes > free // 2:
-        raise UsageError(
-            f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "
-            f"{free:,} bytes of free memory. Ask for fewer rows, or sample batches."
-        )
-
-
-def free_memory() -> int:
-    """Return the bytes of memory that are free or can be freed at once; all of it where unknown."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except FileNotFoundError:
-        pass  # not Linux
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def warn_if_unverified(manifest: Manifest) -> None:

@@ -138,14 +138,18 @@ class SelectedRowMap:
 
     def rows(self, index: torch.Tensor) -> torch.Tensor:
         """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``."""
-        numbers = checked_numbers(index, self._num_rows)
+        return torch.from_numpy(self.numbers(checked_numbers(index, self._num_rows)))
+
+    def numbers(self, rows: np.ndarray) -> np.ndarray:
+        """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]`` that are there."""
         if self._is_mapped:
-            return torch.from_numpy(self._map.take(numbers, 0, None, "clip").astype(np.int64))
-        if self._one_run:
-            return torch.from_numpy(numbers + self._shifts[:1])
+            return self._map.take(rows, 0, None, "clip").astype(np.int64)
+        shifts = self._shifts[:1]
         # Run k holds the rows from offsets[k] on: as many runs end at or before a row.
-        run = self.offsets[1:].searchsorted(numbers, side="right")
-        return torch.from_numpy(numbers + self._shifts.take(run))
+        if not self._one_run:
+            shifts = self._shifts.take(self.offsets[1:].searchsorted(rows, side="right"))
+        numbers: np.ndarray = rows + shifts
+        return numbers
 
     @cached_property
     def _map(self) -> np.ndarray:

@@ -8,9 +8,9 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.arguments import NestedKey, NestedKeys
 from datasets_cli.replay.draws.draw import Uniform
 from datasets_cli.replay.draws.slices import SliceOptions, Slices
+from datasets_cli.replay.nested_keys import NestedKey, NestedKeys
 from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps, StackPadding
 from datasets_cli.torchrl.slicing_arguments import TrajectoryArguments
 

@@ -10,13 +10,14 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import part_of, takes_fields
-from datasets_cli.replay.arguments import NestedKey, Numbers, key_of
+from datasets_cli.replay.arguments import Numbers
 from datasets_cli.replay.buffers.options import TensorDictBufferOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.goals.goal_rows import HindsightStrategy
 from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 

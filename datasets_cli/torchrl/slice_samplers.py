@@ -8,13 +8,13 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.draws.draw import Uniform
 from datasets_cli.replay.draws.epochs import Epochs
 from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.draws.priority_draw import PriorityDraw
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
 from datasets_cli.replay.draws.slices import Slices
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.torchrl.slicing_arguments import SliceArguments, as_named, slices_of
 

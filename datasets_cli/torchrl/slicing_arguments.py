@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from datasets_cli.options import part_of
-from datasets_cli.replay.arguments import NestedKey, key_of, optional_key
 from datasets_cli.replay.draws.slices import SliceOptions
 from datasets_cli.replay.draws.windows import Overhang
+from datasets_cli.replay.nested_keys import NestedKey, key_of, optional_key
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, TrajectorySource
 from datasets_cli.replay.trajectories.bounds import ends_of_numbers
 from datasets_cli.replay.trajectories.index import index_from_ends

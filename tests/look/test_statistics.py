@@ -17,6 +17,7 @@ from datasets_cli.config import Config
 from datasets_cli.look import statistics
 from datasets_cli.look import summary as summary_file
 from datasets_cli.schema.column_statistics import MEASURES
+from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
 from tests.support.paths import DEMO_DATA
@@ -24,7 +25,7 @@ from tests.support.paths import DEMO_DATA
 
 def made(id: str, config: Config) -> tuple[dict, dict[str, dict[str, np.ndarray]]]:
     root = CacheRoot(config.root)
-    dataset = open_dataset(root.dataset(id))
+    dataset = open_arrays(root.dataset(id))
     statistics.save_statistics(
         dataset, root, statistics.RowStatistics(dataset, range(len(dataset)))
     )
@@ -62,9 +63,8 @@ def test_columns_have_the_numbers_of_the_published_file(door_minari: str, config
 def test_frames_are_measured_by_channel(config: Config, capsys: pytest.CaptureFixture[str]) -> None:
     datasets_cli.download("demo/pong", config=config)
     summary, _ = made("demo/pong", config)
-    [frames] = (
-        open_dataset(CacheRoot(config.root).dataset("demo/pong")).columns(("observation",)).values()
-    )
+    opened = open_dataset(CacheRoot(config.root).dataset("demo/pong"))
+    [frames] = opened.columns(("observation",)).values()
     found = summary["frames"]["observation"]
     assert found["sampled"] == len(frames) == 999
     assert found["mean"] == pytest.approx([frames.double().mean().item()])
@@ -108,7 +108,7 @@ def test_a_sample_is_drawn_without_replacement_and_in_order(
     monkeypatch.setattr(statistics, "SAMPLED_ROWS", 100)
     summary, _ = made(door, config)
     assert summary["sampled_rows"] == 100
-    dataset = open_dataset(CacheRoot(config.root).dataset(door))
+    dataset = open_arrays(CacheRoot(config.root).dataset(door))
     rows = statistics.sampled_rows(dataset.manifest)
     assert (np.diff(rows) > 0).all() and rows[0] >= 0 and rows[-1] < len(dataset)
 
@@ -119,5 +119,5 @@ def test_a_summary_of_another_version_is_absent(
     made(door, config)
     monkeypatch.setattr(summary_file, "VERSION", 2)
     root = CacheRoot(config.root)
-    content = open_dataset(root.dataset(door)).manifest.content
+    content = open_arrays(root.dataset(door)).manifest.content
     assert summary_file.load_summary(root, content) is None

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.buffers.readable import DTYPES
 from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.rows.batch_maker import CollateFunction
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.protocol import Storage

@@ -12,17 +12,14 @@ from tensordict import TensorDictBase
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.replay.arguments import (
-    Index,
-    NestedKey,
-    Rows,
-)
+from datasets_cli.replay.arguments import Index, Rows
 from datasets_cli.replay.buffers.parts import (
     as_sampler,
     given,
     make_room,
 )
 from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.query import Predicate, query
 from datasets_cli.replay.queries.trajectory import Trajectory
 from datasets_cli.replay.rows.batch_format import BatchFormat

@@ -10,9 +10,10 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.arguments import NestedKey, Rows, key_of
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBufferOptions
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.rows.row_numbers import without_index
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.storages.batches import ARRAYS, rows_of_arrays

@@ -9,11 +9,12 @@ import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.options import part_of
-from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
+from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.draws.draw import Draw, SliceBegins
 from datasets_cli.replay.draws.protocol import Info
 from datasets_cli.replay.draws.rows import CutSampler, SingleRows
 from datasets_cli.replay.draws.windows import Overhang, SliceWindows, slice_begins
+from datasets_cli.replay.nested_keys import NestedKey, optional_key
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import (
     FROM_STORAGE,

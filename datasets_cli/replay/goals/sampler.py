@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
+from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.buffers.parts import as_sampler
 from datasets_cli.replay.draws.protocol import Info, Sampler, check_kind, draw_rows
 from datasets_cli.replay.draws.rows import RandomSampler
@@ -16,6 +16,7 @@ from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
 from datasets_cli.replay.goals.goal_rows import GoalRows, HindsightStrategy
 from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
 from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource

@@ -52,7 +52,7 @@ from datasets_cli.replay.storages.state_files import (
 )
 from datasets_cli.schema.columns import META_FILENAME, MOST_DIMENSIONS, RESERVED_NAMES, Count
 from datasets_cli.schema.mapped_bytes import map_descriptor
-from datasets_cli.store.dataset import check_memory
+from datasets_cli.system_errors import check_memory
 
 PICKLES = ("other.pickle", "pickle.pkl")
 CLASS_FOLDER = "_tensordict"

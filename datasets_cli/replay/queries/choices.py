@@ -11,8 +11,9 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
-from datasets_cli.replay.arguments import NestedKey, key_of, whole_number
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.orders import permutation, random_words
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.queries.conditions import TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.text import TextCondition

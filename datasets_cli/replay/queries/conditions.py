@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.trajectory import (
     Trajectory,
     TrajectoryLeaves,

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.queries.conditions import (
     Length,
     Operation,

@@ -12,7 +12,8 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, Rows, key_of
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.queries.conditions import (
     FunctionTerm,
     Term,

@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.torchrl_words import TRAJECTORY, takes
 from datasets_cli.replay.trajectories.reductions import (
     AS_FLOAT32,

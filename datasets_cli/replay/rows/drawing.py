@@ -6,16 +6,15 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import (
-    NestedKey,
     Rows,
     StateDict,
     choose_generator,
-    key_of,
     pickled_generator,
     seeded,
     unpickled_generator,
 )
 from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows, has_priorities
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.sharing.process import this_process
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 

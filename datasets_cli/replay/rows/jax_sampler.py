@@ -19,8 +19,9 @@ from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key
 from datasets_cli.schema.tree import Tree, grow_tree
-from datasets_cli.store.dataset import Dataset, check_memory
+from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.records import columns_of
+from datasets_cli.system_errors import check_memory
 
 if TYPE_CHECKING:
     import jax

@@ -8,7 +8,13 @@ import math
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, key_of, whole_number
+from datasets_cli.replay.arguments import (
+    REDUCTIONS,
+    Rows,
+    StateDict,
+    whole_number,
+)
+from datasets_cli.replay.nested_keys import key_of
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import WritableStorage

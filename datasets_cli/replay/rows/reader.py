@@ -11,8 +11,13 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
+from datasets_cli.replay.arguments import (
+    Rows,
+    StateDict,
+    whole_number,
+)
 from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.rows.batch_format import BatchFormat
 from datasets_cli.replay.rows.batch_maker import BatchMaker, CollateFunction

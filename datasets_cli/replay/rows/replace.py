@@ -9,7 +9,12 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict, key_of
+from datasets_cli.replay.arguments import (
+    Index,
+    Rows,
+    StateDict,
+)
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.row_numbers import row_numbers
 from datasets_cli.replay.rows.writers import RoundRobinWriter, Writer, refuse_to_write

@@ -8,7 +8,8 @@ from typing import TypeGuard
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.arguments import Index, Rows
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.storages.batches import map_rows
 from datasets_cli.replay.storages.protocol import Storage
 

@@ -11,7 +11,8 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_tensor_collection
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows, key_of
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.nested_keys import key_of
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.returns_to_go import dataset_of_rows
 from datasets_cli.replay.storages.sequences import Sequences

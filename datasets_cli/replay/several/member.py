@@ -9,8 +9,9 @@ from typing import TypeVar
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, keys_of
+from datasets_cli.replay.arguments import Numbers, Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.nested_keys import NestedKey, key_of, keys_of
 from datasets_cli.replay.several.agreement import ColumnForm
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES, torch_dtype

@@ -9,10 +9,15 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, seeded
+from datasets_cli.replay.arguments import (
+    Rows,
+    StateDict,
+    seeded,
+)
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.keeping.dump_folder import PAIR_PARTS, DumpFolder
+from datasets_cli.replay.nested_keys import NestedKeys, keys_of
 from datasets_cli.replay.several.agreement import batch_leaves
 from datasets_cli.replay.several.mixed_buffers import MixedBuffers, PlannedChange
 from datasets_cli.replay.several.parts import MemberBatch, joined

@@ -15,8 +15,9 @@ from tensordict import (
 from torch.utils import _pytree
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, Rows
+from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.rows.row_numbers import flat_rows
 from datasets_cli.replay.rows.sample_info import expand_to_rows
 from datasets_cli.replay.several.agreement import (

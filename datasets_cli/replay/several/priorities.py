@@ -8,10 +8,11 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Numbers, as_tensor, key_of
+from datasets_cli.replay.arguments import Numbers, as_tensor
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.nested_keys import key_of
 from datasets_cli.replay.rows.row_numbers import unravel_rows
 from datasets_cli.replay.several.parts import MemberBatch
 from datasets_cli.schema.tree import Tree, entry, grow_tree

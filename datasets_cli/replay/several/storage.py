@@ -24,10 +24,10 @@ from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.bits import checked_numbers, join_tensors, take
 from datasets_cli.schema.columns import MEMBER, Key
 from datasets_cli.schema.tree import Tree, leaves_in, put
-from datasets_cli.store.dataset import check_memory
 from datasets_cli.store.layouts.joined_rows import JoinedRows
 from datasets_cli.store.layouts.protocol import GatheredRows
 from datasets_cli.store.layouts.record_table import RecordTable, have_one_form
+from datasets_cli.system_errors import check_memory
 
 MEMBER_BYTES = 8
 

@@ -14,7 +14,8 @@ from tensordict import NonTensorStack, TensorDict
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted, few_lines, html_table
-from datasets_cli.replay.arguments import StateDict, keys_of
+from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.nested_keys import keys_of
 from datasets_cli.replay.storages.batches import put_texts, stack_texts
 from datasets_cli.replay.storages.options import PreviousRewardOptions, StorageOptions
 from datasets_cli.replay.storages.protocol import Storage

@@ -9,7 +9,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, StateDict, key_of, whole_number
+from datasets_cli.replay.arguments import StateDict, whole_number
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.storages.batches import put_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage

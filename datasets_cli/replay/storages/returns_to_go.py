@@ -30,7 +30,8 @@ from datasets_cli.schema.columns import REWARD, rows_per_block, show_key
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Dataset, check_memory
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.system_errors import check_memory
 
 OTHER_BLOCK_ROWS = 1024
 """Rows of a block where nobody knows how large they are, and all their entries are read."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
-import torch
 
 from datasets_cli.errors import RldsError
+from datasets_cli.store.arrays import ArraySource
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.dataset import Dataset, check_memory
-from datasets_cli.store.selection import SelectedRowMap
 from datasets_cli.store.tables import map_array, write_array
+from datasets_cli.system_errors import check_memory
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ Blocks = Iterable[tuple[int, np.ndarray]]
 
 
 def kept_array(
-    dataset: Dataset,
+    dataset: ArraySource,
     root: CacheRoot | None,
     name: str,
     form: tuple[np.dtype, tuple[int, ...]],
@@ -56,7 +56,7 @@ def joined(blocks: Blocks, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
 
 
 def values_of_view(
-    dataset: Dataset, values_of: Callable[[Dataset], np.ndarray], *, by_row: bool
+    dataset: ArraySource, values_of: Callable[[Any], np.ndarray], *, by_row: bool
 ) -> np.ndarray:
     """Return the values of a dataset, or of a view by row or by trajectory.
 
@@ -66,14 +66,18 @@ def values_of_view(
     selection = dataset.selection
     if selection is None:
         return values_of(dataset)
-    offsets = dataset.whole.offsets.numpy()
+    from datasets_cli.store.dataset import Dataset  # with torch, as all that has views
+    from datasets_cli.store.selection import SelectedRowMap
+
+    assert isinstance(dataset, Dataset), "nothing else has a selection"
+    offsets = dataset.whole.starts
     is_cut = ~selection.are_whole(offsets)
     if is_cut.all():
         return values_of(dataset)
     whole, places = values_of(dataset.whole), selection.numbers
     if by_row:
         check_memory(len(dataset) * whole[0].nbytes, dataset.id)
-        places = SelectedRowMap(selection, offsets).rows(torch.arange(len(dataset))).numpy()
+        places = SelectedRowMap(selection, offsets).numbers(np.arange(len(dataset)))
     values: np.ndarray = whole.take(places, 0)
     if is_cut.any():
         cut = dataset.select(selection.at(np.flatnonzero(is_cut), ""))

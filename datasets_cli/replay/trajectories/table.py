@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted, html_table
-from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.trajectories.reductions import (
     REDUCTIONS,
     Reduction,
@@ -26,8 +26,8 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.trajectories import lengths_of
+from datasets_cli.store.arrays import ArraySource
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Dataset
 
 if TYPE_CHECKING:
     import pandas
@@ -48,7 +48,7 @@ class HasDataset(Protocol):
     """A storage of a dataset's rows, which pickles by the folder of the dataset."""
 
     @property
-    def dataset(self) -> Dataset:
+    def dataset(self) -> ArraySource:
         """The dataset, or a view of it."""
 
 
@@ -193,7 +193,7 @@ class Trajectories:
         return next((key for key in keys if key in self._leaves), None)
 
     def _column(self, name: str) -> np.ndarray:
-        offsets, selection = self._storage.dataset.offsets.numpy(), self._storage.dataset.selection
+        offsets, selection = self._storage.dataset.starts, self._storage.dataset.selection
         if name == "number":
             return np.arange(len(self)) if selection is None else selection.numbers.copy()
         if name == "start":

@@ -6,7 +6,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKeys, whole_number
+from datasets_cli.replay.arguments import whole_number
+from datasets_cli.replay.nested_keys import NestedKeys
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.resampling import resampled
 from datasets_cli.replay.transforms.transform import Transform

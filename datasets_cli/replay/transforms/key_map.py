@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
+from datasets_cli.replay.nested_keys import NestedKeys, key_of, keys_of
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import entry
 

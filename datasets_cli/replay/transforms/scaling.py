@@ -11,7 +11,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKeys, keys_of
+from datasets_cli.replay.nested_keys import NestedKeys, keys_of
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage

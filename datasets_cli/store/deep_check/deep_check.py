@@ -7,10 +7,11 @@ import torch
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.progress import Progress
-from datasets_cli.schema.bits import bytes_of, plain_numbers
+from datasets_cli.schema.bits import bytes_of, to_array
 from datasets_cli.schema.column_statistics import ColumnRange
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.tree import entry
+from datasets_cli.store.arrays import plain_numbers
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.deep_check.invariants import Invariants
 from datasets_cli.store.deep_check.offsets import offset_problems
@@ -81,7 +82,7 @@ def _damaged(dataset: Dataset, problems: list[str]) -> DamagedDataset:
 
 def _numbers(leaf: torch.Tensor) -> np.ndarray:
     """Return the numbers of rows ``[n, size]``; their bytes where these cannot be told."""
-    numbers = plain_numbers(leaf)
+    numbers = plain_numbers(to_array(leaf))
     if numbers is None:
         numbers = bytes_of(leaf).numpy().view("V1")
     return numbers.reshape(len(leaf), -1)

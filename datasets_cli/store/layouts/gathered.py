@@ -11,8 +11,9 @@ import torch
 
 from datasets_cli.schema.bits import to_tensor, torch_dtype
 from datasets_cli.schema.columns import Column
-from datasets_cli.schema.element_types import ITEM_BYTES, numpy_dtype
+from datasets_cli.schema.element_types import ITEM_BYTES
 from datasets_cli.schema.tree import Slot, Tree, TreePlan
+from datasets_cli.store.layouts.record_arrays import PairFields, planned_fields
 from datasets_cli.store.layouts.records import Record
 
 
@@ -58,11 +59,6 @@ class GatheredLeaves:
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
             nodes[node][name] = form(leaf[start:stop])
         return nodes
-
-
-def planned_fields(record: Record, plan: TreePlan) -> list[tuple[int, Column]]:
-    """Return where each column of a plan begins in the bytes of a pair of records."""
-    return [field for field in record.pair_fields if field[1].key in plan.slots]
 
 
 class DtypeView(NamedTuple):
@@ -120,28 +116,6 @@ class DtypeViews:
             sizes.append(column.row_bytes // item)
             end = offset + column.row_bytes
         return DtypeView(torch_dtype(dtype), begin, end, sizes, leaves)
-
-
-class PairFields:
-    """The columns that a pair of records holds, as the fields of one structured type of numpy.
-
-    two records of 16 bytes    o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
-    fields                     o at 0, r at 8, t at 12, next.o at 16
-    """
-
-    def __init__(self, record: Record, plan: TreePlan) -> None:
-        fields = planned_fields(record, plan)
-        offsets = [offset for offset, _ in fields]
-        columns = [column for _, column in fields]
-        self.slots = [(str(n), *plan.slots[column.key]) for n, column in enumerate(columns)]
-        self.dtype = np.dtype(
-            {
-                "names": [name for name, _, _ in self.slots],
-                "formats": [np.dtype((numpy_dtype(c.dtype), c.shape)) for c in columns],
-                "offsets": offsets,
-                "itemsize": 2 * record.size,
-            }
-        )
 
 
 class GatheredRecords:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from datasets_cli.store.layouts.compact_rows import CompactRows, pairs_of
+from datasets_cli.store.layouts.compact_rows import CompactRows
 from datasets_cli.store.layouts.gathered import GatheredRecords
+from datasets_cli.store.layouts.record_arrays import pairs_of
 
 
 class RecordTable:
@@ -16,8 +17,9 @@ class RecordTable:
 
     def __init__(self, datasets: Sequence[CompactRows], name: str) -> None:
         # name: of the column that says which dataset a row is of.
-        self._datasets, self._name = datasets, name
-        self._last = np.array([each.row_map.last for each in datasets])
+        self._first, self._name = datasets[0], name
+        self._arrays = [each.arrays for each in datasets]
+        self._last = np.array([each.row_map.last for each in self._arrays])
 
     def read(
         self, parts: Sequence[tuple[int, np.ndarray]], order: np.ndarray, member: np.ndarray
@@ -26,25 +28,23 @@ class RecordTable:
         # parts: datasets, and the numbers int64 `[n]` of their rows.
         # order: for each row of the draw its number among those of the parts, int64 `[B]`.
         # member: which dataset each row of the draw is of, int64 `[B]`.
-        first = self._datasets[0]
         counts = [len(rows) for _, rows in parts]
         rows = np.concatenate([rows for _, rows in parts])
         records = np.concatenate([self._records_of(number, rows) for number, rows in parts])
         self._check(records, parts, counts)
         pairs = pairs_of(records)
-        grouped = np.empty((len(rows), 2, first.record.size), np.uint8)
+        grouped = np.empty((len(rows), 2, self._arrays[0].record.size), np.uint8)
         begin = 0
         for (number, _), count in zip(parts, counts, strict=True):
             end = begin + count
-            self._datasets[number].array.take(pairs[begin:end], 0, grouped[begin:end], "clip")
+            self._arrays[number].array.take(pairs[begin:end], 0, grouped[begin:end], "clip")
             begin = end
         packed = grouped.reshape(len(rows), -1).take(order, 0, None, "clip")
-        others = first.beside(rows.take(order), records.take(order))
-        others = others.with_leaf(self._name, member)
-        return GatheredRecords(first.fields, first.views, packed, others, first.is_contiguous)
+        gathered = self._first.gathered(rows.take(order), records.take(order), packed)
+        return gathered.with_leaf(self._name, member)
 
     def _records_of(self, number: int, rows: np.ndarray) -> np.ndarray:
-        records = self._datasets[number].row_map.array.take(rows, 0, None, "clip")
+        records = self._arrays[number].row_map.array.take(rows, 0, None, "clip")
         return records.astype(np.int64, copy=False)
 
     def _check(
@@ -56,14 +56,14 @@ class RecordTable:
         if not wrong.any():
             return
         for number, rows in parts:
-            self._datasets[number].row_map.take(torch.from_numpy(rows))
+            self._arrays[number].row_map.take(rows)
         raise AssertionError("the dataset of a wrong record refuses it")
 
 
 def have_one_form(datasets: Sequence[CompactRows]) -> bool:
     """Return whether datasets have the same bytes for the same columns, and no frames."""
-    if any(each.record.frames for each in datasets):
+    if any(each.arrays.record.frames for each in datasets):
         return False
     first, *others = (each.read(torch.empty(0, dtype=torch.int64)) for each in datasets)
-    values = [[value.tobytes() for value, _, _ in each.constants] for each in datasets]
+    values = [[value.tobytes() for value, _ in each.arrays.constants] for each in datasets]
     return all(each.is_like(first) for each in others) and all(each == values[0] for each in values)

@@ -9,7 +9,6 @@ import torch
 
 from datasets_cli.schema.bits import (
     bits_dtype,
-    check_run,
     checked_numbers,
     join_tensors,
     take,
@@ -18,6 +17,7 @@ from datasets_cli.schema.bits import (
 )
 from datasets_cli.schema.columns import Column, Key, successor_of
 from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
+from datasets_cli.schema.row_numbers import check_run
 from datasets_cli.schema.tree import Tree, TreePlan
 from datasets_cli.store.layouts.gathered import GatheredLeaves
 

@@ -424,6 +424,6 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
     replay: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buffer = replay.sequences(1000, 4)
-    monkeypatch.setattr("datasets_cli.store.dataset.free_memory", lambda: 1 << 28)
+    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 1 << 28)
     with pytest.raises(UsageError, match="more than half"):
         buffer[:]

@@ -1,0 +1,204 @@
+"""Opening a committed dataset as numpy's arrays, without torch; all that it returns are copies."""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from datasets_cli.json_form import copy_of
+from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.element_types import numpy_dtype
+from datasets_cli.schema.mapped_bytes import TrajectoryTable, map_array
+from datasets_cli.schema.row_numbers import check_numbers, check_run
+from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
+from datasets_cli.schema.tree import leaves_in
+from datasets_cli.store.check import check_sizes
+from datasets_cli.store.commit import read_one_copy
+from datasets_cli.store.layouts.frames import FrameReader
+from datasets_cli.store.layouts.record_arrays import RecordArrays, RowMap
+from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
+from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.text_rows import TextRows
+
+if TYPE_CHECKING:
+    from datasets_cli.store.selection import Selection
+
+Columns = dict[Key, np.ndarray]
+"""Rows ``[n, *shape]`` by key; see ``element_types`` for what numpy does not have."""
+
+
+def plain_numbers(rows: np.ndarray) -> np.ndarray | None:
+    """Return the numbers of rows; None where two are packed into a byte and cannot be told."""
+    if rows.dtype.names is None:
+        return rows
+    (name,) = rows.dtype.names
+    if name == "bfloat16":  # the upper half of a float32
+        wide: np.ndarray = np.left_shift(rows[name], 16, dtype=np.uint32)
+        return wide.view(np.float32)
+    from datasets_cli.schema.bits import widened  # with torch, which knows the rarer types
+
+    return widened(rows)
+
+
+class ArrayRows(Protocol):
+    """Some columns of a dataset, read as numpy's arrays."""
+
+    def run(self, start: int, stop: int) -> Columns:
+        """Return copies of the rows ``start`` to ``stop - 1``."""
+
+    def gather(self, numbers: np.ndarray) -> Columns:
+        """Return copies of the rows int64 ``[B]``."""
+
+
+class ArraySource(Protocol):
+    """A dataset, or a view of one, whose rows are read as numpy's arrays."""
+
+    id: str
+    folder: Path
+    selection: Selection | None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """A copy of everything known about the dataset."""
+
+    @property
+    def num_trajectories(self) -> int:
+        """How many trajectories there are."""
+
+    @property
+    def starts(self) -> np.ndarray:
+        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``starts[k:k+2]``."""
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the numbers of a row that are read."""
+
+    def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
+        """Return the rows with only these columns; no other is read."""
+
+
+class DatasetArrays:
+    """The rows of one committed dataset; see ``ArraySource``. Nothing here writes."""
+
+    selection: Selection | None = None
+
+    def __init__(self, folder: Path, manifest: Manifest, record: Record) -> None:
+        self.folder, self.id, self._manifest, self._record = folder, manifest.id, manifest, record
+        num_rows, files = manifest.num_transitions, manifest.files
+        self._trajectories = TrajectoryTable(
+            f"{folder}/{TRAJECTORIES}", num_rows, manifest.num_trajectories
+        )
+        self.texts = TextRows(folder, manifest.texts, files, num_rows) if manifest.texts else None
+        self._arrays = {
+            name: map_array(folder / name, dtype, shape)
+            for name, dtype, shape in self._mapped_files(record)
+        }
+        num_records = record.num_records
+        self._readers = {
+            field: FrameReader.of(field, folder, files, num_records) for field in record.frames
+        }
+
+    def __len__(self) -> int:
+        return self._manifest.num_transitions
+
+    @property
+    def manifest(self) -> Manifest:
+        """A copy of everything known about the dataset."""
+        return copy_of(self._manifest)
+
+    @property
+    def num_trajectories(self) -> int:
+        """How many trajectories there are."""
+        return self._manifest.num_trajectories
+
+    @property
+    def starts(self) -> np.ndarray:
+        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``starts[k:k+2]``."""
+        return self._starts.copy()
+
+    @cached_property
+    def _starts(self) -> np.ndarray:
+        return self._trajectories.read()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the numbers of a row."""
+        return sum(column.row_bytes for column in self._manifest.columns)
+
+    def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
+        """Return the rows with only these columns; no other is read."""
+        if self._manifest.layout == "compact":
+            array_of = self._arrays.__getitem__
+            row_map = RowMap(self.folder, self._record, partial(array_of, ROW_MAP))
+            records = partial(array_of, RECORDS)
+            reader_of = self._readers.__getitem__
+            record = self._record.only(keys)
+            return _RecordRows(RecordArrays(record, keys, row_map, records, reader_of))
+        columns = (column for column in self._manifest.columns if column.key in keys)
+        arrays = {column.key: self._arrays[column.filename] for column in columns}
+        return _LeafRows(arrays, len(self))
+
+    def read_ends(self) -> None:
+        """Read the offsets of trajectories, and the first and the last row, to find damage."""
+        # The digests vouch for every byte. Numbers are any bytes; offsets may be written wrong.
+        assert len(self._starts), "reading checks them"
+        rows = np.array([0, len(self) - 1])
+        if self.texts:
+            self.texts.gather(rows)
+        self.arrays_of(frozenset(column.key for column in self._manifest.columns)).gather(rows)
+
+    def _mapped_files(self, record: Record) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
+        """Return name, element type and shape of the files that hold numbers, but frames."""
+        num_rows, num_records = len(self), record.num_records
+        if self._manifest.layout == "compact":
+            row_map = ROW_MAP, np.dtype(row_map_dtype(num_records)), (num_rows,)
+            return [(RECORDS, np.dtype(np.uint8), (num_records, record.size)), row_map]
+        return [_leaf_file(column, num_rows) for column in self._manifest.columns]
+
+
+def open_arrays(folder: Path) -> DatasetArrays:
+    """Open the dataset in ``folder``; see ``DatasetArrays``."""
+
+    def read() -> DatasetArrays:
+        manifest = read_manifest(folder)
+        return DatasetArrays(folder, manifest, check_sizes(folder, manifest))
+
+    return read_one_copy(folder, read)
+
+
+def _leaf_file(column: Column, num_rows: int) -> tuple[str, np.dtype, tuple[int, ...]]:
+    return column.filename, numpy_dtype(column.dtype), (num_rows, *column.shape)
+
+
+class _RecordRows:
+    """Columns of the ``compact`` layout."""
+
+    def __init__(self, arrays: RecordArrays) -> None:
+        self._arrays = arrays
+
+    def run(self, start: int, stop: int) -> Columns:
+        return dict(leaves_in(self._arrays.run(start, stop)))
+
+    def gather(self, numbers: np.ndarray) -> Columns:
+        return dict(leaves_in(self._arrays.gather(numbers)))
+
+
+class _LeafRows:
+    """Columns of the ``ted`` layout."""
+
+    def __init__(self, arrays: Columns, num_rows: int) -> None:
+        self._arrays, self._num_rows = arrays, num_rows
+
+    def run(self, start: int, stop: int) -> Columns:
+        check_run(start, stop, self._num_rows)
+        return {key: array[start:stop].copy() for key, array in self._arrays.items()}
+
+    def gather(self, numbers: np.ndarray) -> Columns:
+        check_numbers(numbers, self._num_rows)
+        return {key: array.take(numbers, 0) for key, array in self._arrays.items()}
