@@ -12,7 +12,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, Mixture, memory
+from datasets_cli import ExperienceReplay, Mixture, system_errors
 from datasets_cli.errors import DamagedDataset, UsageError
 
 
@@ -95,8 +95,8 @@ def test_a_copy_that_would_not_fit_into_memory_is_refused(
     door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replay = ExperienceReplay(door)
-    monkeypatch.setattr(memory, "free_memory", lambda: 1_000_000)
-    monkeypatch.setattr(memory, "SMALL_BYTES", 0)
+    monkeypatch.setattr(system_errors, "free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(system_errors, "SMALL_BYTES", 0)
     with pytest.raises(UsageError, match="more than half"):
         replay[:]
     assert len(replay[:100]) == 100

@@ -56,7 +56,7 @@ def test_steps_of_several_environments_are_counted_once() -> None:
     for library in (ours, theirs):
         writer = library.RoundRobinWriter(track_generations=True)
         buffer = library.TensorDictReplayBuffer(
-            storage=library.LazyTensorStorage(8, ndim=2), writer=writer, batch_size=5
+            storage=library.LazyTensorStorage(8, ndim=2), writer=writer, batch_size=99
         )
         grid = TensorDict({"a": torch.arange(6).view(2, 3)}, [2, 3])
         index = buffer.extend(grid)
