@@ -33,7 +33,8 @@ def powers(buffer: Any) -> np.ndarray:
     """The weight that each row has in the tree, float64 ``[rows]``."""
     sampler = buffer.sampler
     if hasattr(sampler, "draw"):
-        return sampler.draw.priorities._tree.weights(np.arange(len(buffer)))
+        tree = sampler.draw.priorities._tree
+        return tree._nodes[tree._width : tree._width + len(buffer)]
     return np.float64(sampler._sum_tree.values[: len(buffer)])
 
 
@@ -46,7 +47,8 @@ def weights(buffer: Any, rows: Any = None, length: int = 1) -> torch.Tensor:
     with pytest.MonkeyPatch.context() as patch:
         sampler = buffer.sampler
         if hasattr(sampler, "draw"):
-            patch.setattr(sampler.draw.priorities._tree, "scan", lambda mass: rows)
+            found = rows, powers(buffer)[rows]
+            patch.setattr(sampler.draw.priorities._tree, "scan", lambda mass: found)
         else:
             drawn = torch.from_numpy(rows)
             patch.setattr(sampler._sum_tree, "scan_lower_bound", lambda mass: drawn, raising=False)

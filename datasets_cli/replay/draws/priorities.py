@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.draws.sum_tree import RunningSums, SumTree
+from datasets_cli.replay.draws.sum_tree import Drawn, RunningSums, SumTree
 
 Array = TypeVar("Array", np.ndarray, torch.Tensor)
 
@@ -37,8 +37,8 @@ class WeightTree(Protocol[Array]):
     def total(self) -> float:
         """The sum of all weights."""
 
-    def draw(self, chance: Array, count: int) -> tuple[Array, Array]:
-        """Return leaves by chances float64 ``[B]``, and their weights over the least of all."""
+    def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
+        """Return leaves by chances float64 ``[B]``, and powers for their importance weights."""
 
     def set(self, leaf: Array, weights: Array) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
@@ -147,9 +147,7 @@ class Priorities(Generic[Array]):
         self._num_allowed = int(allowed.sum())
         self._weigh(0, len(allowed))
 
-    def draw(
-        self, count: int, beta: float, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def draw(self, count: int, beta: float, generator: torch.Generator) -> Drawn:
         """Return rows int64 ``[count]`` and importance weights float64 ``[count]``."""
         # A weight is `(power of the row's priority / the least power of all rows)^-beta`: 1 for the
         # row that is drawn most rarely, less for all others.
@@ -160,11 +158,9 @@ class Priorities(Generic[Array]):
                 f"eps 0, or their powers overflow. The sum of (|p| + eps)^alpha is {total}."
             )
         # float64: a float32 cannot name every row of a storage above 2**24 rows.
-        chance = torch.rand(
-            count, dtype=torch.float64, generator=generator, device=generator.device
-        )
-        row, likelier = self._tree.draw(self._tree.array(chance), self._num_known)
-        return torch.as_tensor(row), torch.as_tensor(self._tree.power(likelier, -beta))
+        device = generator.device
+        chance = torch.rand(count, dtype=torch.float64, generator=generator, device=device)
+        return self._tree.draw(chance, self._num_known, -beta)
 
     def greatest_weight(self, beta: float) -> float:
         """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p."""

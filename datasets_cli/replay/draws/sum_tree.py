@@ -24,6 +24,10 @@ from datasets_cli.schema.mapping import sent
 
 TABLE = 1024  # nodes of the level that a small batch is looked up in; fits the first cache
 SMALL = 1024  # batches up to this are faster by the table, and by numpy's powers
+ONE = np.ones((), np.int64)  # of a Python number numpy makes an array in every call
+
+Drawn = tuple[torch.Tensor, torch.Tensor]
+"""Leaves int64 ``[B]``, and a power of their weights over the least of all, float64 ``[B]``."""
 
 
 class SumTree:
@@ -50,7 +54,8 @@ class SumTree:
     @staticmethod
     def limits(leaf: np.ndarray, values: np.ndarray) -> tuple[int, int, float]:
         """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
-        return int(leaf.min()), int(leaf.max()), float(values.max())
+        # Not by `min` and `max`: these are functions of Python, and take three times as long.
+        return leaf.item(leaf.argmin()), leaf.item(leaf.argmax()), values.item(values.argmax())
 
     @staticmethod
     def put(numbers: np.ndarray, leaf: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -63,14 +68,11 @@ class SumTree:
         """The sum of all weights."""
         return float(self._nodes[1])
 
-    def draw(self, chance: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return leaves by chances float64 ``[B]``, and their weights over the least of all."""
-        leaf = self.scan(chance * self.total)
-        return leaf, self.weights(leaf) / self.least(count)
-
-    def weights(self, leaf: np.ndarray) -> np.ndarray:
-        """Return the weights float64 ``[B]`` of leaves int64 ``[B]``."""
-        return self._nodes.take(leaf + self._width)
+    def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
+        """Return leaves by chances float64 ``[B]``, and powers for their importance weights."""
+        leaf, weights = self.scan(self.array(chance) * self.total)
+        powers = self.power(weights / self.least(count), exponent)
+        return torch.from_numpy(leaf), torch.from_numpy(powers)
 
     def set(self, leaf: np.ndarray, weights: np.ndarray) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
@@ -81,7 +83,7 @@ class SumTree:
         self._keep_least(node)
         width = self._width >> 1
         while width > 4 * len(leaf):  # a wide level: only the nodes above the changed ones
-            node >>= 1
+            node >>= ONE
             pair = pairs.take(node, axis=0)
             nodes[node] = pair[:, 0] + pair[:, 1]
             width >>= 1
@@ -101,13 +103,13 @@ class SumTree:
             pair = pairs[low:high]
             np.add(pair[:, 0], pair[:, 1], out=self._nodes[low:high])
 
-    def scan(self, mass: np.ndarray) -> np.ndarray:
-        """Return the leaves int64 ``[B]`` under which masses float64 ``[B]`` fall."""
+    def scan(self, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the leaves int64 ``[B]`` under which masses fall, and weights float64 ``[B]``."""
         nodes = self._nodes
         width, node, rest = self._look_up(mass)
         left, right = np.empty_like(rest), np.empty(len(rest), np.bool_)
         while width < self._width:
-            node <<= 1  # to the left node below
+            node += node  # to the left node below
             nodes.take(node, 0, left, "clip")
             np.greater_equal(rest, left, right)
             left *= right
@@ -115,11 +117,13 @@ class SumTree:
             node += right
             width <<= 1
         # Sums that were rounded up let a mass fall beyond the last weight.
-        empty = nodes.take(node) <= 0
-        if empty.any():
+        weights = nodes.take(node)
+        if not weights.all():
+            empty = weights <= 0
             node[empty] = self._descend(mass[empty])
+            weights = nodes.take(node)
         node -= self._width
-        return node
+        return node, weights
 
     def least(self, count: int) -> float:
         """Return the least weight of the first ``count`` leaves that have one, or infinity."""
@@ -172,7 +176,7 @@ class SumTree:
             lowest = weights.argmin()
         if weights[lowest] <= least:
             self._least = float(weights[lowest]), int(node[lowest])
-        elif where in node:
+        elif self._nodes[where] != least:
             self._least = None
 
 
@@ -220,17 +224,17 @@ class RunningSums:
         """The sum of all weights; the device is waited for."""
         return float(self._sums()[-1])
 
-    def draw(self, chance: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return leaves by chances float64 ``[B]``, and their weights over the least of all."""
+    def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
+        """Return leaves by chances float64 ``[B]``, and powers for their importance weights."""
         ends = self._sums()
         # A chance is below 1, so that its product with the last end is below this end.
-        leaf = torch.searchsorted(ends, chance * ends[-1], right=True)
+        leaf = torch.searchsorted(ends, self.array(chance) * ends[-1], right=True)
         # A device adds in any order, so that rounding may let a mass fall on a leaf without
         # weight. The leaf of least weight then stands in.
         least, rarest = self._least(count)
         weights = self._weights.index_select(0, leaf)
         leaf = torch.where(weights > 0, leaf, rarest)
-        return leaf, weights.clamp_(min=least) / least
+        return leaf, (weights.clamp_(min=least) / least) ** exponent
 
     def set(self, leaf: torch.Tensor, weights: torch.Tensor) -> None:
         """Give leaves int64 ``[B]`` weights ``[B]``, or one; equal leaves have equal ones."""

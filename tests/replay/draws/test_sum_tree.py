@@ -24,7 +24,7 @@ def filled(kind: str, weights: np.ndarray) -> Any:
 
 
 def drawn(tree: Any, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    leaf, likelier = tree.draw(tree.array(torch.from_numpy(chance)), tree.capacity)
+    leaf, likelier = tree.draw(torch.from_numpy(chance), tree.capacity, 1.0)
     return np.asarray(leaf), np.asarray(likelier)
 
 
@@ -93,8 +93,9 @@ def test_no_mass_falls_on_a_leaf_without_weight(batch: int) -> None:
     tree = filled("numpy", weights)
     beyond = np.full(batch, np.nextafter(tree.total, np.inf))  # as a sum that rounds up would be
     beyond[0] = 0.0
-    leaf = tree.scan(beyond)
-    assert (weights[leaf] > 0).all()
+    leaf, found = tree.scan(beyond)
+    assert (found > 0).all()
+    assert np.array_equal(found, weights[leaf])
     assert leaf[0] == 5
     assert leaf[-1] == 5 + 413 * 7
 
