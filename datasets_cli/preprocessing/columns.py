@@ -1,26 +1,19 @@
-"""The columns that a pipeline finds: keys as users write them, frames, what TED needs, casts."""
+"""The columns of a dataset as users write them: keys and groups of keys, and frames."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-import torch
-from tensordict import TensorDict
-
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.replay.transforms.entries import DONES, REWARDS, DTypeCastTransform
 from datasets_cli.schema.columns import Column, Key, show_key
-from datasets_cli.schema.tree import entry
 from datasets_cli.store.manifest import Manifest
 
-NEEDED: frozenset[Key] = frozenset([*DONES, *REWARDS])
-"""Without these, rows have no trajectories and no returns."""
 MOST_CHANNELS = 4
 
 
 class KnownColumns:
-    """The columns of a dataset, as the transforms of a pipeline find them."""
+    """The columns of a dataset, and those that transforms of a pipeline add."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.id = manifest.id
@@ -89,36 +82,3 @@ def _has_channels_last(column: Column, owner: str) -> bool:
             "may be first or last. Give a function in its place."
         )
     return True
-
-
-class Casts:
-    """Casts columns: those that are named, and all others of floating-point numbers."""
-
-    def __init__(self, floats: torch.dtype | None, named: dict[Key, torch.dtype]) -> None:
-        self._floats, self._named = floats, named
-
-    def __call__(self, batch: TensorDict) -> TensorDict:
-        wanted = dict(self._named)
-        for name, value in batch.items(include_nested=True, leaves_only=True):
-            key = (name,) if isinstance(name, str) else name
-            if isinstance(value, torch.Tensor) and value.is_floating_point() and self._floats:
-                wanted.setdefault(key, self._floats)
-        for key, dtype in wanted.items():
-            before = entry(batch, key)
-            batch = DTypeCastTransform(before.dtype, dtype, in_keys=[key])(batch)
-            _check(key, before, entry(batch, key))
-        return batch
-
-
-def _check(key: Key, before: torch.Tensor, after: torch.Tensor) -> None:
-    # float64 has every number of the types that can be cast to, but for large int64, whose own
-    # type stays or differs by far.
-    old, new = before.double(), after.double()
-    is_lost = old.isfinite() & ~new.isfinite() if after.is_floating_point() else old != new
-    if bool(is_lost.any()):
-        value = old[is_lost][0].item()
-        raise UsageError(
-            f"{argument('cast')}: {show_key(key)} has the number {value:.17g}, which {after.dtype} "
-            f"does not have. Cast the other columns alone, by KEY=TYPE, or scale {show_key(key)} "
-            "first."
-        )

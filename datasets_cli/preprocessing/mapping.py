@@ -9,11 +9,14 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import SourceError, UsageError, argument
-from datasets_cli.preprocessing.columns import NEEDED, Casts, KnownColumns
+from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.entries import (
+    DONES,
+    REWARDS,
+    DTypeCastTransform,
     ExcludeTransform,
     RenameTransform,
     SelectTransform,
@@ -24,9 +27,12 @@ from datasets_cli.replay.transforms.scaling import ObservationNorm
 from datasets_cli.replay.transforms.steps import Reward2GoTransform
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
 from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
+from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.selection import whole_dataset
 
+NEEDED: frozenset[Key] = frozenset([*DONES, *REWARDS])
+"""Without these, rows have no trajectories and no returns."""
 RETURNS_TO_GO: Key = ("returns_to_go",)
 SPANS: tuple[Key, ...] = (
     ("steps_to_next_obs",),
@@ -248,3 +254,36 @@ def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
                 f"{argument('rename')}: {show_key(new)} cannot be the name of a column, because "
                 f"there is {show_key(other)}. Choose another one, or exclude that."
             )
+
+
+class Casts:
+    """Casts columns: those that are named, and all others of floating-point numbers."""
+
+    def __init__(self, floats: torch.dtype | None, named: dict[Key, torch.dtype]) -> None:
+        self._floats, self._named = floats, named
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        wanted = dict(self._named)
+        for name, value in batch.items(include_nested=True, leaves_only=True):
+            key = (name,) if isinstance(name, str) else name
+            if isinstance(value, torch.Tensor) and value.is_floating_point() and self._floats:
+                wanted.setdefault(key, self._floats)
+        for key, dtype in wanted.items():
+            before = entry(batch, key)
+            batch = DTypeCastTransform(before.dtype, dtype, in_keys=[key])(batch)
+            _check(key, before, entry(batch, key))
+        return batch
+
+
+def _check(key: Key, before: torch.Tensor, after: torch.Tensor) -> None:
+    # float64 has every number of the types that can be cast to, but for large int64, whose own
+    # type stays or differs by far.
+    old, new = before.double(), after.double()
+    is_lost = old.isfinite() & ~new.isfinite() if after.is_floating_point() else old != new
+    if bool(is_lost.any()):
+        value = old[is_lost][0].item()
+        raise UsageError(
+            f"{argument('cast')}: {show_key(key)} has the number {value:.17g}, which {after.dtype} "
+            f"does not have. Cast the other columns alone, by KEY=TYPE, or scale {show_key(key)} "
+            "first."
+        )
