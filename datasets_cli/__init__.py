@@ -44,6 +44,8 @@ _LAZY_IMPORTS = {
     "open_dataset": "manager.open",
     "declared_datasets": "manager.open",
     "record": "manager.record",
+    "peek": "look.peek",
+    "sample_batch": "look.sample",
     "run_demo": "manager.demo",
     # what they return
     "DatasetRecord": "manager.list",
@@ -72,6 +74,9 @@ _LAZY_IMPORTS = {
     "PreprocessResults": "project.results",
     "DeclaredDataset": "project.declaration",
     "DemoResult": "manager.demo",
+    "PeekedRows": "look.peek",
+    "PeekedColumn": "look.peek",
+    "SampledBatch": "look.sample",
     # what they take, and what a dataset is described by
     "Config": "config",
     "load_config": "config",

@@ -62,6 +62,20 @@ class Rlds(Group):
                 "rlds delete 'derived/*' --dry-run",
             ),
         },
+        "What is in them": {
+            "peek": _entry(
+                "look:peek",
+                "Show some rows of an installed dataset",
+                "rlds peek hopper-medium-v2",
+                "rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward",
+            ),
+            "sample": _entry(
+                "look:sample",
+                "Draw a batch: its keys, types and shapes, and how fast such batches come",
+                "rlds sample hopper-medium-v2",
+                "rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5",
+            ),
+        },
         "Data of your own": {
             "preprocess": _entry(
                 "preprocess:preprocess",

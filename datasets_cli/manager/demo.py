@@ -6,19 +6,17 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import is_installed
 from datasets_cli.json_form import JsonForm
+from datasets_cli.look.sample import Leaves, leaves_of
 from datasets_cli.manager.verify import verify_installed
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
-
-if TYPE_CHECKING:
-    from tensordict import TensorDict
 
 BATCH_SIZE = 64
 
@@ -57,7 +55,7 @@ class DemoResult(JsonForm):
     num_files_verified: int
     sampled: str
     resources: tuple[Mapping[str, Any], ...]
-    batch: Mapping[str, tuple[str, tuple[int, ...]]]
+    batch: Leaves
     mean_reward: float
     kept: bool | None = None
 
@@ -142,19 +140,7 @@ def _visited(stop: Stop, config: Config) -> DemoResult:
         num_files_verified=len(manifest.files),
         sampled=stop.sampled,
         resources=manifest.resources,
-        batch=_leaves(batch),
+        batch=leaves_of(batch),
         mean_reward=float(batch["next", "reward"].mean()),
         kept=not before,
     )
-
-
-def _leaves(batch: TensorDict) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Return the element type and shape of every leaf, sorted by its key."""
-    leaves = sorted(batch.items(include_nested=True, leaves_only=True), key=str)
-    return {
-        ".".join(key) if isinstance(key, tuple) else key: (
-            str(leaf.dtype).removeprefix("torch."),
-            tuple(leaf.shape),
-        )
-        for key, leaf in leaves
-    }

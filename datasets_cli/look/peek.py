@@ -1,0 +1,164 @@
+"""Some rows of a dataset in their order, read without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.installed import check_owner, installed_id
+from datasets_cli.json_form import JsonForm
+from datasets_cli.options import check_numbers, takes_fields
+from datasets_cli.preprocessing.columns import KnownColumns
+from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
+from datasets_cli.quantities import counted
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.texts import TEXT
+from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    from datasets_cli.store.arrays import DatasetArrays
+
+
+@dataclass(frozen=True)
+class PeekCall(InstalledId):
+    """What ``peek`` takes.
+
+    Args:
+        n: how many rows; fewer where the dataset or the trajectory ends.
+        start: the first row, counted from that of the trajectory where one is given.
+        trajectory: only rows of the trajectory of this number.
+        columns: keys with dots, and commas between them, groups such as ``next`` whole; by default
+            all of them.
+    """
+
+    _: KW_ONLY
+    n: int = field(default=5, metadata={"least": 1, "flag": "-n"})
+    start: int = field(default=0, metadata={"least": 0})
+    trajectory: int | None = field(default=None, metadata={"least": 0, "metavar": "K"})
+    columns: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+@dataclass(frozen=True)
+class PeekedColumn(JsonForm):
+    """Rows of one column.
+
+    Args:
+        key: its key.
+        dtype: its element type; ``"text"`` of text.
+        shape: of a row.
+        values: an array ``[n, *shape]``, in a type that numpy has; of text nested lists of str.
+    """
+
+    key: Key
+    dtype: str
+    shape: tuple[int, ...]
+    values: Any
+
+    def json_fields(self) -> dict[str, Any]:
+        """Return the form; NaN and infinite numbers, which JSON does not have, are text there."""
+        listed = self.values if self.dtype == TEXT else self.values.tolist()
+        values = json.loads(json.dumps(listed, default=str), parse_constant=str)
+        return {"key": self.key, "dtype": self.dtype, "shape": self.shape, "values": values}
+
+
+@dataclass(frozen=True)
+class PeekedRows(JsonForm):
+    """Rows of a dataset, one after the other.
+
+    Args:
+        id: the full id.
+        num_transitions: rows of the dataset.
+        start: which of them is the first here.
+        trajectories: of each row the number of its trajectory.
+        columns: what was read, in the order that was asked for.
+    """
+
+    id: str
+    num_transitions: int
+    start: int
+    trajectories: tuple[int, ...]
+    columns: tuple[PeekedColumn, ...]
+
+
+@takes_fields(PeekCall)
+def peek(call: PeekCall) -> PeekedRows:
+    """Return some rows of an installed dataset as arrays of numpy; torch is not imported.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+        UsageError: there is no such row, trajectory or column, or no memory for so many rows.
+        DamagedDataset: its files are not what its manifest says.
+    """
+    from datasets_cli.schema.trajectories import numbers_of  # with numpy
+    from datasets_cli.store.arrays import open_arrays
+
+    config = call.chosen_config()
+    id = installed_id(call.id, config)
+    dataset = open_arrays(CacheRoot(config.root).dataset(id))
+    check_owner(dataset.manifest, id)
+    start, stop = _rows(call, dataset)
+    known = KnownColumns(dataset.manifest)
+    named = texts_of("columns", call.columns) if call.columns else ()
+    keys = dict.fromkeys(key for text in named for key in known.of(text, "columns"))
+    return PeekedRows(
+        id=id,
+        num_transitions=len(dataset),
+        start=start,
+        trajectories=tuple(numbers_of(dataset.starts, start, stop).tolist()),
+        columns=_columns(dataset, known, [*keys] or known.keys, start, stop),
+    )
+
+
+def _rows(call: PeekCall, dataset: DatasetArrays) -> tuple[int, int]:
+    """Return the first row, and one more than the last."""
+    first, num_rows, of = 0, len(dataset), dataset.id
+    if (number := call.trajectory) is not None:
+        of = f"trajectory {number} of {of}"
+        _check_below(number, dataset.num_trajectories, "trajectory", dataset.id)
+        first, end = dataset.starts[number : number + 2].tolist()
+        num_rows = end - first
+    _check_below(call.start, num_rows, "row", of)
+    return first + call.start, first + min(call.start + call.n, num_rows)
+
+
+def _check_below(number: int, count: int, noun: str, of: str) -> None:
+    if number >= count:
+        name = argument("start" if noun == "row" else noun)
+        raise UsageError(
+            f"{name} is {number:,}; expected 0 to {count - 1:,}: {of} has {counted(count, noun)}."
+        )
+
+
+def _columns(
+    dataset: DatasetArrays, known: KnownColumns, keys: Sequence[Key], start: int, stop: int
+) -> tuple[PeekedColumn, ...]:
+    """Return the rows of some columns."""
+    import numpy as np
+
+    from datasets_cli.memory import check_memory
+    from datasets_cli.store.arrays import plain_numbers
+
+    about = {key: known.numbers[key] for key in keys if key in known.numbers}
+    row_bytes = sum(column.row_bytes for column in about.values())
+    check_memory((stop - start) * row_bytes, dataset.id)
+    rows = dataset.arrays_of(frozenset(about)).run(start, stop)
+    texts = dataset.texts.gather(np.arange(start, stop)) if dataset.texts else {}
+
+    def column(key: Key) -> PeekedColumn:
+        if key not in about:
+            assert dataset.texts is not None
+            return PeekedColumn(key, TEXT, dataset.texts.shape(key), texts[key])
+        values = plain_numbers(rows[key])
+        if values is None:  # pairs of numbers in one byte, as they are stored
+            values = rows[key].view(np.uint8)
+        return PeekedColumn(key, about[key].dtype, about[key].shape, values)
+
+    return tuple(map(column, keys))
