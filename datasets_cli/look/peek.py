@@ -18,6 +18,7 @@ from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.system_errors import check_memory
 
 if TYPE_CHECKING:
     from datasets_cli.store.arrays import DatasetArrays
@@ -143,7 +144,6 @@ def _columns(
     """Return the rows of some columns."""
     import numpy as np
 
-    from datasets_cli.memory import check_memory
     from datasets_cli.store.arrays import plain_numbers
 
     about = {key: known.numbers[key] for key in keys if key in known.numbers}
