@@ -1,0 +1,120 @@
+"""How long looking into a dataset takes, from the shell.
+
+    python benchmarks/look.py [NAME]... [--repeat 9]
+
+Each name of ``MEASUREMENTS`` is one measurement; all of them by default. Commands run as whole
+processes on a terminal, each in turn with what it is compared with, so that noise falls on all
+alike; modules are byte code and files in the page cache, as after the first run.
+
+Prints JSON: medians of seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from startup import BIN, run
+from tables import Rows, flags, install
+
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+
+ID = "bench/rows"  # as ``install`` names what it writes
+BLOCK = 1_000_000
+EPISODE_STEPS = 1000
+Result = dict[str, float | int | str | bool]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder for datasets of any size, each written when it is first asked for."""
+
+    folder: Path
+    repeat: int
+
+    @cache  # noqa: B019 - there is one of these
+    def compact(self, num_rows: int) -> Path:
+        """Return a root with a dataset of ``num_rows`` rows in the compact layout."""
+        root = self.folder / f"compact-{num_rows}"
+        install(CompactWriter, root / "datasets" / ID, small(BLOCK), num_rows // BLOCK)
+        return root
+
+    def seconds(self, commands: Mapping[str, list[str]], root: Path) -> dict[str, float]:
+        """Return the median seconds of each command, run in turn."""
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": f"{self.folder}/pyc"}
+        environment |= {"RLDS_HOME": str(root), "COLUMNS": "100"}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        passed: dict[str, list[float]] = {name: [] for name in commands}
+        for number in range(self.repeat + 1):  # the first warms up
+            for name, command in commands.items():
+                seconds, _ = run(command, environment)
+                passed[name] += [seconds] if number else []
+        return {name: round(statistics.median(each), 3) for name, each in passed.items()}
+
+
+def small(num_rows: int) -> Rows:
+    """Return rows of few columns, so that many of them fit onto a disk."""
+    rng = np.random.default_rng(0)
+    row = np.arange(num_rows) + np.arange(num_rows) // EPISODE_STEPS
+    steps = rng.normal(size=(num_rows + num_rows // EPISODE_STEPS, 3)).astype(np.float32)
+    done = (np.arange(num_rows) % EPISODE_STEPS == EPISODE_STEPS - 1)[:, None]
+    return flags(done) | {
+        ("observation",): steps[row],
+        ("next", "observation"): steps[row + 1],
+        ("action",): rng.integers(0, 4, num_rows).astype(np.int32),
+        ("next", "reward"): rng.normal(size=(num_rows, 1)).astype(np.float32),
+    }
+
+
+def peek(place: Place) -> Result:
+    """Rows of a compact dataset of 50M rows, at its beginning and near its end."""
+    num_rows = 50_000_000
+    rlds = [str(BIN / "rlds"), "peek", ID]
+    seconds = place.seconds(
+        {"first rows": rlds, "last rows": [*rlds, "--start", str(num_rows - 5)]},
+        place.compact(num_rows),
+    )
+    return {"rows": num_rows, **seconds, "at most": 0.4}
+
+
+def sample(place: Place) -> Result:
+    """A batch of 256 rows, beside importing torch and tensordict."""
+    num_rows = BLOCK
+    commands = {
+        "rlds sample": [str(BIN / "rlds"), "sample", ID],
+        "import torch, tensordict": [sys.executable, "-c", "import torch, tensordict"],
+    }
+    seconds = place.seconds(commands, place.compact(num_rows))
+    beyond = seconds["rlds sample"] - seconds["import torch, tensordict"]
+    return {"rows": num_rows, **seconds, "beyond the imports": round(beyond, 3), "at most": 0.3}
+
+
+MEASUREMENTS: dict[str, Callable[[Place], Result]] = {"peek": peek, "sample": sample}
+
+
+def main() -> None:
+    """Measure what is named, and print."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(MEASUREMENTS))
+    parser.add_argument("--repeat", type=int, default=9)
+    arguments = parser.parse_args()
+    if unknown := {*arguments.names} - {*MEASUREMENTS}:
+        parser.error(f"{', '.join(unknown)}: expected some of {', '.join(MEASUREMENTS)}")
+    with tempfile.TemporaryDirectory() as folder:
+        place = Place(Path(folder), arguments.repeat)
+        names = arguments.names or [*MEASUREMENTS]
+        result = {name: MEASUREMENTS[name](place) for name in names}
+    print(json.dumps({"cores": os.cpu_count(), **result}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
