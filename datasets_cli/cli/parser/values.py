@@ -6,9 +6,12 @@ to import pydantic takes as long as the rest of ``rlds list``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
+
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class LazyConversion:
         is_completed = ctx is not None and ctx.resilient_parsing  # where no command is called
         if is_completed or is_choice or type(value) is self.annotation:
             return value
+        if self.annotation is int and _WHOLE.fullmatch(str(value)):
+            return int(value)
         if is_list and isinstance(value, list | tuple):
             (item_type,) = get_args(self.annotation)
             if all(type(item) is item_type for item in value):
