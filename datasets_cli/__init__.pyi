@@ -59,6 +59,11 @@ from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
 from datasets_cli.install.options import InstalledDataset as InstalledDataset
 from datasets_cli.install.options import Plan as Plan
+from datasets_cli.look.peek import PeekedColumn as PeekedColumn
+from datasets_cli.look.peek import PeekedRows as PeekedRows
+from datasets_cli.look.peek import peek as peek
+from datasets_cli.look.sample import SampledBatch as SampledBatch
+from datasets_cli.look.sample import sample_batch as sample_batch
 from datasets_cli.manager.cite import Citation as Citation
 from datasets_cli.manager.cite import cite as cite
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import errors, manager
+from datasets_cli import errors, look, manager
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -93,7 +93,11 @@ def test_the_whole_tree_of_errors_is_public() -> None:
 
 
 def test_every_verb_is_public() -> None:
-    rooms = pkgutil.iter_modules(manager.__path__, f"{manager.__name__}.")
+    rooms = [
+        module
+        for room in (manager, look)
+        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
+    ]
     found = {
         name
         for module in map(importlib.import_module, (room.name for room in rooms))

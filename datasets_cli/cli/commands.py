@@ -71,7 +71,7 @@ class Rlds(Group):
             ),
             "sample": _entry(
                 "look:sample",
-                "Draw a batch: its keys, types and shapes, and how fast such batches come",
+                "Draw a batch of an installed dataset",
                 "rlds sample hopper-medium-v2",
                 "rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5",
             ),

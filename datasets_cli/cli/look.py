@@ -13,13 +13,9 @@ from datasets_cli.cli.terminal import cut, fact, fitted, table
 from datasets_cli.look.peek import PeekCall
 from datasets_cli.look.sample import SampleCall
 from datasets_cli.quantities import counted
-from datasets_cli.schema.columns import show_key
-from datasets_cli.schema.texts import TEXT
-from datasets_cli.store.layouts.records import is_frame
 
 if TYPE_CHECKING:
-    from datasets_cli import PeekedRows, SampledBatch
-    from datasets_cli.look.peek import PeekedColumn
+    from datasets_cli import PeekedColumn, PeekedRows, SampledBatch
 
 MOST_NUMBERS, MOST_CHARACTERS = 8, 60
 """Of an array and of a text, beyond which a row shows a part of it."""
@@ -40,7 +36,7 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     last = peeked.start + len(peeked.trajectories) - 1
     left_out = {
         "what … stands for": any("…" in line for line in lines),
-        "frames": any(is_frame(each.dtype, each.shape) for each in peeked.columns),
+        "frames": any(each.is_frame for each in peeked.columns),
         "digits after the sixth": any("float" in each.dtype for each in peeked.columns),
     }
     names = ", ".join(name for name, is_so in left_out.items() if is_so)
@@ -57,7 +53,7 @@ def _row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
         {
             ">ROW": str(peeked.start + place),
             ">TRAJECTORY": str(trajectory),
-            **{printable(show_key(each.key)): _cell(each, place) for each in peeked.columns},
+            **{printable(each.name): _cell(each, place) for each in peeked.columns},
         }
         for place, trajectory in enumerate(peeked.trajectories)
     ]
@@ -77,10 +73,10 @@ def _cell(column: PeekedColumn, place: int) -> str:
     import numpy as np
 
     shape = f"{list(column.shape)}"
-    if is_frame(column.dtype, column.shape):
+    if column.is_frame:
         return f"{column.dtype} {shape}"
-    is_text = column.dtype == TEXT
-    items = np.array(column.values[place], object if is_text else None).ravel().tolist()
+    dtype = object if column.dtype == "text" else None
+    items = np.array(column.values[place], dtype).ravel().tolist()
     if len(items) > MOST_NUMBERS:
         shown = [*map(_item, items[:3]), "…", _item(items[-1])]
         return f"[{', '.join(shown)}] of {shape}"

@@ -15,9 +15,10 @@ from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
 from datasets_cli.quantities import counted
-from datasets_cli.schema.columns import Key
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.system_errors import check_memory
 
 if TYPE_CHECKING:
@@ -61,6 +62,16 @@ class PeekedColumn(JsonForm):
     dtype: str
     shape: tuple[int, ...]
     values: Any
+
+    @property
+    def name(self) -> str:
+        """Its key as people write it, ``next.reward``."""
+        return show_key(self.key)
+
+    @property
+    def is_frame(self) -> bool:
+        """Whether a row is a picture, of which people read type and shape."""
+        return is_frame(self.dtype, self.shape)
 
     def json_fields(self) -> dict[str, Any]:
         """Return the form; NaN and infinite numbers, which JSON does not have, are text there."""

@@ -137,9 +137,15 @@ def _opened(call: SampleCall, slice_len: int) -> ExperienceReplay:
         "slice": {"slice_len": slice_len},
         "priority": {"sampler": PrioritizedSampler(1, ALPHA, BETA)},  # it grows with the storage
     }[call.sampler]
-    root, seed = call.chosen_config().root, call.seed
-    how = {"root": root, "download": False, "format": call.format, "seed": seed}
-    return ExperienceReplay(call.id, call.batch_size, **how, **draws)
+    return ExperienceReplay(
+        call.id,
+        call.batch_size,
+        root=call.chosen_config().root,
+        download=False,
+        format=call.format,
+        seed=call.seed,
+        **draws,
+    )
 
 
 def _waited_for(sample: Callable[[], Any]) -> Callable[[], Any]:

@@ -25,7 +25,8 @@ def verbs() -> list[str]:
     return [
         name
         for name, module in TABLE.items()
-        if module.startswith("manager.") and not isinstance(getattr(datasets_cli, name), type)
+        if module.startswith(("manager.", "look."))
+        and not isinstance(getattr(datasets_cli, name), type)
     ]
 
 
