@@ -118,7 +118,7 @@ def peek(call: PeekCall) -> PeekedRows:
     check_owner(dataset.manifest, id)
     start, stop = _rows(call, dataset)
     known = KnownColumns(dataset.manifest)
-    named = texts_of("columns", call.columns) if call.columns else ()
+    named = texts_of("columns", call.columns)
     keys = dict.fromkeys(key for text in named for key in known.of(text, "columns"))
     return PeekedRows(
         id=id,

@@ -131,12 +131,12 @@ def _opened(call: SampleCall, slice_len: int) -> ExperienceReplay:
     from datasets_cli.experience.replay import ExperienceReplay  # with torch
     from datasets_cli.replay.draws.prioritized import PrioritizedSampler
 
-    draws: dict[str, Any] = {
+    draws: dict[str, dict[str, Any]] = {
         "uniform": {},
         "epoch": {"replacement": False},
         "slice": {"slice_len": slice_len},
         "priority": {"sampler": PrioritizedSampler(1, ALPHA, BETA)},  # it grows with the storage
-    }[call.sampler]
+    }
     return ExperienceReplay(
         call.id,
         call.batch_size,
@@ -144,7 +144,7 @@ def _opened(call: SampleCall, slice_len: int) -> ExperienceReplay:
         download=False,
         format=call.format,
         seed=call.seed,
-        **draws,
+        **draws[call.sampler],
     )
 
 

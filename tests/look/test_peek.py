@@ -253,6 +253,7 @@ def test_what_is_not_there_or_damaged_has_its_own_error(door: str, config: Confi
         (["demo/iris", "--start", "150"], 2),
         (["demo/iris", "--trajectory", "150"], 2),
         (["demo/iris", "--columns", "observatoin"], 2),
+        (["demo/iris", "--columns", ""], 2),
         (["demo/iris", "demo/pong"], 2),
         (["nosuch"], 3),
         (["hopper-medium-v2"], 3),
