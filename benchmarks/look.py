@@ -18,6 +18,7 @@ import os
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -26,15 +27,24 @@ from typing import Any
 
 import numpy as np
 from startup import BIN, run
-from tables import Rows, flags, install
+from tables import Rows, flags, install, mujoco_like
+from trajectories import memory_of
 
+import datasets_cli
+from datasets_cli.config import Config
+from datasets_cli.progress import Silent
+from datasets_cli.schema.columns import rows_per_block
+from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
 
 ID = "bench/rows"  # as ``install`` names what it writes
 BLOCK = 1_000_000
 EPISODE_STEPS = 1000
 Seconds = dict[str, dict[str, float]]
 Result = dict[str, Any]
+WRITERS = {"ted": TedWriter, "compact": CompactWriter}
+REPEAT = 3  # of comparing two datasets
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,57 @@ def sample(place: Place) -> Result:
     return {"rows": num_rows, **seconds, "beyond the imports": beyond, "at most": 0.3}
 
 
-MEASUREMENTS: dict[str, Callable[[Place], Result]] = {"peek": peek, "sample": sample}
+def diff(place: Place) -> Result:
+    """Two datasets of 10M rows, equal or of other numbers, beside reading both in this process."""
+    millions, config = 10, Config(place.folder / "diff")
+    rows = mujoco_like(1_000_000)
+    other = {k: np.roll(v, 1, axis=0) if v.dtype == np.float32 else v for k, v in rows.items()}
+    measured = {}
+    for layout, second in (("ted", rows), ("ted", other), ("compact", rows)):
+        kind = "equal" if second is rows else "other"
+        ids = [f"bench/{layout}", f"bench/{layout}-{kind}"]
+        for id, columns in zip(ids, (rows, second), strict=True):
+            path = config.root / "datasets" / id
+            if not path.exists():
+                install(WRITERS[layout], path, columns, millions, id=id)
+        measured[f"{layout}, {kind}"] = compared(ids, config)
+    return {"rows": millions * 1_000_000, **measured, "at most": 3}
+
+
+def compared(ids: list[str], config: Config) -> dict[str, float]:
+    """Return the seconds of comparing two datasets and of reading them, and the memory of it."""
+
+    def compare() -> None:
+        datasets_cli.compare_datasets(*ids, progress=Silent(), config=config)
+
+    def read() -> None:
+        for id in ids:
+            read_all(config.root / "datasets" / id)
+
+    calls = (read, compare)
+    rounds = [[seconds_of(call) for call in calls] for _ in range(REPEAT)]
+    reading, comparing = (round(statistics.median(each), 2) for each in zip(*rounds, strict=True))
+    times = round(comparing / reading, 2)
+    return {"read": reading, "compare": comparing, "times": times, "MiB": memory_of(compare)}
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    """Return how long a call takes."""
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def read_all(folder: Path) -> None:
+    """Read all rows of a dataset, block by block."""
+    arrays = open_arrays(folder)
+    rows = arrays.arrays_of(frozenset(column.key for column in arrays.manifest.columns))
+    step = rows_per_block(arrays.row_bytes)
+    for start in range(0, len(arrays), step):
+        rows.run(start, min(start + step, len(arrays)))
+
+
+MEASUREMENTS: dict[str, Callable[[Place], Result]] = {"peek": peek, "sample": sample, "diff": diff}
 
 
 def main() -> None:

@@ -73,13 +73,13 @@ def flags(done: np.ndarray) -> Rows:
     }
 
 
-def install(kind: Any, folder: Path, rows: Rows, times: int = 1) -> Path:
+def install(kind: Any, folder: Path, rows: Rows, times: int = 1, *, id: str = "bench/rows") -> Path:
     """Write columns, or so many repetitions of them, as a dataset and return its folder."""
-    writer = kind(folder, "bench/rows")
+    writer = kind(folder, id)
     num_rows = len(rows["next", "done"])
     for start in [*range(0, num_rows, 50_000)] * times:
         writer.write({key: values[start : start + 50_000] for key, values in rows.items()})
-    write_manifest(folder, Manifest(id="bench/rows", **vars(writer.finish({}))))
+    write_manifest(folder, Manifest(id=id, **vars(writer.finish({}))))
     return folder
 
 

@@ -59,6 +59,9 @@ from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
 from datasets_cli.install.options import InstalledDataset as InstalledDataset
 from datasets_cli.install.options import Plan as Plan
+from datasets_cli.look.compare import compare_datasets as compare_datasets
+from datasets_cli.look.difference import ColumnDifference as ColumnDifference
+from datasets_cli.look.difference import DatasetDifference as DatasetDifference
 from datasets_cli.look.peek import PeekedColumn as PeekedColumn
 from datasets_cli.look.peek import PeekedRows as PeekedRows
 from datasets_cli.look.peek import peek as peek

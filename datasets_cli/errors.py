@@ -16,6 +16,8 @@
     ├── PartialFailure            9   some of several datasets failed
     └── ImmutableError            1   RuntimeError       something writes into a dataset
 
+No error has 10: ``rlds diff`` exits with it where two datasets are different.
+
 Each error is also the builtin beside it, which plain code would catch. A message says what failed,
 what was expected, what was found, and what to do next. Addresses in it are without their secrets:
 see ``public_url``. Arguments have the names that the caller wrote: see ``argument`` and

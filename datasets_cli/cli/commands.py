@@ -39,6 +39,11 @@ class Rlds(Group):
                 "rlds download hopper-medium-v2",
                 "rlds download 'hopper-*-v2' --dry-run",
             ),
+            "diff": _entry(
+                "look:diff",
+                "Compare two installed datasets, value by value",
+                "rlds diff hopper-medium-v2 derived/scaled",
+            ),
             "path": _entry(
                 "installed:path",
                 "Print the folder of an installed dataset",

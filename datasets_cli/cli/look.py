@@ -1,7 +1,8 @@
-"""``rlds peek`` and ``sample``: what is in a dataset, row by row and as batches."""
+"""``rlds peek``, ``sample`` and ``diff``: what is in datasets: rows, batches, differences."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import typer
@@ -10,15 +11,25 @@ import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import printable, state_of
 from datasets_cli.cli.terminal import cut, fact, fitted, table
+from datasets_cli.look.compare import CompareCall
 from datasets_cli.look.peek import PeekCall
 from datasets_cli.look.sample import SampleCall
-from datasets_cli.quantities import counted
+from datasets_cli.quantities import counted, human_count
 
 if TYPE_CHECKING:
-    from datasets_cli import PeekedColumn, PeekedRows, SampledBatch
+    from datasets_cli import (
+        ColumnDifference,
+        DatasetDifference,
+        PeekedColumn,
+        PeekedRows,
+        SampledBatch,
+    )
 
 MOST_NUMBERS, MOST_CHARACTERS = 8, 60
 """Of an array and of a text, beyond which a row shows a part of it."""
+SHOWN_CHARACTERS = 40  # of a text that differs; --json has all of it
+DIFFERENT = 10
+"""What ``rlds diff`` exits with where two datasets are not equal; it is no error."""
 
 
 @options_of(call=PeekCall)
@@ -126,3 +137,58 @@ def _batch_lines(made: SampledBatch, width: int | None) -> list[str]:
         f"({range_})"
     )
     return [*lines, *fact("cold", cold, width), *fact("warm", warm, width)]
+
+
+@options_of(call=CompareCall)
+def diff(context: typer.Context, *, call: GivenOptions) -> None:
+    """Compare two installed datasets, value by value, and their columns and trajectories.
+
+    It also says how many whole trajectories of one are in the other, wherever, by observation and
+    action: those that a test set should not have of a training set. Layouts may differ. Exit code
+    10 where the two are not equal.
+    """
+    state = state_of(context)
+    found = datasets_cli.compare_datasets(**call, **state.settings)
+    unequal = [each for each in found.columns if each.num_different]
+    lines = fitted([*_differences(found)], state.width)
+    lines += table([_cells(each) for each in unequal], state.width, (">LARGEST", "VALUES"))
+    state.emit(found.to_json(), lines, [".".join(each.column.key) for each in unequal])
+    if not found.equal:
+        raise typer.Exit(DIFFERENT)
+
+
+def _differences(found: DatasetDifference) -> Iterator[str]:
+    yield f"{' and '.join(found.ids)} are {'equal' if found.equal else 'different'}."
+    for place, id in enumerate(found.ids):
+        rows = counted(found.num_transitions[place], "transition")
+        trajectories = counted(found.num_trajectories[place], "trajectory")
+        about = f"{found.layouts[place]}, content {found.contents[place][:16]}"
+        yield f"{id}: {rows} in {trajectories}, {about}"
+        if found.num_shared:
+            yield f"  trajectories that the other one has, too: {found.num_shared[place]:,}"
+        for column in found.only[place]:
+            yield f"  only here: {'.'.join(column.key)} {column.dtype} {list(column.shape)}"
+    if not found.num_shared:
+        yield "Trajectories that both have are not told: observation or action is another column."
+    if found.num_compared is None:
+        yield "No row is read: both have one content. Whether the files are sound: rlds verify"
+        return
+    if len({*found.num_transitions}) > 1:
+        yield f"Compared are the first {counted(found.num_compared, 'row')} of both."
+    if found.trajectory is not None:
+        yield f"Trajectory {found.trajectory:,} is the first that has not the same rows in both."
+    num_equal = sum(not each.num_different for each in found.columns)
+    yield f"{num_equal} of {counted(len(found.columns), 'column')} of both are equal bit for bit."
+
+
+def _cells(each: ColumnDifference) -> dict[str, str]:
+    largest = each.largest_difference
+    values = " and ".join(cut(value, SHOWN_CHARACTERS) for value in each.values)
+    return {
+        "COLUMN": ".".join(each.column.key),
+        ">ROWS": human_count(each.num_different),
+        ">FIRST ROW": human_count(each.row),
+        ">TRAJECTORY": human_count(each.trajectory),
+        ">LARGEST": "-" if largest is None else f"{largest:.6g}",
+        "VALUES": f"{list(each.index)}: {values}" if each.index else values,
+    }
