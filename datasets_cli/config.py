@@ -35,7 +35,7 @@ Root = str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True)
-class _Core:
+class Core:
     """The table ``[core]`` of the user's file."""
 
     CLOSED = True
@@ -48,12 +48,12 @@ class _Core:
 
 
 @dataclass(frozen=True)
-class _ConfigFile:
+class ConfigFile:
     """The user's ``config.toml``."""
 
     CLOSED = True
 
-    core: _Core = field(default_factory=_Core)
+    core: Core = field(default_factory=Core)
     mirrors: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, LimitNumber] = field(default_factory=dict)
 
@@ -140,7 +140,28 @@ def load_config(
         raise UsageError(
             f"The cache root is empty text. Give {argument('root')} a folder, or leave it out."
         )
-    file = _read_config_file()
+    file = read_config_file(read_user_text(config_path()) or "")
+    return _chosen(file, env, root, offline, mirrors, allow_http, lowest_speed)
+
+
+def check_config(text: str) -> ConfigFile:
+    """Return what a text says that is to be the config file, which a run could begin with."""
+    file = read_config_file(text)
+    check_names(file.limits)
+    _chosen(file, {})
+    return file
+
+
+def _chosen(
+    file: ConfigFile,
+    env: Mapping[str, str],
+    root: Root = None,
+    offline: bool | None = None,
+    mirrors: Iterable[str] = (),
+    allow_http: bool | None = None,
+    lowest_speed: float | str | None = None,
+) -> Config:
+    """Return the configuration of what the file, the environment and the flags say."""
     chosen_root = root or env.get("RLDS_HOME") or file.core.root
     texts = [*mirrors, *filter(str.strip, env.get("RLDS_MIRRORS", "").split(","))]
     texts += [f"{prefix}={to}" for prefix, to in file.mirrors.items()]
@@ -190,10 +211,16 @@ def choose_config(root: Root, config: Config | None) -> Config:
     return config
 
 
-def _read_config_file() -> _ConfigFile:
-    path = config_folder() / "config.toml"
+def config_path() -> Path:
+    """Return the user's config file, which need not be there."""
+    return config_folder() / "config.toml"
+
+
+def read_config_file(text: str) -> ConfigFile:
+    """Return what the text of the user's config file says."""
+    path = config_path()
     try:
-        return decode(_ConfigFile, tomllib.loads(read_user_text(path) or ""))
+        return decode(ConfigFile, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
             f"{path} is not valid TOML ({error}). Correct it or move it away."

@@ -16,7 +16,7 @@ from datasets_cli.recipe import CatalogueEntry, Recipe, Web
 from datasets_cli.store.cache_root import CacheRoot, check_id, folder_advice
 
 _VERSION = re.compile(r"-v(\d+)$")
-_OWN = {"recorded": "record", "derived": "preprocess"}
+OWN = {"recorded": "record", "derived": "preprocess"}
 """Families of what users make, and the command that does."""
 
 CLOSE = 0.6
@@ -189,7 +189,7 @@ def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset:
     # As the ids have it, because a list tells upper case from lower.
     start = containing[0].lower().index(word) if containing[3:] else 0
     more = f" {containing[0][start : start + len(word)]}" if containing[3:] else ""
-    if verb := _OWN.get(family):
+    if verb := OWN.get(family):
         return UnknownDataset(
             f"{text} is known to no recipe: {family} datasets are made by rlds {verb}.{hint} Those "
             f"that are here: rlds list --installed '{family}/*'"

@@ -32,7 +32,7 @@ def families() -> tuple[str, ...]:
         for module in pkgutil.iter_modules([folder])
         if not module.name.startswith("_")
     ]
-    names += _entry_points()
+    names += entry_points()
     twice = {name for name in names if names.count(name) > 1}
     if twice:
         raise UsageError(
@@ -43,7 +43,7 @@ def families() -> tuple[str, ...]:
 
 
 @cache
-def _entry_points() -> dict[str, importlib.metadata.EntryPoint]:
+def entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     """Return the recipes of other packages by family; asked once, for it reads every package."""
     return {point.name: point for point in importlib.metadata.entry_points(group=PACKAGE)}
 
@@ -56,7 +56,7 @@ def failed(family: str, what: str, error: Exception) -> RldsError:
 @cache
 def load_recipe(family: str) -> Recipe:
     """Return the recipe of a family."""
-    point = _entry_points().get(family)
+    point = entry_points().get(family)
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
     except Exception as error:  # it is anyone's code, and must not stop what needs others

@@ -103,6 +103,31 @@ class Rlds(Group):
                 "rlds data",
                 "rlds data train --json",
             ),
+            "data add": _entry(
+                "data:add",
+                "Write a table [data.NAME] into rlds.toml",
+                "rlds data add good --dataset hopper-medium-v2 --where 'return > 1000'",
+                "rlds data add test --dataset hopper-medium-v2 --split 0.9,0.1 --part 1",
+            ),
+            "recipe list": _entry(
+                "setup:recipe_list", "List the recipes and where they come from", "rlds recipe list"
+            ),
+            "recipe show": _entry(
+                "setup:recipe_show",
+                "Show what a recipe says of its family",
+                "rlds recipe show d4rl",
+            ),
+            "recipe new": _entry(
+                "setup:recipe_new",
+                "Write a file to begin a recipe of your own with",
+                "rlds recipe new lunar",
+            ),
+            "recipe check": _entry(
+                "setup:recipe_check",
+                "Load a recipe, run it, and say what is wrong with it",
+                "rlds recipe check lunar.py",
+                "rlds recipe check lunar.py --source ./rollouts --dataset easy-v1",
+            ),
         },
         "The disk": {
             "scan": _entry(
@@ -125,6 +150,36 @@ class Rlds(Group):
             ),
             "du": _entry(
                 "upkeep:du", "Show how much of the disk each installed dataset takes", "rlds du"
+            ),
+            "move": _entry(
+                "upkeep:move",
+                "Move installed datasets to another cache root",
+                "rlds move hopper-medium-v2 /mnt/big/rlds",
+                "rlds move 'atari_dqn/*' /mnt/big/rlds --dry-run",
+            ),
+            "adopt": _entry(
+                "upkeep:adopt",
+                "Install a dataset's folder that was copied from elsewhere",
+                "rlds adopt ./hopper-medium-v2",
+            ),
+        },
+        "This program": {
+            "env": _entry(
+                "setup:env", "Show versions, cache root and extras, for a report", "rlds env"
+            ),
+            "config get": _entry(
+                "setup:config_get",
+                "Show the settings of the config file",
+                "rlds config get",
+                "rlds config get core.root",
+            ),
+            "config set": _entry(
+                "setup:config_set",
+                "Write a setting into the config file",
+                "rlds config set core.root /data/rlds",
+            ),
+            "config path": _entry(
+                "setup:config_path", "Print where the config file is", "rlds config path"
             ),
         },
         "To try it": {

@@ -1,4 +1,4 @@
-"""``rlds data``: the data that an experiment declares, and their digests."""
+"""``rlds data`` and ``rlds data add``: the data that an experiment declares."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
-from datasets_cli.manager.open import DeclaredCall
+from datasets_cli.project.open import AddCall, DeclaredCall
 from datasets_cli.quantities import human_count
 
 
@@ -35,3 +35,11 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
     ]
     lines = table(rows, state.width) or ["no data is declared: there is no table [data.NAME]"]
     state.emit([each.to_json() for each in declared], lines, [each.digest for each in declared])
+
+
+@options_of(call=AddCall)
+def add(context: typer.Context, *, call: GivenOptions) -> None:
+    """Write a table [data.NAME] into rlds.toml; all else in it stays, and nothing is installed."""
+    state = state_of(context)
+    added = datasets_cli.add_data(**call, config=state.config)
+    state.emit(added.to_json(), [f"added to {added.path}:", *added.text.splitlines()], [added.name])

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.experience.options import DatasetOptions
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset
@@ -19,7 +19,7 @@ from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Accept
-from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.manifest import LAYOUTS, Manifest
 
 
 def open_or_install(
@@ -43,6 +43,27 @@ def open_or_install(
         workers=Workers(num_workers=num_workers),
     )
     return _open(*_find(id, config, options, install_options), config, options)
+
+
+def open_folder(
+    folder: Path, config: Config, options: DatasetOptions, variant: Mapping[str, str] | None
+) -> DatasetStorage:
+    """Open the rows of a dataset's folder, wherever it is; nothing is installed or looked up."""
+    if variant or options.source is not None or options.download == "force":
+        raise UsageError(
+            f"{folder} is the folder of a dataset, which is opened and not made: options, source "
+            "and download='force' are of ids. Leave them out."
+        )
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder} is not a folder. Give the folder of a dataset, or an id, which begins with "
+            "neither / nor a full stop."
+        )
+
+    def accept(manifest: Manifest) -> None:
+        check_asked(manifest, manifest.id, options.layout)
+
+    return _open(folder.absolute(), accept, config, options)
 
 
 def open_rows(id: str, config: Config, options: StorageOptions) -> DatasetStorage:

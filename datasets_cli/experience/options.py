@@ -62,7 +62,8 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
     Args:
         dataset_id: ``family/name``; the family may be left out where the name is unique. Every
             class of a family opens ``demo/name`` too. Or the file of a view, ``best.json``, which
-            ``save`` wrote: then the view of its dataset is opened.
+            ``save`` wrote: then the view of its dataset is opened. Or the folder of a dataset,
+            wherever it is, as a path that begins with / or a full stop: it is opened, read-only.
         batch_size: rows in a batch; ``sample`` can override it.
         frame_stack: make each observation, and next observation, a stack of its last steps.
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.episodes import EpisodeReader
-from datasets_cli.experience.opening import open_or_install
+from datasets_cli.experience.opening import open_folder, open_or_install
 from datasets_cli.experience.options import (
     OpenOptions,
     SequenceBufferOptions,
@@ -80,8 +80,12 @@ class ExperienceReplay(TensorDictReplayBuffer):
         given = os.fspath(options.dataset_id)
         view = read_view(Path(given)) if is_view_file(given) else None
         self.config = load_config(root=options.root)
-        id = self._id(given if view is None else view.id, view)
-        rows = open_or_install(id, self.config, options, variant, num_workers)
+        if view is None and (given[:1] in ("/", ".") or not isinstance(options.dataset_id, str)):
+            rows = open_folder(Path(given), self.config, options, variant)
+            self._check_family(rows.dataset.id, given)
+        else:
+            id = self._id(given if view is None else view.id, view)
+            rows = open_or_install(id, self.config, options, variant, num_workers)
         if view is not None:
             content = rows.dataset.manifest.content
             rows = rows.select(view.selection(content, rows.offsets.numpy()))
@@ -103,11 +107,16 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if not self.family or id.startswith((f"{self.family}/", "demo/")):
             return id
         if view is not None:
-            raise UsageError(
-                f"{view.path} is a view of {view.id}, and {type(self).__name__} opens datasets of "
-                f"{self.family}. Open it by ExperienceReplay."
-            )
+            self._check_family(id, view.path)
         return f"{self.family}/{id}"
+
+    def _check_family(self, id: str, path: str | Path) -> None:
+        """Refuse a view, or a folder, of a dataset that is of another family than this class."""
+        if self.family and not id.startswith((f"{self.family}/", "demo/")):
+            raise UsageError(
+                f"{path} is of {id}, and {type(self).__name__} opens datasets of {self.family}. "
+                "Open it by ExperienceReplay."
+            )
 
     @property
     def manifest(self) -> Manifest:
@@ -293,6 +302,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
             raise UsageError(
                 f"A view of {self.dataset_id} has no files to delete. Delete the dataset: "
                 f"rlds delete {self.dataset_id}"
+            )
+        if self.data_path != CacheRoot(self.config.root).dataset(self.dataset_id):
+            raise UsageError(
+                f"{self.data_path} is not installed here. Delete that folder yourself."
             )
         remove(self.dataset_id, self.config)
 

@@ -190,12 +190,16 @@ def remove(text: str, config: Config) -> str:
     root = CacheRoot(config.root)
     id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):
-        manifest = condition_of(root.dataset(id), id).manifest
-        remove_dataset(root, id)
-        remove_raw(root, id)
-        if manifest is not None:  # what a damaged one was about is not known
-            remove_tables(root, manifest.content)
+        remove_all(root, id, condition_of(root.dataset(id), id).manifest)
     return id
+
+
+def remove_all(root: CacheRoot, id: str, manifest: Manifest | None) -> None:
+    """Delete a dataset whose lock is held, its tables, and what is left of its downloads."""
+    remove_dataset(root, id)
+    remove_raw(root, id)
+    if manifest is not None:  # what a damaged one was about is not known
+        remove_tables(root, manifest.content)
 
 
 def remove_raw(root: CacheRoot, id: str) -> None:

@@ -24,8 +24,9 @@ from datasets_cli.install.source_place import Folder
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Recipe, Resource
-from datasets_cli.store.cache_root import CacheRoot, has_manifest, is_id
+from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest, is_id
 from datasets_cli.store.check import folder_size
+from datasets_cli.store.manifest import read_manifest
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ DUMP = "buffer_metadata.json"
 """A file of each folder that a buffer was dumped to; the rows are in a folder beside it."""
 
 RAW = "raw files"
+COPIED = "a dataset"
 CONVERTED = "converted by TorchRL"
 BROKEN = "without a manifest"
 
@@ -52,11 +54,11 @@ class FoundData(JsonForm):
     """A folder with data that is not an installed dataset.
 
     Args:
-        kind: ``"raw files"``, which can be installed; ``"converted by TorchRL"`` and ``"without a
-            manifest"``, which cannot.
+        kind: ``"raw files"``, which can be installed; ``"a dataset"`` of another place, which can
+            be adopted; ``"converted by TorchRL"`` and ``"without a manifest"``, which cannot.
         path: the folder.
         size_bytes: of its files.
-        id: of the dataset that it has the raw files of; empty for the other kinds.
+        id: of the dataset that it has the raw files of, or that it is; empty for the other kinds.
         installed: whether that dataset is installed.
         command: installs it without a download; empty where that is not possible or not needed.
         reason: why it cannot be installed; empty where it can.
@@ -128,7 +130,7 @@ def _folders(top: Path, root: CacheRoot) -> Iterator[Path]:
         yield folder
         depth = len(folder.parts) - len(top.parts)
         # A tensordict has folders for nested keys: they are a part of it.
-        is_whole = depth >= DEEPEST or (folder / TENSORDICT).is_file()
+        is_whole = depth >= DEEPEST or has_manifest(folder) or (folder / TENSORDICT).is_file()
         below[:] = [] if is_whole else sorted(name for name in below if name[0] != ".")
 
 
@@ -191,8 +193,10 @@ def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[Found
         # Hidden folders are work under way, such as a run of preprocess.
         is_hidden = any(part.startswith(".") for part in folder.relative_to(root.path).parts)
         return [] if is_hidden else [FoundData(BROKEN, folder, folder_size(folder), reason=reason)]
-    if has_manifest(folder) or (folder.parent / DUMP).is_file():
-        return []  # a dataset of another root, or the rows of a buffer
+    if has_manifest(folder):
+        return [_dataset(folder, root)]
+    if (folder.parent / DUMP).is_file():
+        return []  # the rows of a buffer
     if TENSORDICT in files and any(name.endswith(".memmap") for name in files):
         reason = (
             "TorchRL made it from raw files that are not kept, and some of its conversions change "
@@ -200,6 +204,18 @@ def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[Found
         )
         return [FoundData(CONVERTED, folder, folder_size(folder), reason=reason)]
     return []
+
+
+def _dataset(folder: Path, root: CacheRoot) -> FoundData:
+    """Return a dataset of another root, or that was copied here, and what adopts it."""
+    size = folder_size(folder)
+    try:
+        id = check_id(read_manifest(folder).id)
+    except RldsError as error:
+        return FoundData(COPIED, folder, size, reason=str(error))
+    is_there = is_installed(root, id)
+    command = "" if is_there else shlex.join(["rlds", "adopt", str(folder)])
+    return FoundData(COPIED, folder, size, id, is_there, command)
 
 
 def _raw_files(

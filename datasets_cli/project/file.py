@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,16 +66,19 @@ class StepFile:
         """
         if self.has(step):
             return False
-        before = read_user_text(self.path) or ""
-        gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
-        added = f"{gap}[[{STEPS}]]\n" + "".join(f"{line}\n" for line in _lines(step))
-        if step not in parse_steps(before + added, self.path):
-            raise UsageError(
-                f"{self.path} cannot be added to. Write the step there yourself: {as_text(step)}"
-            )
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(added)
+        table = "\n".join([f"[[{STEPS}]]", *_lines(step), ""])
+        append(self.path, table, lambda text: step in parse_steps(text, self.path))
         return True
+
+
+def append(path: Path, table: str, is_right: Callable[[str], bool]) -> None:
+    """Add a table to the end of a file, which is made if need be; all else in it stays."""
+    before = read_user_text(path) or ""
+    gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
+    if not is_right(before + gap + table):
+        raise UsageError(f"{path} cannot be added to. Write this there yourself: {table.strip()}")
+    with path.open("a", encoding="utf-8") as file:
+        file.write(gap + table)
 
 
 def parse_tables(text: str, path: Path) -> dict[str, Any]:
@@ -115,6 +121,19 @@ def as_text(step: PreprocessStep) -> str:
 
 
 def _lines(step: PreprocessStep) -> list[str]:
-    # JSON writes texts, lists of them and numbers as TOML does.
-    pairs = step.to_json().items()
-    return [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in pairs]
+    return [f"{name} = {toml(value)}" for name, value in step.to_json().items()]
+
+
+def toml(value: Any) -> str:
+    """Return a value as TOML has it, on one line."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {toml(each)}' for name, each in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(toml, value))}]"
+    # JSON writes texts, numbers and truth as TOML does, but for infinity.
+    return "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
+
+
+def toml_name(name: str) -> str:
+    """Return a name of a table or a value as TOML has it."""
+    return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else toml(name)

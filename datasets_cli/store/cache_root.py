@@ -34,7 +34,7 @@ from typing import NoReturn
 import platformdirs
 
 from datasets_cli.damage import MANIFEST_FILENAME
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.sources.disk import broken_link
 
 logger = logging.getLogger(__name__)
@@ -175,7 +175,11 @@ def folder_advice(id: str) -> str:
     if not os.path.isdir(id):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         return ""
     if has_manifest(Path(id)):
-        return f" That folder is a dataset: in Python, open_storage({id!r}) opens it."
+        shown = id if id[0] in "/." else f"./{id}"
+        return (
+            f" That folder is a dataset: in Python, ExperienceReplay({shown!r}) opens it, and "
+            f"{by_reader('rlds adopt', 'adopt()')} installs it."
+        )
     if Path(id, "datasets").is_dir():
         return f" Datasets in that folder are found by their id and {argument('root', repr(id))}."
     return (

@@ -22,12 +22,7 @@ TABLE: dict[str, str] = datasets_cli._LAZY_IMPORTS
 
 def verbs() -> list[str]:
     """Return the names of the functions that the command line and the face share."""
-    return [
-        name
-        for name, module in TABLE.items()
-        if module.startswith(("manager.", "look."))
-        and not isinstance(getattr(datasets_cli, name), type)
-    ]
+    return groups()["verbs, as the command line has them"]
 
 
 def stub() -> str:

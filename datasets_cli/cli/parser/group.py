@@ -95,20 +95,35 @@ class Group(TyperGroup):
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         """Return the commands and global options that a word may become."""
         entries = [item for group in self.groups.values() for item in group.items()]
-        commands = [CompletionItem(name, help=each.about) for name, each in entries]
+        words = {name.partition(" ")[0]: each.about for name, each in reversed(entries)}
+        commands = [CompletionItem(word, help=about) for word, about in reversed(words.items())]
         options = super(TyperGroup, self).shell_complete(ctx, incomplete)
         return [*(item for item in commands if item.value.startswith(incomplete)), *options]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, or say which was meant."""
-        name = args[0]
+        name, path = args[0], ctx.command_path
+        below = self._below(name)
+        if below.commands and (
+            name not in self.commands or (args[1:2] and args[1] in below.commands)
+        ):
+            return name, below, args[1:]
         if name not in self.commands and not name.startswith("-"):
             near = get_close_matches(name, self.commands, n=1)
-            meant = OTHER_WORDS.get(name) or next(iter(near), "")
-            hint = f" Did you mean rlds {meant}?" if meant else ""
+            other = OTHER_WORDS.get(name, "")
+            meant = other if other in self.commands else next(iter(near), "")
+            hint = f" Did you mean {path} {meant}?" if meant else ""
             shown = name if name.isprintable() and name.strip() else repr(name)
-            raise UsageError(f"There is no command {shown}.{hint} See: rlds --help")
+            raise UsageError(f"There is no command {shown}.{hint} See: {path} --help")
         return super().resolve_command(ctx, args)
+
+    def _below(self, word: str) -> Group:
+        """Return the group of the commands of two words that begin with a word."""
+        start = f"{word} "
+        names = [(name, each) for group in self.groups.values() for name, each in group.items()]
+        entries = {name[len(start) :]: each for name, each in names if name.startswith(start)}
+        below: type[Group] = type("Below", (Group,), {"groups": {"Commands": entries}})
+        return below(name=word, rich_markup_mode=None)
 
 
 def in_front(arguments: list[str], parameters: list[Any]) -> list[str]:

@@ -1,17 +1,20 @@
-"""Opening the rows of an installed dataset, or the data that a project declares."""
+"""The rows of an installed dataset, and the data that a project declares: opened, told, added."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 from datasets_cli.catalogue.selection import as_list
-from datasets_cli.config import RootOptions
-from datasets_cli.errors import UsageError
+from datasets_cli.config import RootOptions, read_user_text
+from datasets_cli.errors import UsageError, argument, arguments_named, as_in_python
+from datasets_cli.json_form import JsonForm
 from datasets_cli.options import part_of, takes_fields
-from datasets_cli.project.file import DATA
+from datasets_cli.project.declaration import declaration_of
+from datasets_cli.project.file import DATA, FILENAME, append, parse_tables, toml, toml_name
 from datasets_cli.replay.storages.options import StorageOptions
 
 if TYPE_CHECKING:
@@ -134,3 +137,94 @@ def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
     root, file = call.chosen_config().root, DataFile(call.project)
     names = as_list(call.names) or file.declarations
     return [open_declared(name, file, root, download=call.download).described for name in names]
+
+
+@dataclass(frozen=True)
+class AddCall(RootOptions):
+    """What ``add_data`` takes.
+
+    Args:
+        name: of the table, and of the data.
+        dataset: an id, or the file of a view.
+        where: a condition on trajectories, such as ``return > 1000``; those for which it holds are
+            taken.
+        split: fractions of the trajectories, such as ``0.9,0.1``, which are drawn at random.
+        part: of the split, from 0 on, that the table is of.
+        seed: of the split.
+        project: an ``rlds.toml``, or its folder; made where it is not there.
+    """
+
+    name: str = field(metadata={"argument": True, "metavar": "NAME"})
+    _: KW_ONLY
+    dataset: str = field(metadata={"metavar": "ID", "complete": "known_ids"})
+    where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
+    split: str | Iterable[float] | None = field(
+        default=None, metadata={"metavar": "FRACTIONS", "typed": str}
+    )
+    part: int = 0
+    seed: int = 0
+    project: str | os.PathLike[str] = field(
+        default="rlds.toml", metadata={"metavar": "PATH", "help": "An rlds.toml, or its folder."}
+    )
+
+
+@dataclass(frozen=True)
+class AddedData(JsonForm):
+    """A table that was written.
+
+    Args:
+        name: of the table.
+        path: of the file.
+        text: of the table.
+    """
+
+    name: str
+    path: Path
+    text: str
+
+
+@takes_fields(AddCall)
+def add_data(call: AddCall) -> AddedData:
+    """Write a table ``[data.NAME]`` to the end of ``rlds.toml``; all else in the file stays.
+
+    Raises:
+        UsageError: the file has that table, or is no such file; or the table would not be one.
+    """
+    call.chosen_config()
+    place = Path(call.project).absolute()
+    path = place / FILENAME if place.is_dir() else place
+    table = {"dataset": call.dataset, **_views(call)}
+    with arguments_named(as_in_python):
+        declaration_of(table)
+    known = parse_tables(read_user_text(path) or "", path).get(DATA, {})
+    if not call.name or call.name == "add" or call.name in known:
+        why = "is there already" if call.name in known else "is no name of data"
+        raise UsageError(f"[{DATA}.{call.name}] of {path} {why}. Choose another name.")
+    lines = [f"{key} = {toml(value)}" for key, value in table.items()]
+    added = "\n".join([f"[{DATA}.{toml_name(call.name)}]", *lines, ""])
+    expected = {**known, call.name: table}
+    append(path, added, lambda text: parse_tables(text, path)[DATA] == expected)
+    return AddedData(call.name, path, added)
+
+
+def _views(call: AddCall) -> dict[str, Any]:
+    """Return the key ``views``, where rows are chosen; the condition is checked when it is used."""
+    views: list[dict[str, Any]] = [] if call.where is None else [{"filter": call.where}]
+    if call.split is not None:
+        parts = call.split.split(",") if isinstance(call.split, str) else call.split
+        try:
+            fractions = [float(part) for part in parts]
+        except ValueError:
+            fractions = []
+        num_parts = len(fractions) + (sum(fractions) < 1 - 1e-9)
+        is_split = fractions and min(fractions) >= 0 and sum(fractions) <= 1 + 1e-9
+        if not is_split or not 0 <= call.part < num_parts:
+            raise UsageError(
+                f"{argument('split')} is {call.split!r} and {argument('part')} {call.part}; "
+                "expected fractions that sum up to at most 1, such as 0.9,0.1, and the number of a "
+                "part, from 0 on."
+            )
+        views.append({"split": fractions, "part": call.part, "seed": call.seed})
+    elif call.part or call.seed:
+        raise UsageError(f"{argument('part')} and {argument('seed')} need {argument('split')}.")
+    return {"views": views} if views else {}

@@ -1,0 +1,398 @@
+"""Recipes: which there are and whose, a file to begin one with, and what is wrong with one."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.names import OWN, Resolved
+from datasets_cli.catalogue.registry import PACKAGE, entry_points, failed, families, load_recipe
+from datasets_cli.config import Config, RootOptions, config_folder
+from datasets_cli.errors import OfflineError, RldsError, UnknownDataset, UsageError, argument
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
+from datasets_cli.progress import Progress, ProgressOptions
+from datasets_cli.progress_bars import shown
+from datasets_cli.recipe import CatalogueEntry, Option, Recipe, Resource
+from datasets_cli.store.cache_root import CacheRoot, check_id
+
+Result = TypeVar("Result")
+
+MOST_CALLED = 20
+"""Datasets of a catalogue whose files are asked for when a recipe is checked."""
+
+FAMILY = {"argument": True, "metavar": "FAMILY", "complete": "family_names"}
+
+TEMPLATE = '''"""{family}: say in one line what these datasets are.
+
+See docs/adding-a-dataset.md for all that a recipe may do. After each change run:
+
+    rlds recipe check {path} --source FOLDER
+"""
+
+from datasets_cli.recipe import TRAJECTORY_END, Block, CatalogueEntry, Recipe, Resource
+
+BASE = "https://example.org/{family}/"  # where the publisher has the files
+
+
+def datasets(web):
+    """The catalogue: a name and, where it is known, the bytes to download."""
+    return [CatalogueEntry("first-v0"), CatalogueEntry("second-v0")]
+
+
+def resources(name, web):
+    """The files of one dataset: addresses in the order to try them. Add size and checksums."""
+    filename = f"{{name}}.npz"
+    return [Resource(urls=(f"{{BASE}}{{filename}}",), filename=filename)]
+
+
+def blocks(source):
+    """The rows of those files, as they were recorded: nothing is cast, no end is guessed."""
+    import numpy as np  # here, because `rlds list` imports every recipe
+
+    (path,) = source.files.values()
+    with np.load(path) as file:
+        yield Block(
+            {{
+                ("observation",): file["observations"],
+                ("action",): file["actions"],
+                ("next", "reward"): file["rewards"],
+                ("next", "terminated"): file["terminals"],
+                TRAJECTORY_END: file["timeouts"],  # the last row of a trajectory that is cut off
+            }}
+        )
+
+
+RECIPE = Recipe(
+    family="{family}",  # the name of this file, and of ids: {family}/first-v0
+    version=1,  # one more, whenever values change
+    title="{family}",
+    licence="",
+    citation="",
+    homepage=BASE,
+    datasets=datasets,
+    resources=resources,
+    blocks=blocks,
+)
+'''
+
+
+@dataclass(frozen=True)
+class RecipeInfo(JsonForm):
+    """A recipe, and where it comes from.
+
+    Args:
+        family: of its datasets.
+        source: ``"package"``, of this program; ``"file"``, a user's own; or ``"entry point"``, of
+            another package.
+        place: its file, or the package and the name that it registered.
+        num_datasets: of its catalogue.
+        recipe: itself; None where it cannot be loaded.
+        error: why.
+    """
+
+    JSON = (
+        "family source place version=recipe.version? title=recipe.title? num_datasets? "
+        "licence=recipe.licence? citation=recipe.citation? homepage=recipe.homepage? "
+        "options? unlisted=recipe.unlisted? dynamic=recipe.dynamic? error?"
+    )
+
+    family: str
+    source: str
+    place: str
+    num_datasets: int | None = None
+    recipe: Recipe | None = None
+    error: RldsError | None = None
+
+    @property
+    def options(self) -> tuple[Option, ...]:
+        """What ``-o`` may name for its datasets."""
+        return self.recipe.options if self.recipe else ()
+
+
+@dataclass(frozen=True)
+class CheckedRecipe(JsonForm):
+    """A recipe in which no fault was found.
+
+    Args:
+        family: of its datasets.
+        path: its file.
+        num_datasets: of its catalogue.
+        num_called: of these, whose files it was asked for.
+        id: of the dataset that was read; empty where no files were given.
+        num_transitions: rows that it has; None where none was read.
+        num_trajectories: trajectories, likewise.
+        notes: of what was read, such as steps that are no rows.
+    """
+
+    family: str
+    path: Path
+    num_datasets: int
+    num_called: int
+    id: str = ""
+    num_transitions: int | None = None
+    num_trajectories: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FamilyCall(RootOptions):
+    """What ``recipe_info`` takes.
+
+    Args:
+        family: of datasets.
+    """
+
+    family: str = field(metadata=FAMILY)
+
+
+@dataclass(frozen=True)
+class NewRecipeCall(RootOptions):
+    """What ``new_recipe`` takes.
+
+    Args:
+        family: of the datasets to come; lower-case letters, digits and _.
+    """
+
+    family: str = field(metadata={"argument": True, "metavar": "FAMILY"})
+
+
+@dataclass(frozen=True)
+class CheckRecipeCall(ProgressOptions, RootOptions):
+    """What ``check_recipe`` takes.
+
+    Args:
+        file: of the recipe, or its folder.
+        source: a folder with the files of one dataset, which is read and checked row by row, and
+            not kept.
+        dataset: its name, without the family; the first of the catalogue by default.
+    """
+
+    file: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "FILE"})
+    _: KW_ONLY
+    source: str | os.PathLike[str] | None = field(default=None, metadata={"metavar": "FOLDER"})
+    dataset: str | None = field(default=None, metadata={"metavar": "NAME"})
+
+
+@takes_fields(RootOptions)
+def list_recipes(call: RootOptions) -> list[RecipeInfo]:
+    """Return every recipe, with its source; also one that cannot be loaded."""
+    root = CacheRoot(call.chosen_config().root)
+    return [_info(family, root) for family in families()]
+
+
+@takes_fields(FamilyCall)
+def recipe_info(call: FamilyCall) -> RecipeInfo:
+    """Return what is known of one recipe.
+
+    Raises:
+        UnknownDataset: there is no such family; the message has the nearest ones.
+    """
+    root = CacheRoot(call.chosen_config().root)
+    if call.family not in families():
+        near = get_close_matches(call.family, families(), 3)
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        raise UnknownDataset(f"There is no family {call.family!r}.{hint} See: rlds recipe list")
+    return _info(call.family, root)
+
+
+def _info(family: str, root: CacheRoot) -> RecipeInfo:
+    if point := entry_points().get(family):
+        package = point.dist.name if point.dist else "an unknown package"
+        source, place = "entry point", f"{package}: {point.value}"
+    else:
+        spec = importlib.util.find_spec(f"{PACKAGE}.{family}")
+        place = str(spec.origin if spec else "")
+        shipped = Path(str(importlib.import_module(PACKAGE).__file__)).parent
+        source = "package" if shipped in Path(place).parents else "file"
+    try:
+        recipe = load_recipe(family)
+        return RecipeInfo(family, source, place, len(catalogue(recipe, root)), recipe)
+    except RldsError as error:
+        return RecipeInfo(family, source, place, error=error)
+
+
+@dataclass(frozen=True)
+class NewRecipe(JsonForm):
+    """A file to begin a recipe with.
+
+    Args:
+        family: of its datasets.
+        path: of the file.
+    """
+
+    family: str
+    path: Path
+
+
+@takes_fields(NewRecipeCall)
+def new_recipe(call: NewRecipeCall) -> NewRecipe:
+    """Write a file to begin a recipe with into the user's folder of recipes.
+
+    Raises:
+        UsageError: the family or the file is there already, or no family can have that name.
+    """
+    call.chosen_config()
+    family = call.family
+    path = config_folder() / "recipes" / f"{family}.py"
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}", family) or keyword.iskeyword(family):
+        raise UsageError(
+            f"{family!r} cannot be a family: it is also the name of a module. Expected lower-case "
+            "letters, digits and _, beginning with a letter."
+        )
+    if family in (*families(), *OWN) or os.path.lexists(path):
+        where = path if os.path.lexists(path) else "rlds recipe list"
+        raise UsageError(f"There is a family {family} already. See: {where}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(TEMPLATE.format(family=family, path=path))
+    return NewRecipe(family, path)
+
+
+@takes_fields(CheckRecipeCall)
+def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
+    """Load a recipe, call its functions, read one dataset where its files are given.
+
+    This runs the code of the recipe. Nothing is installed, and no connection is opened.
+
+    Raises:
+        RldsError: the recipe raises, or returns what no recipe does; with the line.
+        SourceError: the files are not read, or their rows break a rule of the format.
+        UsageError: there is no such file.
+    """
+    config = call.chosen_config()
+    path = Path(call.file).expanduser().absolute()
+    with _loaded(path) as (recipe, tried):
+        entries = tried("datasets(None)", lambda: [*recipe.datasets(None)])
+        _check_entries(recipe, entries)
+        for entry in entries[:MOST_CALLED]:
+            _call_with(recipe, entry.name, tried)
+        num_called = min(len(entries), MOST_CALLED)
+        checked = CheckedRecipe(recipe.family, path, len(entries), num_called)
+        if call.source is None:
+            return checked
+        with shown(call.progress, "steps read") as told:
+            return _read(checked, recipe, entries, call, config, told)
+
+
+@contextmanager
+def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
+    """Yield the recipe of a file, which is imported for so long, and what names it in errors."""
+    file, family = path / "__init__.py" if path.is_dir() else path, path.stem
+    if not file.is_file() or file.suffix != ".py":
+        raise UsageError(f"{path} is not a recipe. Give a file FAMILY.py, or its folder.")
+    name = f"{PACKAGE}.{family}"
+    folders = [str(path)] if path.is_dir() else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
+    assert spec and (loader := spec.loader)
+    module = importlib.util.module_from_spec(spec)
+    before = {each: sys.modules.pop(each) for each in [*sys.modules] if _is_of(each, name)}
+    sys.modules[name] = module
+    tried = partial(_tried, family, path)
+    try:
+        tried("the file", lambda: loader.exec_module(module))
+        recipe = getattr(module, "RECIPE", None)
+        if not isinstance(recipe, Recipe) or recipe.family != family:
+            raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
+        yield recipe, tried
+    finally:
+        for each in [each for each in sys.modules if _is_of(each, name)]:
+            del sys.modules[each]
+        sys.modules |= before
+
+
+def _is_of(module: str, name: str) -> bool:
+    return f"{module}.".startswith(f"{name}.")
+
+
+def _tried(family: str, path: Path, what: str, call: Callable[[], Result]) -> Result:
+    """Return what a call of a recipe's code returns; its line is named where that raises."""
+    try:
+        return call()
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [each.lineno for each in frames if str(path) in each.filename]
+        at = f" in line {lines[-1]}" if lines else ""
+        raise failed(family, f"fails in {what}{at}", error) from error
+
+
+def _check_entries(recipe: Recipe, entries: list[Any]) -> None:
+    """Check that entries are those of a catalogue, with names that ids may have."""
+    names = set()
+    for entry in entries:
+        if not isinstance(entry, CatalogueEntry):
+            raise RldsError(f"datasets(None) returns {entry!r}; expected a CatalogueEntry each.")
+        check_id(f"{recipe.family}/{entry.name}")
+        if entry.name in names:
+            raise RldsError(f"datasets(None) returns the name {entry.name} twice.")
+        names.add(entry.name)
+    if not entries and not (recipe.unlisted or recipe.dynamic):
+        raise RldsError("datasets(None) returns no dataset, and the recipe is not unlisted=True.")
+
+
+def _call_with(recipe: Recipe, name: str, tried: Callable[..., Any]) -> None:
+    """Call what takes the name of a dataset."""
+    variant = tried(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
+    if variant != name:
+        raise RldsError(f"variant({name!r}, {{}}) returns {variant!r}; expected the name itself.")
+    tried(f"fallback({name!r}, {{}})", lambda: recipe.fallback(name, {}))
+    tried(f"references({name!r})", lambda: dict(recipe.references(name)))
+    if recipe.resources_at is None:
+        files = tried(f"resources({name!r}, None)", lambda: [*recipe.resources(name, None)])
+        if not files or not all(isinstance(each, Resource) for each in files):
+            raise RldsError(f"resources({name!r}, None) returns {files!r}; expected Resources.")
+
+
+def _read(
+    checked: CheckedRecipe,
+    recipe: Recipe,
+    entries: list[CatalogueEntry],
+    call: CheckRecipeCall,
+    config: Config,
+    told: Progress,
+) -> CheckedRecipe:
+    """Read a dataset as a download does, into a folder that goes, and check every row."""
+    from datasets_cli.install.installation import stage
+    from datasets_cli.install.raw_files import raw_file, resources_of
+    from datasets_cli.store.dataset import open_dataset
+    from datasets_cli.store.deep_check.deep_check import deep_check
+    from datasets_cli.store.manifest import write_manifest
+
+    if call.dataset is None and not entries:
+        raise UsageError(f"The catalogue is empty. Name the dataset with {argument('dataset')}.")
+    name = call.dataset or entries[0].name
+    entry = next((each for each in entries if each.name == name), recipe.find(name, None))
+    resolved = Resolved(recipe, name, entry)
+    options = InstallOptions(source=os.fspath(call.source or ""), accept_any=True)
+    with tempfile.TemporaryDirectory(prefix="rlds-recipe-") as folder:
+        root = CacheRoot(Path(folder))
+        files = [
+            raw_file(each, root, resolved.id, options, _no_web, told)
+            for each in resources_of(resolved, options, _no_web)
+        ]
+        manifest, staging = stage(resolved, files, root, None, told)
+        write_manifest(staging, manifest)
+        report = deep_check(open_dataset(staging, text=True), told)
+    return CheckedRecipe(
+        *(checked.family, checked.path, checked.num_datasets, checked.num_called, resolved.id),
+        *(report.num_transitions, report.num_trajectories),
+        (*manifest.metadata["notes"], *report.remarks),
+    )
+
+
+def _no_web() -> NoReturn:
+    raise OfflineError("A recipe is checked without a network, and this one asks for it.")
