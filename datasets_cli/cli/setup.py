@@ -59,7 +59,7 @@ def config_get(context: typer.Context, *, call: GivenOptions) -> None:
         if each.variable:
             state.note(f"{each.variable} is set and wins over {each.key}.")
     values = [_value(each) for each in found]
-    named = [f"{each.key} = {_value(each) or "''"}  ({each.origin})" for each in found]
+    named = [f"{each.key} = {_value(each) or '(not set)'}  ({each.origin})" for each in found]
     state.emit([each.to_json() for each in found], values if "key" in call else named, values)
 
 

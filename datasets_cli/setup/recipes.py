@@ -11,7 +11,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,20 @@ from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.names import OWN, Resolved
 from datasets_cli.catalogue.registry import PACKAGE, entry_points, failed, families, load_recipe
 from datasets_cli.config import Config, RootOptions, config_folder
-from datasets_cli.errors import OfflineError, RldsError, UnknownDataset, UsageError, argument
+from datasets_cli.errors import (
+    OfflineError,
+    RldsError,
+    SourceError,
+    UnknownDataset,
+    UsageError,
+    argument,
+)
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
+from datasets_cli.quantities import file_rows
 from datasets_cli.recipe import CatalogueEntry, Option, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
 
@@ -298,13 +306,14 @@ def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
     name = f"{PACKAGE}.{family}"
     folders = [str(path)] if path.is_dir() else None
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
-    assert spec and (loader := spec.loader)
+    assert spec
+    assert spec.loader
     module = importlib.util.module_from_spec(spec)
     before = {each: sys.modules.pop(each) for each in [*sys.modules] if _is_of(each, name)}
     sys.modules[name] = module
     tried = partial(_tried, family, path)
     try:
-        tried("the file", lambda: loader.exec_module(module))
+        tried("the file", partial(spec.loader.exec_module, module))
         recipe = getattr(module, "RECIPE", None)
         if not isinstance(recipe, Recipe) or recipe.family != family:
             raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
@@ -324,10 +333,14 @@ def _tried(family: str, path: Path, what: str, call: Callable[[], Result]) -> Re
     try:
         return call()
     except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        lines = [each.lineno for each in frames if str(path) in each.filename]
-        at = f" in line {lines[-1]}" if lines else ""
-        raise failed(family, f"fails in {what}{at}", error) from error
+        raise failed(family, f"fails in {what}{_line(error, path)}", error) from error
+
+
+def _line(error: BaseException | None, path: Path) -> str:
+    """Return the line of a recipe in which an error was raised, for a message."""
+    frames = traceback.extract_tb(error.__traceback__) if error else ()
+    lines = [each.lineno for each in frames if str(path) in each.filename]
+    return f" in line {lines[-1]}" if lines else ""
 
 
 def _check_entries(recipe: Recipe, entries: list[Any]) -> None:
@@ -384,13 +397,21 @@ def _read(
             raw_file(each, root, resolved.id, options, _no_web, told)
             for each in resources_of(resolved, options, _no_web)
         ]
-        manifest, staging = stage(resolved, files, root, None, told)
+        try:
+            manifest, staging = stage(resolved, files, root, None, told)
+        except SourceError as error:
+            if line := _line(error.__cause__, checked.path):
+                error.append(f" It is raised{line}.")
+            raise
         write_manifest(staging, manifest)
         report = deep_check(open_dataset(staging, text=True), told)
-    return CheckedRecipe(
-        *(checked.family, checked.path, checked.num_datasets, checked.num_called, resolved.id),
-        *(report.num_transitions, report.num_trajectories),
-        (*manifest.metadata["notes"], *report.remarks),
+    dropped = [file_rows(report.num_transitions, manifest.dropped_steps)]
+    return replace(
+        checked,
+        id=resolved.id,
+        num_transitions=report.num_transitions,
+        num_trajectories=report.num_trajectories,
+        notes=(*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks),
     )
 
 
