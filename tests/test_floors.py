@@ -43,7 +43,7 @@ FLOORS = [
     ["project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
-        *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "manager"),
+        *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "manager", "setup"),
     ],
     ["torchrl.envs.transforms"],
     ["cli.parser"],
