@@ -20,6 +20,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli import errors, look, manager
+from datasets_cli import errors, manager, setup
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -97,10 +98,13 @@ def test_every_verb_is_public() -> None:
         module
         for room in (manager, look)
         for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
+        each.name
+        for room in (manager, setup)
+        for each in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
     ]
     found = {
         name
-        for module in map(importlib.import_module, (room.name for room in rooms))
+        for module in map(importlib.import_module, (*rooms, "datasets_cli.project.open"))
         for name, thing in vars(module).items()
         if inspect.isfunction(thing)
         and thing.__module__ == module.__name__

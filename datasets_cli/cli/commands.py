@@ -109,9 +109,7 @@ class Rlds(Group):
                 "rlds data add good --dataset hopper-medium-v2 --where 'return > 1000'",
                 "rlds data add test --dataset hopper-medium-v2 --split 0.9,0.1 --part 1",
             ),
-            "recipe list": _entry(
-                "setup:recipe_list", "List the recipes and where they come from", "rlds recipe list"
-            ),
+            "recipe list": _entry("setup:recipe_list", "List the recipes", "rlds recipe list"),
             "recipe show": _entry(
                 "setup:recipe_show",
                 "Show what a recipe says of its family",
@@ -119,12 +117,12 @@ class Rlds(Group):
             ),
             "recipe new": _entry(
                 "setup:recipe_new",
-                "Write a file to begin a recipe of your own with",
+                "Write a file with comments to begin a recipe with",
                 "rlds recipe new lunar",
             ),
             "recipe check": _entry(
                 "setup:recipe_check",
-                "Load a recipe, run it, and say what is wrong with it",
+                "Load a recipe, call its functions, and say what is wrong",
                 "rlds recipe check lunar.py",
                 "rlds recipe check lunar.py --source ./rollouts --dataset easy-v1",
             ),
@@ -155,17 +153,17 @@ class Rlds(Group):
                 "upkeep:move",
                 "Move installed datasets to another cache root",
                 "rlds move hopper-medium-v2 /mnt/big/rlds",
-                "rlds move 'atari_dqn/*' /mnt/big/rlds --dry-run",
+                "rlds move 'minari/*' /mnt/big/rlds --dry-run",
             ),
             "adopt": _entry(
                 "upkeep:adopt",
-                "Install a dataset's folder that was copied from elsewhere",
+                "Copy a dataset's folder to where its manifest says",
                 "rlds adopt ./hopper-medium-v2",
             ),
         },
         "This program": {
             "env": _entry(
-                "setup:env", "Show versions, cache root and extras, for a report", "rlds env"
+                "setup:env", "Show versions, cache root, disk, mirrors and extras", "rlds env"
             ),
             "config get": _entry(
                 "setup:config_get",

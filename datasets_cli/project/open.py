@@ -155,8 +155,8 @@ class AddCall(RootOptions):
     """
 
     name: str = field(metadata={"argument": True, "metavar": "NAME"})
-    _: KW_ONLY
     dataset: str = field(metadata={"metavar": "ID", "complete": "known_ids"})
+    _: KW_ONLY
     where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
     split: str | Iterable[float] | None = field(
         default=None, metadata={"metavar": "FRACTIONS", "typed": str}

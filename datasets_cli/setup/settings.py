@@ -179,6 +179,8 @@ def _split(key: str) -> tuple[str, str]:
 
 def _typed(table: str, name: str, text: str) -> Any:
     """Return a value as the file has it."""
+    if not text.isprintable():
+        raise UsageError(f"{table}.{name} is printable text, not {text!r}.")
     kind: Any = int if table == "limits" else type(getattr(Core(), name, ""))
     if kind is bool:
         if (word := text.lower()) not in TRUE_WORDS | FALSE_WORDS:

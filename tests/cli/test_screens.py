@@ -240,7 +240,7 @@ def test_a_glob_that_finds_nothing_is_named_where_it_is_the_only_one(capsys: Cap
 
 def test_no_help_has_a_name_of_python(capsys: Capture) -> None:
     for command in (name for group in Rlds.groups.values() for name in group):
-        assert main([command, "--help"]) == 0
+        assert main([*command.split(), "--help"]) == 0
         text = capsys.readouterr().out.replace("the column returns_to_go", "")
         assert not re.findall(r"\w+_\w+|`|True|False", text), command
 

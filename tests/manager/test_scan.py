@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
@@ -97,10 +96,27 @@ def test_what_torchrl_converted_is_named_and_never_offered(config: Config, tmp_p
     assert found.command == "" and "download the dataset" in found.reason
 
 
-def test_datasets_of_another_root_and_dumps_are_not_taken_for_torchrls(
-    config: Config, door: str, tmp_path: Path
+@pytest.mark.parametrize("id", ["demo/iris", "demo/pong"], ids=["ted", "compact"])
+def test_the_folder_of_a_dataset_is_found_and_its_command_adopts_it(
+    id: str, config: Config, tmp_path: Path
 ) -> None:
-    shutil.copytree(CacheRoot(config.root).dataset(door), tmp_path / "data" / "copy")
+    datasets_cli.download(id, config=config)
+    copy = CacheRoot(config.root).dataset(id).rename(tmp_path / "a copy")
+    [found] = [each for each in datasets_cli.scan(tmp_path, config=config) if each.id]
+    assert (found.kind, found.id, found.path) == ("a dataset", id, copy)
+    assert main(shlex.split(found.command)[1:]) == 0
+    assert verify(id, config).id == id
+    [again] = [each for each in datasets_cli.scan(tmp_path, config=config) if each.id]
+    assert again.installed and again.command == ""
+
+
+def test_a_folder_with_a_damaged_manifest_is_named(config: Config, tmp_path: Path) -> None:
+    sized(tmp_path / "data" / MANIFEST_FILENAME, 9)
+    [found] = datasets_cli.scan(tmp_path / "data", config=config)
+    assert (found.kind, found.command) == ("a dataset", "") and found.reason
+
+
+def test_dumps_are_not_taken_for_torchrls(config: Config, tmp_path: Path) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(3))
     buffer.extend(TensorDict({"reward": torch.zeros(3, 1)}, 3))
     buffer.dumps(tmp_path / "data" / "dump")
