@@ -22,6 +22,7 @@ from datasets_cli.errors import (
     PartialFailure,
     RldsError,
     UsageError,
+    argument,
 )
 from datasets_cli.install.installed import is_installed, read_sound_manifest_of, remove_all
 from datasets_cli.json_form import JsonForm
@@ -169,6 +170,8 @@ def adopt(call: AdoptCall) -> PlacedDataset:
 
 def _other_root(config: Config, dest: str | os.PathLike[str]) -> CacheRoot:
     """Return another cache root, of which neither is in the other."""
+    if not os.fspath(dest):
+        raise UsageError(f"{argument('dest')} is empty text. Give another cache root.")
     other = load_config(root=dest).root
     here, there = config.root.resolve(), other.resolve()
     if here == there or here in there.parents or there in here.parents:

@@ -1,0 +1,56 @@
+"""A dataset's folder opened as a replay buffer, wherever it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from datasets_cli import D4RLExperienceReplay, ExperienceReplay, MinariExperienceReplay
+from datasets_cli.config import Config
+from datasets_cli.errors import DatasetNotInstalled, UsageError
+from datasets_cli.store.cache_root import CacheRoot
+
+
+@pytest.fixture
+def folder(config: Config, door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a dataset, copied out of every root."""
+    monkeypatch.chdir(tmp_path)
+    return CacheRoot(config.root).dataset(door).rename(tmp_path / "copy")
+
+
+def test_a_folder_has_the_rows_of_its_files_and_nothing_is_installed(
+    folder: Path, config: Config
+) -> None:
+    expected = np.fromfile(folder / "action.memmap", np.float32).reshape(1495, 28)
+    before = sorted(path.stat().st_mtime_ns for path in folder.rglob("*"))
+    for name in (str(folder), "./copy", "../" + folder.parent.name + "/copy", folder):
+        replay = ExperienceReplay(name, batch_size=4, download=False)
+        assert torch.equal(replay[:]["action"], torch.from_numpy(expected))
+    assert replay.sample()["action"].shape == (4, 28) and len(replay.trajectories) == 5
+    assert not CacheRoot(config.root).dataset(replay.dataset_id).exists()
+    assert sorted(path.stat().st_mtime_ns for path in folder.rglob("*")) == before
+
+
+def test_a_folder_is_neither_made_nor_deleted_and_is_of_its_family(folder: Path) -> None:
+    for options in ({"download": "force"}, {"source": "x"}, {"options": {"a": "b"}}):
+        with pytest.raises(UsageError, match="opened and not made"):
+            ExperienceReplay(folder, **options)
+    with pytest.raises(UsageError, match="was asked for"):
+        ExperienceReplay(folder, layout="compact")
+    with pytest.raises(UsageError, match="opens datasets of minari"):
+        MinariExperienceReplay(str(folder))
+    with pytest.raises(UsageError, match="Delete that folder yourself"):
+        D4RLExperienceReplay(str(folder)).delete()
+    assert (folder / "manifest.json").exists()
+
+
+def test_what_is_no_folder_of_a_dataset_is_refused(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+    with pytest.raises(DatasetNotInstalled):
+        ExperienceReplay("./copy")
+    for name in ("./nowhere", "/dev/null", "."):
+        with pytest.raises((UsageError, DatasetNotInstalled)):
+            ExperienceReplay(name)

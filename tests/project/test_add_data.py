@@ -1,0 +1,69 @@
+"""Tables that are added to rlds.toml: nothing else changes, and they open as what they say."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import datasets_cli
+from datasets_cli.cli.main import main
+from datasets_cli.errors import UsageError
+
+TEXT = '# mine\n[data.old]\ndataset = "demo/iris"  # small\n\n[[preprocess]]\nsource = "x"'
+
+
+def test_a_table_is_added_and_all_else_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "rlds.toml"
+    path.write_text(TEXT)
+    call = ["data", "add", "a name", "--dataset", "demo/pong", "--where", 'length > 1 # "x"']
+    assert main([*call, "--split", "0.9,.1", "--part", "1", "--seed", "3"]) == 0
+    assert path.read_text().startswith(TEXT)
+    added = tomllib.loads(path.read_text())["data"]
+    views = [{"filter": 'length > 1 # "x"'}, {"split": [0.9, 0.1], "part": 1, "seed": 3}]
+    assert added == {
+        "old": {"dataset": "demo/iris"},
+        "a name": {"dataset": "demo/pong", "views": views},
+    }
+
+
+def test_what_is_added_opens(hopper: str, tmp_path: Path) -> None:
+    datasets_cli.add_data("whole", hopper, project=tmp_path)
+    datasets_cli.add_data("part", hopper, where="length > 0", split=[0.5, 0.5], project=tmp_path)
+    whole, part = datasets_cli.declared_datasets(project=tmp_path)
+    assert (whole.num_transitions, part.num_trajectories) == (911, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("old", {}),
+        ("add", {}),
+        ("", {}),
+        ("x", {"split": "a,b"}),
+        ("x", {"split": "0.9,0.2"}),
+        ("x", {"split": []}),
+        ("x", {"split": "0.9,0.1", "part": 2}),
+        ("x", {"part": 1}),
+        ("x", {"where": ""}),
+    ],
+)
+def test_what_would_be_no_table_is_refused(
+    name: str, options: dict[str, object], tmp_path: Path
+) -> None:
+    path = tmp_path / "rlds.toml"
+    path.write_text(TEXT)
+    with pytest.raises(UsageError):
+        datasets_cli.add_data(name, "demo/iris", project=path, **options)
+    assert path.read_text() == TEXT
+
+
+def test_a_file_that_is_not_toml_is_left(tmp_path: Path) -> None:
+    (tmp_path / "rlds.toml").write_text("x = ")
+    with pytest.raises(UsageError, match="is not valid TOML"):
+        datasets_cli.add_data("x", "demo/iris", project=tmp_path)
+    assert (tmp_path / "rlds.toml").read_text() == "x = "
