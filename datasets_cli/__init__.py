@@ -95,9 +95,7 @@ _LAZY_IMPORTS = {
     "SampledBatch": "look.sample",
     "ProgramInfo": "setup.program",
     "Setting": "setup.settings",
-    "SettingsPath": "setup.settings",
     "RecipeInfo": "setup.recipes",
-    "NewRecipe": "setup.recipes",
     "CheckedRecipe": "setup.recipes",
     # what they take, and what a dataset is described by
     "Config": "config",

@@ -194,14 +194,12 @@ from datasets_cli.replay.transforms.transform import Transform as Transform
 from datasets_cli.setup.program import ProgramInfo as ProgramInfo
 from datasets_cli.setup.program import program_info as program_info
 from datasets_cli.setup.recipes import CheckedRecipe as CheckedRecipe
-from datasets_cli.setup.recipes import NewRecipe as NewRecipe
 from datasets_cli.setup.recipes import RecipeInfo as RecipeInfo
 from datasets_cli.setup.recipes import check_recipe as check_recipe
 from datasets_cli.setup.recipes import list_recipes as list_recipes
 from datasets_cli.setup.recipes import new_recipe as new_recipe
 from datasets_cli.setup.recipes import recipe_info as recipe_info
 from datasets_cli.setup.settings import Setting as Setting
-from datasets_cli.setup.settings import SettingsPath as SettingsPath
 from datasets_cli.setup.settings import change_setting as change_setting
 from datasets_cli.setup.settings import settings as settings
 from datasets_cli.setup.settings import settings_path as settings_path

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 
@@ -12,12 +12,9 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fact, fitted, table
 from datasets_cli.config import RootOptions
-from datasets_cli.quantities import counted, human_bytes, human_count
-from datasets_cli.setup.recipes import CheckRecipeCall, FamilyCall, NewRecipeCall
+from datasets_cli.quantities import counted, human_count
+from datasets_cli.setup.recipes import CheckRecipeCall, FamilyCall
 from datasets_cli.setup.settings import SetCall, SettingsCall
-
-if TYPE_CHECKING:
-    from datasets_cli import Setting
 
 
 @options_of(call=RootOptions)
@@ -28,26 +25,28 @@ def env(context: typer.Context, *, call: GivenOptions) -> None:
     """
     state = state_of(context)
     info = datasets_cli.program_info(**call, config=state.config)
-    access = "" if info.writable else ", which this user cannot write"
-    there = f"{counted(info.num_datasets, 'dataset')}, {human_bytes(info.free_bytes)} free"
-    mirrors = ", ".join(f"{prefix} = {to}" for prefix, to in info.mirrors.items())
-    facts = {
-        "rlds": f"{info.version}, Python {info.python}",
-        "system": info.system,
-        "root": f"{info.root}{access}: {there}",
-        "network": "none: offline" if info.offline else "allowed",
-        "mirrors": mirrors or "none",
-        "config file": str(info.config_file),
-        "variables": ", ".join(info.variables) or "none",
-        "packages": _versions(info.packages),
-        **{f"extra [{name}]": _versions(needs) for name, needs in info.extras.items()},
-    }
-    lines = [line for name, text in facts.items() for line in fact(name, text, state.width)]
-    state.emit(info.to_json(), lines, [info.version])
+    state.emit(info.to_json(), _facts(info.to_json(), state.width), [info.version])
 
 
-def _versions(packages: Mapping[str, str | None]) -> str:
-    return ", ".join(f"{name} {version or '(absent)'}" for name, version in packages.items())
+def _facts(document: Mapping[str, Any], width: int | None) -> list[str]:
+    """Return a line for each value of a document; for each item of a mapping of mappings, too."""
+    lines = []
+    for name, value in document.items():
+        if isinstance(value, dict) and isinstance(next(iter(value.values()), 0), dict):
+            lines += _facts({f"{name} {below}": each for below, each in value.items()}, width)
+        else:
+            lines += fact(name.replace("_", " "), _text(value), width)
+    return lines
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):
+        return "; ".join(map(_text, value)) or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "absent" if value is None else str(value)
 
 
 @options_of(call=SettingsCall)
@@ -58,13 +57,9 @@ def config_get(context: typer.Context, *, call: GivenOptions) -> None:
     for each in found:
         if each.variable:
             state.note(f"{each.variable} is set and wins over {each.key}.")
-    values = [_value(each) for each in found]
-    named = [f"{each.key} = {_value(each) or '(not set)'}  ({each.origin})" for each in found]
+    values = [_text(each.value) for each in found]
+    named = [f"{each.key} = {_text(each.value) or '(not set)'}  ({each.origin})" for each in found]
     state.emit([each.to_json() for each in found], values if "key" in call else named, values)
-
-
-def _value(setting: Setting) -> str:
-    return str(setting.value).lower() if isinstance(setting.value, bool) else str(setting.value)
 
 
 @options_of(call=SetCall)
@@ -72,15 +67,15 @@ def config_set(context: typer.Context, *, call: GivenOptions) -> None:
     """Write a setting into the config file; its comments and all other settings stay."""
     state = state_of(context)
     changed = datasets_cli.change_setting(**call, config=state.config)
-    state.emit(changed.to_json(), [f"{changed.key} = {_value(changed)}"])
+    state.emit(changed.to_json(), [f"{changed.key} = {_text(changed.value)}"])
 
 
 @options_of(call=RootOptions)
 def config_path(context: typer.Context, *, call: GivenOptions) -> None:
     """Print where the config file is, whether it is there or not."""
     state = state_of(context)
-    found = datasets_cli.settings_path(**call, config=state.config)
-    state.emit(found.to_json(), [str(found.path)], [str(found.path)])
+    path = str(datasets_cli.settings_path(**call, config=state.config))
+    state.emit({"path": path}, [path], [path])
 
 
 @options_of(call=RootOptions)
@@ -106,25 +101,16 @@ def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
     """Show what a recipe says of its family, and where it comes from."""
     state = state_of(context)
     info = datasets_cli.recipe_info(**call, config=state.config)
-    facts = {"family": info.family, "source": f"{info.source}, {info.place}"}
-    if info.recipe:
-        said = info.recipe
-        facts |= {"title": said.title, "version": str(said.version), "licence": said.licence}
-        facts |= {"citation": said.citation, "homepage": said.homepage}
-        facts["datasets"] = human_count(info.num_datasets)
-    facts |= {f"-o {each.name}={each.value}": each.help for each in info.options}
-    facts |= {"error": str(info.error)} if info.error else {}
-    lines = [line for name, text in facts.items() for line in fact(name, text, state.width)]
-    state.emit(info.to_json(), lines, [info.place])
+    state.emit(info.to_json(), _facts(info.to_json(), state.width), [info.place])
 
 
-@options_of(call=NewRecipeCall)
+@options_of(call=FamilyCall)
 def recipe_new(context: typer.Context, *, call: GivenOptions) -> None:
     """Write a file with comments to begin a recipe with, into your folder of recipes."""
     state = state_of(context)
     made = datasets_cli.new_recipe(**call, config=state.config)
-    state.note(f"Edit it, then run: rlds recipe check {made.path}")
-    state.emit(made.to_json(), [str(made.path)], [str(made.path)])
+    state.note(f"Edit it, then run: rlds recipe check {made.place}")
+    state.emit(made.to_json(), [made.place], [made.place])
 
 
 @options_of(call=CheckRecipeCall)
@@ -136,11 +122,10 @@ def recipe_check(context: typer.Context, *, call: GivenOptions) -> None:
     """
     state = state_of(context)
     checked = datasets_cli.check_recipe(**call, **state.settings)
-    num = counted(checked.num_datasets, "dataset")
-    lines = [f"{checked.family}: it loads; {num}, files named for {checked.num_called} of them"]
-    if checked.id:
-        rows = counted(checked.num_transitions or 0, "row")
-        whole = counted(checked.num_trajectories or 0, "trajectory")
+    lines = [f"{checked.family}: it loads; {counted(checked.num_datasets, 'dataset')}"]
+    if report := checked.report:
+        rows = counted(report.num_transitions, "row")
+        whole = counted(report.num_trajectories, "trajectory")
         lines += [f"{checked.id}: the rules of the format hold for {rows} in {whole}"]
         lines += [f"  {note}" for note in checked.notes]
     else:

@@ -20,7 +20,7 @@ from typing import Any, NoReturn, TypeVar
 from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.names import OWN, Resolved
 from datasets_cli.catalogue.registry import PACKAGE, entry_points, failed, families, load_recipe
-from datasets_cli.config import Config, RootOptions, config_folder
+from datasets_cli.config import RootOptions, config_folder
 from datasets_cli.errors import (
     OfflineError,
     RldsError,
@@ -37,6 +37,7 @@ from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import file_rows
 from datasets_cli.recipe import CatalogueEntry, Option, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.deep_check.report import DeepReport
 
 Result = TypeVar("Result")
 
@@ -47,9 +48,8 @@ FAMILY = {"argument": True, "metavar": "FAMILY", "complete": "family_names"}
 
 TEMPLATE = '''"""{family}: say in one line what these datasets are.
 
-See docs/adding-a-dataset.md for all that a recipe may do. After each change run:
-
-    rlds recipe check {path} --source FOLDER
+All that a recipe may do: docs/adding-a-dataset.md. After each change run:
+rlds recipe check {path} --source FOLDER
 """
 
 from datasets_cli.recipe import TRAJECTORY_END, Block, CatalogueEntry, Recipe, Resource
@@ -58,44 +58,34 @@ BASE = "https://example.org/{family}/"  # where the publisher has the files
 
 
 def datasets(web):
-    """The catalogue: a name and, where it is known, the bytes to download."""
+    # The catalogue: names, and the bytes to download where they are known.
     return [CatalogueEntry("first-v0"), CatalogueEntry("second-v0")]
 
 
 def resources(name, web):
-    """The files of one dataset: addresses in the order to try them. Add size and checksums."""
-    filename = f"{{name}}.npz"
-    return [Resource(urls=(f"{{BASE}}{{filename}}",), filename=filename)]
+    # The files of a dataset: addresses in the order to try them. Add size and checksums.
+    return [Resource(urls=(f"{{BASE}}{{name}}.npz",), filename=f"{{name}}.npz")]
 
 
 def blocks(source):
-    """The rows of those files, as they were recorded: nothing is cast, no end is guessed."""
+    # Rows as they were recorded: nothing is cast, and no end is guessed.
     import numpy as np  # here, because `rlds list` imports every recipe
 
     (path,) = source.files.values()
     with np.load(path) as file:
-        yield Block(
-            {{
-                ("observation",): file["observations"],
-                ("action",): file["actions"],
-                ("next", "reward"): file["rewards"],
-                ("next", "terminated"): file["terminals"],
-                TRAJECTORY_END: file["timeouts"],  # the last row of a trajectory that is cut off
-            }}
-        )
+        columns = {{
+            ("observation",): file["observations"],
+            ("action",): file["actions"],
+            ("next", "reward"): file["rewards"],
+            ("next", "terminated"): file["terminals"],
+            TRAJECTORY_END: file["timeouts"],  # the last row of a trajectory that is cut off
+        }}
+        yield Block(columns)
 
 
-RECIPE = Recipe(
-    family="{family}",  # the name of this file, and of ids: {family}/first-v0
-    version=1,  # one more, whenever values change
-    title="{family}",
-    licence="",
-    citation="",
-    homepage=BASE,
-    datasets=datasets,
-    resources=resources,
-    blocks=blocks,
-)
+texts = {{"title": "{family}", "licence": "", "citation": "", "homepage": BASE}}
+# The family is the name of this file; the version is one more whenever values change.
+RECIPE = Recipe("{family}", 1, **texts, datasets=datasets, resources=resources, blocks=blocks)
 '''
 
 
@@ -140,43 +130,30 @@ class CheckedRecipe(JsonForm):
         family: of its datasets.
         path: its file.
         num_datasets: of its catalogue.
-        num_called: of these, whose files it was asked for.
         id: of the dataset that was read; empty where no files were given.
-        num_transitions: rows that it has; None where none was read.
-        num_trajectories: trajectories, likewise.
+        report: of the check of every row of that; None where none was read.
         notes: of what was read, such as steps that are no rows.
     """
+
+    JSON = "family path num_datasets id|null deep=report? notes"
 
     family: str
     path: Path
     num_datasets: int
-    num_called: int
     id: str = ""
-    num_transitions: int | None = None
-    num_trajectories: int | None = None
+    report: DeepReport | None = None
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class FamilyCall(RootOptions):
-    """What ``recipe_info`` takes.
+    """What ``recipe_info`` and ``new_recipe`` take.
 
     Args:
         family: of datasets.
     """
 
     family: str = field(metadata=FAMILY)
-
-
-@dataclass(frozen=True)
-class NewRecipeCall(RootOptions):
-    """What ``new_recipe`` takes.
-
-    Args:
-        family: of the datasets to come; lower-case letters, digits and _.
-    """
-
-    family: str = field(metadata={"argument": True, "metavar": "FAMILY"})
 
 
 @dataclass(frozen=True)
@@ -234,21 +211,8 @@ def _info(family: str, root: CacheRoot) -> RecipeInfo:
         return RecipeInfo(family, source, place, error=error)
 
 
-@dataclass(frozen=True)
-class NewRecipe(JsonForm):
-    """A file to begin a recipe with.
-
-    Args:
-        family: of its datasets.
-        path: of the file.
-    """
-
-    family: str
-    path: Path
-
-
-@takes_fields(NewRecipeCall)
-def new_recipe(call: NewRecipeCall) -> NewRecipe:
+@takes_fields(FamilyCall)
+def new_recipe(call: FamilyCall) -> RecipeInfo:
     """Write a file to begin a recipe with into the user's folder of recipes.
 
     Raises:
@@ -268,7 +232,7 @@ def new_recipe(call: NewRecipeCall) -> NewRecipe:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
         file.write(TEMPLATE.format(family=family, path=path))
-    return NewRecipe(family, path)
+    return RecipeInfo(family, "file", str(path))
 
 
 @takes_fields(CheckRecipeCall)
@@ -282,19 +246,19 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
         SourceError: the files are not read, or their rows break a rule of the format.
         UsageError: there is no such file.
     """
-    config = call.chosen_config()
+    call.chosen_config()
     path = Path(call.file).expanduser().absolute()
     with _loaded(path) as (recipe, tried):
-        entries = tried("datasets(None)", lambda: [*recipe.datasets(None)])
-        _check_entries(recipe, entries)
-        for entry in entries[:MOST_CALLED]:
-            _call_with(recipe, entry.name, tried)
-        num_called = min(len(entries), MOST_CALLED)
-        checked = CheckedRecipe(recipe.family, path, len(entries), num_called)
+        entries = _checked_entries(
+            recipe, tried("datasets(None)", lambda: [*recipe.datasets(None)])
+        )
+        for name in [*entries][:MOST_CALLED]:
+            _call_with(recipe, name, tried)
+        checked = CheckedRecipe(recipe.family, path, len(entries))
         if call.source is None:
             return checked
         with shown(call.progress, "steps read") as told:
-            return _read(checked, recipe, entries, call, config, told)
+            return _read(checked, recipe, entries, call, told)
 
 
 @contextmanager
@@ -343,18 +307,19 @@ def _line(error: BaseException | None, path: Path) -> str:
     return f" in line {lines[-1]}" if lines else ""
 
 
-def _check_entries(recipe: Recipe, entries: list[Any]) -> None:
-    """Check that entries are those of a catalogue, with names that ids may have."""
-    names = set()
+def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueEntry]:
+    """Return the entries of a catalogue by names, which ids may have."""
+    by_name: dict[str, CatalogueEntry] = {}
     for entry in entries:
-        if not isinstance(entry, CatalogueEntry):
-            raise RldsError(f"datasets(None) returns {entry!r}; expected a CatalogueEntry each.")
+        if not isinstance(entry, CatalogueEntry) or entry.name in by_name:
+            raise RldsError(
+                f"datasets(None) returns {entry!r}; expected a CatalogueEntry with a name of its own."
+            )
         check_id(f"{recipe.family}/{entry.name}")
-        if entry.name in names:
-            raise RldsError(f"datasets(None) returns the name {entry.name} twice.")
-        names.add(entry.name)
+        by_name[entry.name] = entry
     if not entries and not (recipe.unlisted or recipe.dynamic):
         raise RldsError("datasets(None) returns no dataset, and the recipe is not unlisted=True.")
+    return by_name
 
 
 def _call_with(recipe: Recipe, name: str, tried: Callable[..., Any]) -> None:
@@ -373,9 +338,8 @@ def _call_with(recipe: Recipe, name: str, tried: Callable[..., Any]) -> None:
 def _read(
     checked: CheckedRecipe,
     recipe: Recipe,
-    entries: list[CatalogueEntry],
+    entries: dict[str, CatalogueEntry],
     call: CheckRecipeCall,
-    config: Config,
     told: Progress,
 ) -> CheckedRecipe:
     """Read a dataset as a download does, into a folder that goes, and check every row."""
@@ -387,9 +351,8 @@ def _read(
 
     if call.dataset is None and not entries:
         raise UsageError(f"The catalogue is empty. Name the dataset with {argument('dataset')}.")
-    name = call.dataset or entries[0].name
-    entry = next((each for each in entries if each.name == name), recipe.find(name, None))
-    resolved = Resolved(recipe, name, entry)
+    name = call.dataset or next(iter(entries))
+    resolved = Resolved(recipe, name, entries.get(name) or recipe.find(name, None))
     options = InstallOptions(source=os.fspath(call.source or ""), accept_any=True)
     with tempfile.TemporaryDirectory(prefix="rlds-recipe-") as folder:
         root = CacheRoot(Path(folder))
@@ -406,13 +369,8 @@ def _read(
         write_manifest(staging, manifest)
         report = deep_check(open_dataset(staging, text=True), told)
     dropped = [file_rows(report.num_transitions, manifest.dropped_steps)]
-    return replace(
-        checked,
-        id=resolved.id,
-        num_transitions=report.num_transitions,
-        num_trajectories=report.num_trajectories,
-        notes=(*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks),
-    )
+    notes = (*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks)
+    return replace(checked, id=resolved.id, report=report, notes=notes)
 
 
 def _no_web() -> NoReturn:

@@ -52,19 +52,6 @@ class Setting(JsonForm):
 
 
 @dataclass(frozen=True)
-class SettingsPath(JsonForm):
-    """The config file.
-
-    Args:
-        path: of it.
-        exists: whether it is there.
-    """
-
-    path: Path
-    exists: bool
-
-
-@dataclass(frozen=True)
 class SettingsCall(RootOptions):
     """What ``settings`` takes.
 
@@ -91,10 +78,10 @@ class SetCall(RootOptions):
 
 
 @takes_fields(RootOptions)
-def settings_path(call: RootOptions) -> SettingsPath:
+def settings_path(call: RootOptions) -> Path:
     """Return where the config file is, or would be."""
     call.chosen_config()
-    return SettingsPath(config_path(), config_path().exists())
+    return config_path()
 
 
 @takes_fields(SettingsCall)

@@ -34,7 +34,7 @@ def families_of_the_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """What ``recipe new`` writes."""
-    return datasets_cli.new_recipe("lunar").path
+    return Path(datasets_cli.new_recipe("lunar").place)
 
 
 @pytest.fixture
@@ -50,9 +50,10 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_new_recipe_passes_its_check_and_reads_a_source(recipe: Path, source: Path) -> None:
     checked = datasets_cli.check_recipe(recipe)
-    assert (checked.family, checked.num_datasets, checked.num_called) == ("lunar", 2, 2)
+    assert (checked.family, checked.num_datasets, checked.report) == ("lunar", 2, None)
     read = datasets_cli.check_recipe(recipe, source=source)
-    assert (read.id, read.num_transitions, read.num_trajectories) == ("lunar/first-v0", 3, 2)
+    assert read.report and read.id == "lunar/first-v0"
+    assert (read.report.num_transitions, read.report.num_trajectories) == (3, 2)
     assert read.notes[0].startswith("5 rows in the file, 3 transitions")
     assert "datasets_cli.recipes.lunar" not in sys.modules
 
@@ -85,14 +86,14 @@ def test_one_of_a_users_folder_and_of_another_package_say_so(
 
 WRONG = {
     "syntax": ("def datasets(web):", "def datasets(web)", "SyntaxError"),
-    "name": ('[CatalogueEntry("first-v0")', '[nosuch("first-v0")', "in line 15: NameError"),
+    "name": ('[CatalogueEntry("first-v0")', '[nosuch("first-v0")', "in line 14: NameError"),
     "entries": ('[CatalogueEntry("first-v0")', '["first-v0"', "expected a CatalogueEntry"),
-    "twice": ('"second-v0"', '"first-v0"', "first-v0 twice"),
+    "twice": ('"second-v0"', '"first-v0"', "a name of its own"),
     "an id": ('"first-v0"', '"first v0"', "cannot be a dataset id"),
     "files": ("[Resource(urls=", "[dict(urls=", "expected Resources"),
-    "family": ('family="lunar"', 'family="solar"', "family='lunar'"),
+    "family": ('Recipe("lunar"', 'Recipe("solar"', "family='lunar'"),
     "nothing": ("RECIPE =", "RECIPES =", "must define RECIPE"),
-    "an option": ("version=1,", "version=1, colour=2,", "TypeError"),
+    "an option": ('"lunar", 1,', '"lunar", 1, colour=2,', "TypeError"),
 }
 
 
@@ -111,7 +112,7 @@ def test_what_is_wrong_with_a_recipe_is_said(case: str, recipe: Path, capsys: Ca
 def test_what_is_wrong_with_what_it_reads_is_said(recipe: Path, source: Path) -> None:
     text = recipe.read_text()
     for before, after, words in (
-        ('file["actions"]', 'file["act"]', "It is raised in line 33"),
+        ('file["actions"]', 'file["act"]', "It is raised in line 30"),
         ('file["actions"]', 'file["actions"][:3]', "the columns have different lengths"),
     ):
         recipe.write_text(text.replace(before, after))
