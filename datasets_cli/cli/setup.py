@@ -12,7 +12,7 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fact, fitted, table
 from datasets_cli.config import RootOptions
-from datasets_cli.quantities import counted, human_count
+from datasets_cli.quantities import counted, human_bytes, human_count
 from datasets_cli.setup.recipes import CheckRecipeCall, FamilyCall
 from datasets_cli.setup.settings import SetCall, SettingsCall
 
@@ -35,7 +35,8 @@ def _facts(document: Mapping[str, Any], width: int | None) -> list[str]:
         if isinstance(value, dict) and isinstance(next(iter(value.values()), 0), dict):
             lines += _facts({f"{name} {below}": each for below, each in value.items()}, width)
         else:
-            lines += fact(name.replace("_", " "), _text(value), width)
+            text = human_bytes(value) if name.endswith("bytes") else _text(value)
+            lines += fact(name.replace("_", " "), text, width)
     return lines
 
 

@@ -35,7 +35,7 @@ from datasets_cli.options import takes_fields
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import file_rows
-from datasets_cli.recipe import CatalogueEntry, Option, Recipe, Resource
+from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.deep_check.report import DeepReport
 
@@ -106,7 +106,7 @@ class RecipeInfo(JsonForm):
     JSON = (
         "family source place version=recipe.version? title=recipe.title? num_datasets? "
         "licence=recipe.licence? citation=recipe.citation? homepage=recipe.homepage? "
-        "options? unlisted=recipe.unlisted? dynamic=recipe.dynamic? error?"
+        "options=recipe.options? unlisted=recipe.unlisted? dynamic=recipe.dynamic? error?"
     )
 
     family: str
@@ -115,11 +115,6 @@ class RecipeInfo(JsonForm):
     num_datasets: int | None = None
     recipe: Recipe | None = None
     error: RldsError | None = None
-
-    @property
-    def options(self) -> tuple[Option, ...]:
-        """What ``-o`` may name for its datasets."""
-        return self.recipe.options if self.recipe else ()
 
 
 @dataclass(frozen=True)
@@ -249,9 +244,8 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
     call.chosen_config()
     path = Path(call.file).expanduser().absolute()
     with _loaded(path) as (recipe, tried):
-        entries = _checked_entries(
-            recipe, tried("datasets(None)", lambda: [*recipe.datasets(None)])
-        )
+        listed = tried("datasets(None)", lambda: [*recipe.datasets(None)])
+        entries = _checked_entries(recipe, listed)
         for name in [*entries][:MOST_CALLED]:
             _call_with(recipe, name, tried)
         checked = CheckedRecipe(recipe.family, path, len(entries))
@@ -313,7 +307,7 @@ def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueE
     for entry in entries:
         if not isinstance(entry, CatalogueEntry) or entry.name in by_name:
             raise RldsError(
-                f"datasets(None) returns {entry!r}; expected a CatalogueEntry with a name of its own."
+                f"datasets(None) returns {entry!r}; expected entries with other names each."
             )
         check_id(f"{recipe.family}/{entry.name}")
         by_name[entry.name] = entry

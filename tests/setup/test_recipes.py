@@ -87,8 +87,8 @@ def test_one_of_a_users_folder_and_of_another_package_say_so(
 WRONG = {
     "syntax": ("def datasets(web):", "def datasets(web)", "SyntaxError"),
     "name": ('[CatalogueEntry("first-v0")', '[nosuch("first-v0")', "in line 14: NameError"),
-    "entries": ('[CatalogueEntry("first-v0")', '["first-v0"', "expected a CatalogueEntry"),
-    "twice": ('"second-v0"', '"first-v0"', "a name of its own"),
+    "entries": ('[CatalogueEntry("first-v0")', '["first-v0"', "expected entries"),
+    "twice": ('"second-v0"', '"first-v0"', "with other names each"),
     "an id": ('"first-v0"', '"first v0"', "cannot be a dataset id"),
     "files": ("[Resource(urls=", "[dict(urls=", "expected Resources"),
     "family": ('Recipe("lunar"', 'Recipe("solar"', "family='lunar'"),
