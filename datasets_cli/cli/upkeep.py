@@ -156,11 +156,18 @@ def move(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> Non
     the same command goes on.
     """
     state, is_tried = state_of(context), call.pop("dry_run", False)
-    planned = datasets_cli.move(**call, dry_run=True, config=state.config)
-    size = human_bytes(sum(each.size_bytes for each in planned))
-    if not is_tried:
+
+    def ask(planned: list[PlacedDataset]) -> None:
+        if any(each.error for each in planned):
+            _emit_placed(state, "move", planned)
+            return
         ids = ", ".join(each.id for each in planned)
+        size = human_bytes(sum(each.size_bytes for each in planned))
         state.confirm(f"Move {ids} ({size}) to {call['dest']}?", yes=yes)
+
+    if not (is_tried or yes):
+        plan = partial(datasets_cli.move, **call, dry_run=True, config=state.config)
+        state.emit_all(plan, ask)
     work = partial(datasets_cli.move, **call, dry_run=is_tried, **state.settings)
     state.emit_all(work, partial(_emit_placed, state, "move"))
 

@@ -176,6 +176,7 @@ def test_of_several_those_that_are_sound_are_moved(
         (PONG, True),
     ]
     assert ([*here.installed()], [*there.installed()]) == ([IRIS], [PONG])
+    assert main(["move", "demo/iris", "demo/ir*", str(there.path)]) == 4
     with pytest.raises(DatasetNotInstalled):
         datasets_cli.move([PONG, IRIS], there.path, config=config)
 
