@@ -58,7 +58,7 @@ _LAZY_IMPORTS = {
     "list_recipes": "setup.recipes",
     "recipe_info": "setup.recipes",
     "new_recipe": "setup.recipes",
-    "check_recipe": "setup.recipes",
+    "check_recipe": "setup.recipe_check",
     # what they return
     "DatasetRecord": "manager.list",
     "DatasetInfo": "manager.info",
@@ -96,7 +96,7 @@ _LAZY_IMPORTS = {
     "ProgramInfo": "setup.program",
     "Setting": "setup.settings",
     "RecipeInfo": "setup.recipes",
-    "CheckedRecipe": "setup.recipes",
+    "CheckedRecipe": "setup.recipe_check",
     # what they take, and what a dataset is described by
     "Config": "config",
     "load_config": "config",

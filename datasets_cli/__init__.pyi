@@ -193,9 +193,9 @@ from datasets_cli.replay.transforms.steps import StepCounter as StepCounter
 from datasets_cli.replay.transforms.transform import Transform as Transform
 from datasets_cli.setup.program import ProgramInfo as ProgramInfo
 from datasets_cli.setup.program import program_info as program_info
-from datasets_cli.setup.recipes import CheckedRecipe as CheckedRecipe
+from datasets_cli.setup.recipe_check import CheckedRecipe as CheckedRecipe
+from datasets_cli.setup.recipe_check import check_recipe as check_recipe
 from datasets_cli.setup.recipes import RecipeInfo as RecipeInfo
-from datasets_cli.setup.recipes import check_recipe as check_recipe
 from datasets_cli.setup.recipes import list_recipes as list_recipes
 from datasets_cli.setup.recipes import new_recipe as new_recipe
 from datasets_cli.setup.recipes import recipe_info as recipe_info

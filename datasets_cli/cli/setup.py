@@ -13,7 +13,8 @@ from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fact, fitted, table
 from datasets_cli.config import RootOptions
 from datasets_cli.quantities import counted, human_bytes, human_count
-from datasets_cli.setup.recipes import CheckRecipeCall, FamilyCall
+from datasets_cli.setup.recipe_check import CheckRecipeCall
+from datasets_cli.setup.recipes import FamilyCall
 from datasets_cli.setup.settings import SetCall, SettingsCall
 
 

@@ -34,7 +34,7 @@ def families_of_the_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """What ``recipe new`` writes."""
-    return Path(datasets_cli.new_recipe("lunar").place)
+    return Path(datasets_cli.new_recipe("lander").place)
 
 
 @pytest.fixture
@@ -50,12 +50,12 @@ def source(tmp_path: Path) -> Path:
 
 def test_a_new_recipe_passes_its_check_and_reads_a_source(recipe: Path, source: Path) -> None:
     checked = datasets_cli.check_recipe(recipe)
-    assert (checked.family, checked.num_datasets, checked.report) == ("lunar", 2, None)
+    assert (checked.family, checked.num_datasets, checked.report) == ("lander", 2, None)
     read = datasets_cli.check_recipe(recipe, source=source)
-    assert read.report and read.id == "lunar/first-v0"
+    assert read.report and read.id == "lander/first-v0"
     assert (read.report.num_transitions, read.report.num_trajectories) == (3, 2)
     assert read.notes[0].startswith("5 rows in the file, 3 transitions")
-    assert "datasets_cli.recipes.lunar" not in sys.modules
+    assert "datasets_cli.recipes.lander" not in sys.modules
 
 
 def test_the_recipes_of_the_program_pass_and_are_listed_with_their_files() -> None:
@@ -70,18 +70,18 @@ def test_the_recipes_of_the_program_pass_and_are_listed_with_their_files() -> No
 def test_one_of_a_users_folder_and_of_another_package_say_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    for family in ("lunar", "broken"):
+    for family in ("lander", "broken"):
         (tmp_path / f"{family}.py").write_text(TEMPLATE.format(family=family, path=""))
     (tmp_path / "broken.py").write_text("1 / 0")
     monkeypatch.setattr(recipes, "__path__", [*recipes.__path__, str(tmp_path)])
     registry.families.cache_clear()
-    info = datasets_cli.recipe_info("lunar")
-    assert (info.source, info.place) == ("file", str(tmp_path / "lunar.py"))
+    info = datasets_cli.recipe_info("lander")
+    assert (info.source, info.place) == ("file", str(tmp_path / "lander.py"))
     assert "ZeroDivisionError" in str(datasets_cli.recipe_info("broken").error)
     assert main(["recipe", "list"]) == 0 and "ZeroDivisionError" in capsys.readouterr().out
-    assert main(["recipe", "show", "lunar"]) == 0 and "lunar.py" in capsys.readouterr().out
-    with pytest.raises(UnknownDataset, match="Did you mean lunar"):
-        datasets_cli.recipe_info("lunr")
+    assert main(["recipe", "show", "lander"]) == 0 and "lander.py" in capsys.readouterr().out
+    with pytest.raises(UnknownDataset, match="Did you mean lander"):
+        datasets_cli.recipe_info("landr")
 
 
 WRONG = {
@@ -91,9 +91,9 @@ WRONG = {
     "twice": ('"second-v0"', '"first-v0"', "with other names each"),
     "an id": ('"first-v0"', '"first v0"', "cannot be a dataset id"),
     "files": ("[Resource(urls=", "[dict(urls=", "expected Resources"),
-    "family": ('Recipe("lunar"', 'Recipe("solar"', "family='lunar'"),
+    "family": ('Recipe("lander"', 'Recipe("solar"', "family='lander'"),
     "nothing": ("RECIPE =", "RECIPES =", "must define RECIPE"),
-    "an option": ('"lunar", 1,', '"lunar", 1, colour=2,', "TypeError"),
+    "an option": ('"lander", 1,', '"lander", 1, colour=2,', "TypeError"),
 }
 
 
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_what_it_reads_is_said(recipe: Path, source: Path) ->
 
 
 @pytest.mark.parametrize(
-    "family", ["d4rl", "derived", "lunar", "Lunar", "a-b", "class", "", "../x"]
+    "family", ["d4rl", "derived", "lander", "Lunar", "a-b", "class", "", "../x"]
 )
 def test_a_family_that_cannot_be_is_not_begun(family: str, recipe: Path) -> None:
     before = recipe.read_text()

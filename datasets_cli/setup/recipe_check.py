@@ -1,0 +1,221 @@
+"""A recipe that is checked: loaded, its functions called, and one dataset read by it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from datasets_cli.catalogue.names import Resolved
+from datasets_cli.catalogue.registry import PACKAGE, failed
+from datasets_cli.config import RootOptions
+from datasets_cli.errors import (
+    OfflineError,
+    RldsError,
+    SourceError,
+    UsageError,
+    argument,
+)
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
+from datasets_cli.progress import Progress, ProgressOptions
+from datasets_cli.progress_bars import shown
+from datasets_cli.quantities import file_rows
+from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.deep_check.report import DeepReport
+
+Result = TypeVar("Result")
+
+MOST_CALLED = 20
+"""Datasets of a catalogue whose files are asked for when a recipe is checked."""
+
+
+@dataclass(frozen=True)
+class CheckedRecipe(JsonForm):
+    """A recipe in which no fault was found.
+
+    Args:
+        family: of its datasets.
+        path: its file.
+        num_datasets: of its catalogue.
+        id: of the dataset that was read; empty where no files were given.
+        report: of the check of every row of that; None where none was read.
+        notes: of what was read, such as steps that are no rows.
+    """
+
+    JSON = "family path num_datasets id|null deep=report? notes"
+
+    family: str
+    path: Path
+    num_datasets: int
+    id: str = ""
+    report: DeepReport | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckRecipeCall(ProgressOptions, RootOptions):
+    """What ``check_recipe`` takes.
+
+    Args:
+        file: of the recipe, or its folder.
+        source: a folder with the files of one dataset, which is read and checked row by row, and
+            not kept.
+        dataset: its name, without the family; the first of the catalogue by default.
+    """
+
+    file: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "FILE"})
+    _: KW_ONLY
+    source: str | os.PathLike[str] | None = field(default=None, metadata={"metavar": "FOLDER"})
+    dataset: str | None = field(default=None, metadata={"metavar": "NAME"})
+
+
+@takes_fields(CheckRecipeCall)
+def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
+    """Load a recipe, call its functions, read one dataset where its files are given.
+
+    This runs the code of the recipe. Nothing is installed, and no connection is opened.
+
+    Raises:
+        RldsError: the recipe raises, or returns what no recipe does; with the line.
+        SourceError: the files are not read, or their rows break a rule of the format.
+        UsageError: there is no such file.
+    """
+    call.chosen_config()
+    path = Path(call.file).expanduser().absolute()
+    with _loaded(path) as (recipe, tried):
+        listed = tried("datasets(None)", lambda: [*recipe.datasets(None)])
+        entries = _checked_entries(recipe, listed)
+        for name in [*entries][:MOST_CALLED]:
+            _call_with(recipe, name, tried)
+        checked = CheckedRecipe(recipe.family, path, len(entries))
+        if call.source is None:
+            return checked
+        with shown(call.progress, "steps read") as told:
+            return _read(checked, recipe, entries, call, told)
+
+
+@contextmanager
+def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
+    """Yield the recipe of a file, which is imported for so long, and what names it in errors."""
+    file, family = path / "__init__.py" if path.is_dir() else path, path.stem
+    if not file.is_file() or file.suffix != ".py":
+        raise UsageError(f"{path} is not a recipe. Give a file FAMILY.py, or its folder.")
+    name = f"{PACKAGE}.{family}"
+    folders = [str(path)] if path.is_dir() else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    before = {each: sys.modules.pop(each) for each in [*sys.modules] if _is_of(each, name)}
+    sys.modules[name] = module
+    tried = partial(_tried, family, path)
+    try:
+        tried("the file", partial(spec.loader.exec_module, module))
+        recipe = getattr(module, "RECIPE", None)
+        if not isinstance(recipe, Recipe) or recipe.family != family:
+            raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
+        yield recipe, tried
+    finally:
+        for each in [each for each in sys.modules if _is_of(each, name)]:
+            del sys.modules[each]
+        sys.modules |= before
+
+
+def _is_of(module: str, name: str) -> bool:
+    return f"{module}.".startswith(f"{name}.")
+
+
+def _tried(family: str, path: Path, what: str, call: Callable[[], Result]) -> Result:
+    """Return what a call of a recipe's code returns; its line is named where that raises."""
+    try:
+        return call()
+    except Exception as error:
+        raise failed(family, f"fails in {what}{_line(error, path)}", error) from error
+
+
+def _line(error: BaseException | None, path: Path) -> str:
+    """Return the line of a recipe in which an error was raised, for a message."""
+    frames = traceback.extract_tb(error.__traceback__) if error else ()
+    lines = [each.lineno for each in frames if str(path) in each.filename]
+    return f" in line {lines[-1]}" if lines else ""
+
+
+def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueEntry]:
+    """Return the entries of a catalogue by names, which ids may have."""
+    by_name: dict[str, CatalogueEntry] = {}
+    for entry in entries:
+        if not isinstance(entry, CatalogueEntry) or entry.name in by_name:
+            raise RldsError(
+                f"datasets(None) returns {entry!r}; expected entries with other names each."
+            )
+        check_id(f"{recipe.family}/{entry.name}")
+        by_name[entry.name] = entry
+    if not entries and not (recipe.unlisted or recipe.dynamic):
+        raise RldsError("datasets(None) returns no dataset, and the recipe is not unlisted=True.")
+    return by_name
+
+
+def _call_with(recipe: Recipe, name: str, tried: Callable[..., Any]) -> None:
+    """Call what takes the name of a dataset."""
+    variant = tried(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
+    if variant != name:
+        raise RldsError(f"variant({name!r}, {{}}) returns {variant!r}; expected the name itself.")
+    tried(f"fallback({name!r}, {{}})", lambda: recipe.fallback(name, {}))
+    tried(f"references({name!r})", lambda: dict(recipe.references(name)))
+    if recipe.resources_at is None:
+        files = tried(f"resources({name!r}, None)", lambda: [*recipe.resources(name, None)])
+        if not files or not all(isinstance(each, Resource) for each in files):
+            raise RldsError(f"resources({name!r}, None) returns {files!r}; expected Resources.")
+
+
+def _read(
+    checked: CheckedRecipe,
+    recipe: Recipe,
+    entries: dict[str, CatalogueEntry],
+    call: CheckRecipeCall,
+    told: Progress,
+) -> CheckedRecipe:
+    """Read a dataset as a download does, into a folder that goes, and check every row."""
+    from datasets_cli.install.installation import stage
+    from datasets_cli.install.raw_files import raw_file, resources_of
+    from datasets_cli.store.dataset import open_dataset
+    from datasets_cli.store.deep_check.deep_check import deep_check
+    from datasets_cli.store.manifest import write_manifest
+
+    if call.dataset is None and not entries:
+        raise UsageError(f"The catalogue is empty. Name the dataset with {argument('dataset')}.")
+    name = call.dataset or next(iter(entries))
+    resolved = Resolved(recipe, name, entries.get(name) or recipe.find(name, None))
+    options = InstallOptions(source=os.fspath(call.source or ""), accept_any=True)
+    with tempfile.TemporaryDirectory(prefix="rlds-recipe-") as folder:
+        root = CacheRoot(Path(folder))
+        files = [
+            raw_file(each, root, resolved.id, options, _no_web, told)
+            for each in resources_of(resolved, options, _no_web)
+        ]
+        try:
+            manifest, staging = stage(resolved, files, root, None, told)
+        except SourceError as error:
+            if line := _line(error.__cause__, checked.path):
+                error.append(f" It is raised{line}.")
+            raise
+        write_manifest(staging, manifest)
+        report = deep_check(open_dataset(staging, text=True), told)
+    dropped = [file_rows(report.num_transitions, manifest.dropped_steps)]
+    notes = (*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks)
+    return replace(checked, id=resolved.id, report=report, notes=notes)
+
+
+def _no_web() -> NoReturn:
+    raise OfflineError("A recipe is checked without a network, and this one asks for it.")
