@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import errors, look, manager
-from datasets_cli import errors, manager, setup
+from datasets_cli import errors, look, manager, setup
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -95,11 +94,8 @@ def test_the_whole_tree_of_errors_is_public() -> None:
 
 def test_every_verb_is_public() -> None:
     rooms = [
-        module
-        for room in (manager, look)
-        for module in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
         each.name
-        for room in (manager, setup)
+        for room in (manager, look, setup)
         for each in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
     ]
     found = {
