@@ -79,6 +79,17 @@ class Rlds(Group):
                 "Draw a batch of an installed dataset",
                 "rlds sample hopper-medium-v2",
                 "rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5",
+        "Look": {
+            "plot": _entry(
+                "look:plot",
+                "Plot returns, lengths, rewards, actions, observations or ends",
+                "rlds plot hopper-medium-v2",
+                "rlds plot hopper-medium-v2 hopper-expert-v2 --kind lengths --out lengths.svg",
+            ),
+            "render": _entry(
+                "look:render",
+                "Show a trajectory as a GIF, a sheet of pictures or a video",
+                "rlds render Pong/5 --trajectory 0 --out pong.gif",
             ),
         },
         "Data of your own": {

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+"""``rlds plot`` and ``render``: looking at what is in a dataset."""
+
+from __future__ import annotations
+
 import typer
 
 import datasets_cli
@@ -192,3 +196,47 @@ def _cells(each: ColumnDifference) -> dict[str, str]:
         ">LARGEST": "-" if largest is None else f"{largest:.6g}",
         "VALUES": f"{list(each.index)}: {values}" if each.index else values,
     }
+from datasets_cli.cli.state import state_of, write
+from datasets_cli.cli.terminal import has_colour
+from datasets_cli.errors import UsageError
+from datasets_cli.look.frames.render import RenderCall
+from datasets_cli.look.plots.plot import PlotCall
+from datasets_cli.quantities import counted
+
+
+@options_of(call=PlotCall)
+def plot(context: typer.Context, *, call: GivenOptions) -> None:
+    """Plot what is in a dataset, or in two, one over the other: into a file or this terminal."""
+    state = state_of(context)
+    width = state.width
+    if width is None and "out" not in call and not state.json:
+        raise UsageError(
+            "There is no terminal to plot in. Name a file with --out FILE.png or --out FILE.svg, "
+            "or have the numbers with --json."
+        )
+    chart = datasets_cli.plot(**call, config=state.config)
+    for note in chart.notes:
+        state.note(note)
+    if width is None or chart.path:
+        state.emit(chart.to_json(), [str(chart.path)], [str(chart.path)])
+        return
+    from datasets_cli.look.plots.terminal import lines_of
+
+    write("\n".join(lines_of(chart, width, has_colour())))
+
+
+@options_of(call=RenderCall)
+def render(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show a trajectory as a GIF, a sheet of pictures or a video: a picture for each row.
+
+    Frames are the stored ones. A dataset without frames is shown by its environment, which is set
+    to each recorded qpos and qvel: its env_spec names code to import, so do it only with data of
+    people whom you trust.
+    """
+    state = state_of(context)
+    made = datasets_cli.render(**call, config=state.config)
+    fps = f", {made.fps:g} a second" if made.fps else ""
+    pictures = f"{counted(made.num_frames, 'picture')} of {made.size[1]} x {made.size[0]}{fps}"
+    for note in (pictures, *made.notes):
+        state.note(note)
+    state.emit(made.to_json(), [str(made.path)], [str(made.path)])

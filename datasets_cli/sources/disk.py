@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, UsageError
+from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, UsageError, argument
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
@@ -142,6 +142,24 @@ def replacing(path: Path) -> Iterator[Path]:
             replace_file(new, path)
         finally:
             new.unlink(missing_ok=True)
+
+
+def file_to_make(
+    out: str | os.PathLike[str], endings: tuple[str, ...], force: bool = False
+) -> Path:
+    """Return the path of a file that a user wants, checked before there is work."""
+    path = Path(out)
+    if path.suffix.lower() not in endings:
+        expected = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+        raise UsageError(f"{argument('out')} is {str(out)!r}; expected a file name in {expected}.")
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder. Name a file that is to be made.")
+    if os.path.lexists(path) and not force:
+        raise UsageError(
+            f"{path} is there already. Add {argument('force', 'True')} to replace it, or choose "
+            f"another {argument('out')}."
+        )
+    return path
 
 
 def is_unfinished(path: Path) -> bool:

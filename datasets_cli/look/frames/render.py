@@ -1,0 +1,118 @@
+"""Showing a trajectory: its frames, or what its environment shows of its recorded states."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.installed import installed_id
+from datasets_cli.json_form import JsonForm
+from datasets_cli.options import check_numbers, takes_fields
+from datasets_cli.sources.disk import file_to_make, replacing
+from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    pass
+
+ENDINGS = (".gif", ".png", ".mp4")
+FPS = 20
+MOST_FPS = {".gif": 50, ".png": 1000, ".mp4": 1000}
+"""A GIF counts in hundredths of a second, and viewers slow down what has less than two."""
+
+
+@dataclass(frozen=True)
+class RenderCall(InstalledId):
+    """What ``render`` takes.
+
+    Args:
+        trajectory: its number, from 0 on.
+        out: the file; a .gif, a .png, which is a sheet of at most 64 of the pictures, or an .mp4.
+        columns: the column of frames; by default the first one there is.
+        fps: pictures a second; by default those of the environment, or 20.
+        force: replace a file that is there.
+    """
+
+    _: KW_ONLY
+    trajectory: int = field(metadata={"least": 0, "metavar": "K", "help": "Its number, from 0 on."})
+    out: str | os.PathLike[str] = field(
+        metadata={"metavar": "FILE", "help": "A .gif, a .png (a sheet of pictures) or an .mp4."}
+    )
+    columns: str | tuple[str, ...] | None = field(
+        default=None,
+        metadata={
+            "metavar": "KEY",
+            "typed": str,
+            "help": "The column of frames, such as observation.",
+        },
+    )
+    fps: int | None = field(default=None, metadata={"least": 1})
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class Rendering(JsonForm):
+    """Pictures of a trajectory in a file.
+
+    Args:
+        id: of the dataset.
+        trajectory: its number.
+        path: the file.
+        source: the columns that the pictures are of.
+        num_frames: pictures in the file.
+        size: height and width of each in pixels.
+        fps: pictures a second, as the file has them; None of a sheet.
+        notes: what was left out or is not exact.
+    """
+
+    id: str
+    trajectory: int
+    path: Path
+    source: tuple[str, ...]
+    num_frames: int
+    size: tuple[int, int]
+    fps: float | None
+    notes: tuple[str, ...] = ()
+
+
+@takes_fields(RenderCall)
+def render(call: RenderCall) -> Rendering:
+    """Write the pictures of a trajectory into a file, one for each row: what was seen, then done.
+
+    Frames are those that are stored; in a GIF grey ones, and others of at most 256 colours, are
+    exact. A dataset without frames is shown by its environment, which is made by gymnasium and set
+    to each recorded ``qpos`` and ``qvel``: its ``env_spec`` names code to import.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UsageError: there is no such trajectory, there are neither frames nor states, the file is
+            there already or has another ending, or av or gymnasium is not installed.
+    """
+    check_numbers(call)
+    path = file_to_make(call.out, ENDINGS, call.force)
+    ending = path.suffix.lower()
+    if (call.fps or 0) > MOST_FPS[ending]:
+        raise UsageError(
+            f"{argument('fps')} is {call.fps}; expected at most {MOST_FPS[ending]} in a {ending}."
+        )
+    from datasets_cli.look.frames.files import FILES  # numpy and Pillow
+    from datasets_cli.look.frames.pictures import pictures_of
+
+    config = call.chosen_config()
+    id = installed_id(call.id, config)
+    pictures = pictures_of(CacheRoot(config.root).dataset(id), call.trajectory, call.columns)
+    with replacing(path) as new:
+        written = FILES[ending](new, pictures, call.fps or pictures.fps or FPS)
+    return Rendering(
+        id,
+        call.trajectory,
+        path,
+        pictures.source,
+        written.num_frames,
+        written.size,
+        written.fps,
+        (*pictures.notes, *written.notes),
+    )

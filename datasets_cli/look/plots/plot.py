@@ -1,0 +1,74 @@
+"""Plotting what is in a dataset, or in two, one over the other."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Literal
+
+from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.installed import installed_id
+from datasets_cli.look.plots.chart import Chart
+from datasets_cli.options import takes_fields
+from datasets_cli.sources.disk import file_to_make, replacing
+from datasets_cli.store.cache_root import CacheRoot
+
+PICTURES = (".png", ".svg")
+Kind = Literal["returns", "lengths", "reward", "actions", "observations", "ends"]
+
+
+@dataclass(frozen=True)
+class PlotCall(InstalledId):
+    """What ``plot`` takes.
+
+    Args:
+        other: a second dataset, which is drawn over the first one.
+        kind: what is drawn: how many trajectories have which return or length or end, how many
+            rows which reward, or where each number of the actions or observations is.
+        out: the file to draw, a .png or .svg; nothing is drawn by default.
+        force: replace a file that is there.
+    """
+
+    other: str | None = field(
+        default=None, metadata={**INSTALLED_IDS, "metavar": "ID2", "help": "A second dataset."}
+    )
+    _: KW_ONLY
+    kind: Kind = field(default="returns", metadata={"help": "What is drawn."})
+    out: str | os.PathLike[str] | None = field(
+        default=None,
+        metadata={"metavar": "FILE", "help": "A .png or .svg; the terminal by default."},
+    )
+    force: bool = False
+
+
+@takes_fields(PlotCall)
+def plot(call: PlotCall) -> Chart:
+    """Return what a plot of a dataset or two shows, and draw it into a file.
+
+    What is shown comes from the tables of trajectories and the statistics of columns, which are
+    made and kept where there are none yet. A file needs matplotlib.
+
+    Raises:
+        DatasetNotInstalled: one is known, but not under this root.
+        UsageError: there is no finite number to plot, the file is there already or has another
+            ending, or matplotlib is not installed.
+    """
+    from datasets_cli.look.plots.values import KINDS, opened  # numpy
+
+    if call.kind not in KINDS:
+        raise UsageError(
+            f"{argument('kind')} is {call.kind!r}; expected one of {', '.join(KINDS)}."
+        )
+    path = None if call.out is None else file_to_make(call.out, PICTURES, call.force)
+    config = call.chosen_config()
+    texts = [call.id] if call.other is None else [call.id, call.other]
+    ids = dict.fromkeys(installed_id(text, config) for text in texts)
+    chart = KINDS[call.kind]([opened(id, CacheRoot(config.root)) for id in ids])
+    if path is None:
+        return chart
+    from datasets_cli.look.plots.picture import draw_file
+
+    with replacing(path) as new:
+        draw_file(chart, new, path.suffix[1:].lower())
+    return replace(chart, path=path)
