@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
-from datasets_cli.schema.bits import plain_numbers
 from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
-from datasets_cli.schema.tree import entry
-from datasets_cli.store.dataset import Dataset, open_dataset
+from datasets_cli.store.arrays import DatasetArrays, open_arrays, plain_numbers
 from datasets_cli.store.layouts.records import is_frame
 
 STATES = ("qpos", "qvel")
@@ -36,14 +33,14 @@ class Pictures:
 
 def pictures_of(folder: Path, trajectory: int, key: str | Sequence[str] | None) -> Pictures:
     """Return the pictures of a trajectory of the dataset in a folder, one for each row."""
-    dataset = open_dataset(folder)
+    dataset = open_arrays(folder)
     if trajectory >= dataset.num_trajectories:
         known = counted(dataset.num_trajectories, "trajectory")
         raise UsageError(
             f"There is no trajectory {trajectory} of {dataset.id}: it has {known}, from 0 to "
             f"{dataset.num_trajectories - 1}."
         )
-    first, end = dataset.offsets.tolist()[trajectory : trajectory + 2]
+    first, end = dataset.starts[trajectory : trajectory + 2].tolist()
     rows = range(first, end)
     columns = dataset.manifest.columns
     frames = [each for each in columns if len(each.shape) > 1 and is_frame(each.dtype, each.shape)]
@@ -54,7 +51,7 @@ def pictures_of(folder: Path, trajectory: int, key: str | Sequence[str] | None) 
     return _of_states(dataset, rows)
 
 
-def _named(dataset: Dataset, key: str | Sequence[str], frames: Sequence[Column]) -> Column:
+def _named(dataset: DatasetArrays, key: str | Sequence[str], frames: Sequence[Column]) -> Column:
     """Return the column of a name that has pictures, small ones too."""
     name = key if isinstance(key, str) else show_key(tuple(key))
     column = next((each for each in dataset.manifest.columns if show_key(each.key) == name), None)
@@ -67,13 +64,14 @@ def _named(dataset: Dataset, key: str | Sequence[str], frames: Sequence[Column])
     )
 
 
-def _stored(dataset: Dataset, column: Column, rows: range) -> Pictures:
+def _stored(dataset: DatasetArrays, column: Column, rows: range) -> Pictures:
     """Return the frames of a column."""
 
     def read(numbers: np.ndarray) -> Iterator[np.ndarray]:
-        reader = dataset.rows_of(frozenset({column.key}))
-        for part in torch.from_numpy(rows.start + numbers).split(rows_per_block(column.row_bytes)):
-            yield from map(_picture, entry(reader.gather(part), column.key).numpy())
+        reader, step = dataset.arrays_of(frozenset({column.key})), rows_per_block(column.row_bytes)
+        for start in range(0, len(numbers), step):
+            part = rows.start + numbers[start : start + step]
+            yield from map(_picture, reader.gather(part)[column.key])
 
     notes, shape = [], column.shape
     if len(shape) > 3 or (len(shape) == 3 and min(shape[0], shape[2]) not in (1, 3)):
@@ -94,7 +92,7 @@ def _picture(frame: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(frame)
 
 
-def _of_states(dataset: Dataset, rows: range) -> Pictures:
+def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
     """Return what the environment of a dataset shows in the states of some rows."""
     manifest = dataset.manifest
     known = {column.key for column in manifest.columns if column.key[0] != "next"}
@@ -119,8 +117,8 @@ def _of_states(dataset: Dataset, rows: range) -> Pictures:
     environment = recover_environment(manifest, {"render_mode": "rgb_array"})
 
     def read(numbers: np.ndarray) -> Iterator[np.ndarray]:
-        tree = dataset.rows_of(frozenset(keys)).gather(torch.from_numpy(rows.start + numbers))
-        states = [plain_numbers(entry(tree, key)) for key in keys]
+        read = dataset.arrays_of(frozenset(keys)).gather(rows.start + numbers)
+        states = [plain_numbers(read[key]) for key in keys]
         with closing(environment):
             yield from _shown(environment, zip(*states, strict=True), manifest.id)
 

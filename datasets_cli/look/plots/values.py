@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence, Sized
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.look.plots.chart import Chart, Counts, Spread
@@ -21,13 +20,11 @@ from datasets_cli.look.statistics import (
     trajectory_columns,
 )
 from datasets_cli.look.summary import load_summary
-from datasets_cli.schema.bits import plain_numbers
 from datasets_cli.schema.column_statistics import MEASURES
 from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
-from datasets_cli.schema.tree import entry
+from datasets_cli.store.arrays import DatasetArrays, open_arrays, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Dataset, open_dataset
 
 MOST_BARS = 50
 MOST_NUMBERS = 250
@@ -45,7 +42,7 @@ ENDS = ("terminated", "truncated", "both", "neither")
 class Tables(NamedTuple):
     """A dataset, and the root that keeps its tables."""
 
-    dataset: Dataset
+    dataset: DatasetArrays
     root: CacheRoot
 
     @property
@@ -76,7 +73,7 @@ class Tables(NamedTuple):
 
 def opened(id: str, root: CacheRoot) -> Tables:
     """Open an installed dataset, with what is kept of it."""
-    return Tables(open_dataset(root.dataset(id)), root)
+    return Tables(open_arrays(root.dataset(id)), root)
 
 
 def returns(datasets: Sequence[Tables]) -> Chart:
@@ -180,9 +177,8 @@ def _of_distinct(kind: str, x: str, datasets: Sequence[Tables], key: Key) -> Cha
 
 def _sampled_rewards(tables: Tables) -> np.ndarray:
     """Return the rewards of the rows that the quantiles are of."""
-    dataset = tables.dataset
-    rows = torch.from_numpy(sampled_rows(dataset.manifest))
-    values = plain_numbers(entry(dataset.rows_of(frozenset({REWARD})).gather(rows), REWARD))
+    rows = sampled_rows(tables.dataset.manifest)
+    values = plain_numbers(tables.dataset.arrays_of(frozenset({REWARD})).gather(rows)[REWARD])
     assert values is not None, "rewards are numbers"
     return values
 
