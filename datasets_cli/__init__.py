@@ -102,6 +102,7 @@ _LAZY_IMPORTS = {
     "RecipeInfo": "setup.recipes",
     "CheckedRecipe": "setup.recipe_check",
     "Chart": "look.plots.chart",
+    "Series": "look.plots.chart",
     "Rendering": "look.frames.render",
     # what they take, and what a dataset is described by
     "Config": "config",

@@ -67,6 +67,11 @@ from datasets_cli.look.peek import PeekedRows as PeekedRows
 from datasets_cli.look.peek import peek as peek
 from datasets_cli.look.sample import SampledBatch as SampledBatch
 from datasets_cli.look.sample import sample_batch as sample_batch
+from datasets_cli.look.frames.render import Rendering as Rendering
+from datasets_cli.look.frames.render import render as render
+from datasets_cli.look.plots.chart import Chart as Chart
+from datasets_cli.look.plots.chart import Series as Series
+from datasets_cli.look.plots.plot import plot as plot
 from datasets_cli.manager.cite import Citation as Citation
 from datasets_cli.manager.cite import cite as cite
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset

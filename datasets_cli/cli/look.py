@@ -208,8 +208,7 @@ from datasets_cli.quantities import counted
 def plot(context: typer.Context, *, call: GivenOptions) -> None:
     """Plot what is in a dataset, or in two, one over the other: into a file or this terminal."""
     state = state_of(context)
-    width = state.width
-    if width is None and "out" not in call and not state.json:
+    if state.width is None and "out" not in call and not state.json:
         raise UsageError(
             "There is no terminal to plot in. Name a file with --out FILE.png or --out FILE.svg, "
             "or have the numbers with --json."
@@ -217,12 +216,12 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
     chart = datasets_cli.plot(**call, config=state.config)
     for note in chart.notes:
         state.note(note)
-    if width is None or chart.path:
+    if state.width is None or chart.path:
         state.emit(chart.to_json(), [str(chart.path)], [str(chart.path)])
         return
     from datasets_cli.look.plots.terminal import lines_of
 
-    write("\n".join(lines_of(chart, width, has_colour())))
+    write("\n".join(lines_of(chart, state.width, has_colour())))
 
 
 @options_of(call=RenderCall)
@@ -235,8 +234,6 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
     """
     state = state_of(context)
     made = datasets_cli.render(**call, config=state.config)
-    fps = f", {made.fps:g} a second" if made.fps else ""
-    pictures = f"{counted(made.num_frames, 'picture')} of {made.size[1]} x {made.size[0]}{fps}"
-    for note in (pictures, *made.notes):
+    for note in (counted(made.num_frames, "picture"), *made.notes):
         state.note(note)
     state.emit(made.to_json(), [str(made.path)], [str(made.path)])

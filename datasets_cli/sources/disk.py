@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -144,20 +144,18 @@ def replacing(path: Path) -> Iterator[Path]:
             new.unlink(missing_ok=True)
 
 
-def file_to_make(
-    out: str | os.PathLike[str], endings: tuple[str, ...], force: bool = False
-) -> Path:
+def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:
     """Return the path of a file that a user wants, checked before there is work."""
     path = Path(out)
-    if path.suffix.lower() not in endings:
-        expected = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
-        raise UsageError(f"{argument('out')} is {str(out)!r}; expected a file name in {expected}.")
-    if path.is_dir():
-        raise UsageError(f"{path} is a folder. Name a file that is to be made.")
+    if path.suffix.lower() not in endings or path.is_dir():
+        expected = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise UsageError(
+            f"{argument('out')} is {str(out)!r}; expected a file ending in {expected}."
+        )
     if os.path.lexists(path) and not force:
         raise UsageError(
-            f"{path} is there already. Add {argument('force', 'True')} to replace it, or choose "
-            f"another {argument('out')}."
+            f"{path} is there already. Add {argument('force')} to replace it, or choose another "
+            f"{argument('out')}."
         )
     return path
 

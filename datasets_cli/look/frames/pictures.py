@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,48 +19,38 @@ STATES = ("qpos", "qvel")
 """What gymnasium's environments of MuJoCo are set to."""
 
 
-@dataclass(frozen=True)
-class Pictures:
+class Pictures(NamedTuple):
     """Pictures, uint8 ``[height, width]`` or ``[height, width, 3]``, read by their numbers."""
 
     read: Callable[[np.ndarray], Iterator[np.ndarray]]
-    count: int
+    num_rows: int
     source: tuple[str, ...]
     fps: int | None = None
     notes: tuple[str, ...] = ()
 
 
-def pictures_of(folder: Path, trajectory: int, key: str | Sequence[str] | None) -> Pictures:
+def pictures_of(folder: Path, trajectory: int, name: str | None) -> Pictures:
     """Return the pictures of a trajectory of the dataset in a folder, one for each row."""
     dataset = open_arrays(folder)
     if trajectory >= dataset.num_trajectories:
         known = counted(dataset.num_trajectories, "trajectory")
         raise UsageError(
-            f"There is no trajectory {trajectory} of {dataset.id}: it has {known}, from 0 to "
-            f"{dataset.num_trajectories - 1}."
+            f"There is no trajectory {trajectory} of {dataset.id}: it has {known}, numbered from 0."
         )
-    first, end = dataset.starts[trajectory : trajectory + 2].tolist()
-    rows = range(first, end)
-    columns = dataset.manifest.columns
-    frames = [each for each in columns if len(each.shape) > 1 and is_frame(each.dtype, each.shape)]
-    if key is not None:
-        return _stored(dataset, _named(dataset, key, frames), rows)
-    if frames:
-        return _stored(dataset, min(frames, key=lambda each: each.key[0] == "next"), rows)
+    rows = range(*dataset.starts[trajectory : trajectory + 2].tolist())
+    columns = [each for each in dataset.manifest.columns if len(each.shape) > 1]
+    frames = [each for each in columns if is_frame(each.dtype, each.shape)]
+    # One that is named may have small pictures, too.
+    named = [each for each in columns if each.dtype == "uint8" and show_key(each.key) == name]
+    if name is not None and not named:
+        known = ", ".join(show_key(each.key) for each in frames) or "none"
+        raise UsageError(
+            f"{name} is no column of frames of {dataset.id}. Expected uint8 of two dimensions or "
+            f"more: {known}."
+        )
+    if named or frames:
+        return _stored(dataset, min(named or frames, key=lambda each: each.key[0] == "next"), rows)
     return _of_states(dataset, rows)
-
-
-def _named(dataset: DatasetArrays, key: str | Sequence[str], frames: Sequence[Column]) -> Column:
-    """Return the column of a name that has pictures, small ones too."""
-    name = key if isinstance(key, str) else show_key(tuple(key))
-    column = next((each for each in dataset.manifest.columns if show_key(each.key) == name), None)
-    if column is not None and column.dtype == "uint8" and len(column.shape) > 1:
-        return column
-    what = "no column" if column is None else f"{column.dtype} {list(column.shape)}, no frame"
-    known = ", ".join(show_key(each.key) for each in frames) or "none of its columns"
-    raise UsageError(
-        f"{name} of {dataset.id} is {what}. Expected uint8 of two dimensions or more: {known}."
-    )
 
 
 def _stored(dataset: DatasetArrays, column: Column, rows: range) -> Pictures:
@@ -73,12 +62,10 @@ def _stored(dataset: DatasetArrays, column: Column, rows: range) -> Pictures:
             part = rows.start + numbers[start : start + step]
             yield from map(_picture, reader.gather(part)[column.key])
 
-    notes, shape = [], column.shape
-    if len(shape) > 3 or (len(shape) == 3 and min(shape[0], shape[2]) not in (1, 3)):
-        notes.append(
-            f"{show_key(column.key)} {list(shape)} is a stack of frames: the last is shown"
-        )
-    return Pictures(read, len(rows), (show_key(column.key),), None, tuple(notes))
+    name, shape = show_key(column.key), column.shape
+    is_stack = len(shape) > 3 or (len(shape) == 3 and min(shape[0], shape[2]) not in (1, 3))
+    notes = (f"{name} {list(shape)} is a stack of frames: the last one is shown",) * is_stack
+    return Pictures(read, len(rows), (name,), None, notes)
 
 
 def _picture(frame: np.ndarray) -> np.ndarray:
@@ -96,24 +83,18 @@ def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
     """Return what the environment of a dataset shows in the states of some rows."""
     manifest = dataset.manifest
     known = {column.key for column in manifest.columns if column.key[0] != "next"}
-    parts = [
-        key[:-1] for key in sorted(known) if all((*key[:-1], name) in known for name in STATES)
-    ]
-    if not (parts and manifest.metadata.get("env_spec")):
-        lacks = " and ".join(
-            [
-                *["no env_spec"] * (not manifest.metadata.get("env_spec")),
-                *["no qpos and qvel"] * (not parts),
-            ]
-        )
+    above = [key[:-1] for key in sorted(known) if key[-1] == "qpos"]
+    keys: list[Key] = [(*key, name) for key in above[:1] for name in STATES]
+    spec = manifest.metadata.get("env_spec")
+    if not (spec and keys and known.issuperset(keys)):
+        lacks = "qpos and qvel" if spec else "an env_spec of its environment"
         raise UsageError(
-            f"There are no pictures of {manifest.id}: it has no frames, and for its environment to "
-            f"show recorded states it has {lacks}. Replayed actions would show what may not have "
-            "happened, and are not shown."
+            f"There are no pictures of {manifest.id}: it has no frames, and no {lacks}, for its "
+            "environment to show the recorded states. Replayed actions would show what may not "
+            "have happened, and are not shown."
         )
     from datasets_cli.environments.record.recover import recover_environment  # gymnasium
 
-    keys: list[Key] = [(*parts[0], name) for name in STATES]
     environment = recover_environment(manifest, {"render_mode": "rgb_array"})
 
     def read(numbers: np.ndarray) -> Iterator[np.ndarray]:
@@ -122,40 +103,29 @@ def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
         with closing(environment):
             yield from _shown(environment, zip(*states, strict=True), manifest.id)
 
-    note = (
-        f"{manifest.id} has no frames: its environment is set to each row's "
-        f"{' and '.join(map(show_key, keys))}; all else is as its reset leaves it"
-    )
-    fps = environment.metadata.get("render_fps")
-    return Pictures(read, len(rows), tuple(map(show_key, keys)), fps, (note,))
+    source = tuple(map(show_key, keys))
+    note = f"the environment is set to each {' and '.join(source)}; all else is as reset leaves it"
+    return Pictures(read, len(rows), source, environment.metadata.get("render_fps"), (note,))
 
 
-def _shown(
-    environment: Any, states: Iterable[Sequence[np.ndarray]], id: str
-) -> Iterator[np.ndarray]:
+def _shown(environment: Any, states: Iterable[Any], id: str) -> Iterator[np.ndarray]:
     """Yield what an environment shows in each of some states."""
-    try:
-        environment.reset(seed=0)  # before it, none can be shown
-        bare = environment.unwrapped
-        # Mazes hold the environment of what moves in them.
-        inner = next(each for each in (bare, *vars(bare).values()) if hasattr(each, "set_state"))
-    except StopIteration:
+    environment.reset(seed=0)  # before it, none can be shown
+    bare = environment.unwrapped
+    # Mazes hold the environment of what moves in them.
+    inner = [each for each in (bare, *vars(bare).values()) if hasattr(each, "set_state")]
+    if not inner:
         raise UsageError(
-            f"The environment of {id}, {environment}, cannot be set to a state: it has no "
-            "set_state(qpos, qvel), which gymnasium's environments of MuJoCo have."
-        ) from None
+            f"{environment}, of {id}, cannot be set to a state: it has no set_state(qpos, qvel), "
+            "which gymnasium's environments of MuJoCo have."
+        )
     for qpos, qvel in states:
         try:
-            inner.set_state(qpos, qvel)
-            picture = np.asarray(environment.render())
+            inner[0].set_state(qpos, qvel)
+            picture = np.asarray(environment.render(), np.uint8)
         except Exception as error:  # whatever an environment does
             raise UsageError(
-                f"The environment of {id} cannot show a recorded state ({type(error).__name__}: "
+                f"{environment}, of {id}, cannot show a recorded state ({type(error).__name__}: "
                 f"{error}). It may be of another version than the one that was recorded."
             ) from error
-        if picture.dtype != np.uint8 or picture.ndim != 3:
-            raise UsageError(
-                f"The environment of {id} shows {picture.dtype} {list(picture.shape)}; expected "
-                "uint8 of three dimensions."
-            )
         yield _picture(picture)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import UsageError, argument
@@ -15,10 +14,6 @@ from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.sources.disk import file_to_make, replacing
 from datasets_cli.store.cache_root import CacheRoot
 
-if TYPE_CHECKING:
-    pass
-
-ENDINGS = (".gif", ".png", ".mp4")
 FPS = 20
 MOST_FPS = {".gif": 50, ".png": 1000, ".mp4": 1000}
 """A GIF counts in hundredths of a second, and viewers slow down what has less than two."""
@@ -37,18 +32,11 @@ class RenderCall(InstalledId):
     """
 
     _: KW_ONLY
-    trajectory: int = field(metadata={"least": 0, "metavar": "K", "help": "Its number, from 0 on."})
+    trajectory: int = field(metadata={"least": 0, "metavar": "K"})
     out: str | os.PathLike[str] = field(
         metadata={"metavar": "FILE", "help": "A .gif, a .png (a sheet of pictures) or an .mp4."}
     )
-    columns: str | tuple[str, ...] | None = field(
-        default=None,
-        metadata={
-            "metavar": "KEY",
-            "typed": str,
-            "help": "The column of frames, such as observation.",
-        },
-    )
+    columns: str | None = field(default=None, metadata={"metavar": "KEY"})
     fps: int | None = field(default=None, metadata={"least": 1})
     force: bool = False
 
@@ -63,8 +51,7 @@ class Rendering(JsonForm):
         path: the file.
         source: the columns that the pictures are of.
         num_frames: pictures in the file.
-        size: height and width of each in pixels.
-        fps: pictures a second, as the file has them; None of a sheet.
+        fps: pictures a second that were asked for; a GIF has the nearest hundredths of a second.
         notes: what was left out or is not exact.
     """
 
@@ -73,14 +60,13 @@ class Rendering(JsonForm):
     path: Path
     source: tuple[str, ...]
     num_frames: int
-    size: tuple[int, int]
-    fps: float | None
+    fps: int
     notes: tuple[str, ...] = ()
 
 
 @takes_fields(RenderCall)
 def render(call: RenderCall) -> Rendering:
-    """Write the pictures of a trajectory into a file, one for each row: what was seen, then done.
+    """Write the pictures of a trajectory into a file, one for each row.
 
     Frames are those that are stored; in a GIF grey ones, and others of at most 256 colours, are
     exact. A dataset without frames is shown by its environment, which is made by gymnasium and set
@@ -92,27 +78,20 @@ def render(call: RenderCall) -> Rendering:
             there already or has another ending, or av or gymnasium is not installed.
     """
     check_numbers(call)
-    path = file_to_make(call.out, ENDINGS, call.force)
+    path = file_to_make(call.out, (*MOST_FPS,), call.force)
     ending = path.suffix.lower()
-    if (call.fps or 0) > MOST_FPS[ending]:
-        raise UsageError(
-            f"{argument('fps')} is {call.fps}; expected at most {MOST_FPS[ending]} in a {ending}."
-        )
-    from datasets_cli.look.frames.files import FILES  # numpy and Pillow
+    if (call.fps or 0) > (most := MOST_FPS[ending]):
+        raise UsageError(f"{argument('fps')} is {call.fps}; expected at most {most} in a {ending}.")
+    from datasets_cli.look.frames.files import WRITERS, chosen  # numpy and Pillow
     from datasets_cli.look.frames.pictures import pictures_of
 
     config = call.chosen_config()
     id = installed_id(call.id, config)
     pictures = pictures_of(CacheRoot(config.root).dataset(id), call.trajectory, call.columns)
+    fps, numbers = call.fps or pictures.fps or FPS, chosen(ending, pictures.num_rows)
     with replacing(path) as new:
-        written = FILES[ending](new, pictures, call.fps or pictures.fps or FPS)
-    return Rendering(
-        id,
-        call.trajectory,
-        path,
-        pictures.source,
-        written.num_frames,
-        written.size,
-        written.fps,
-        (*pictures.notes, *written.notes),
-    )
+        notes = [*pictures.notes, *WRITERS[ending](new, pictures.read(numbers), fps)]
+    if len(numbers) < pictures.num_rows:
+        notes.append(f"{len(numbers)} of {pictures.num_rows:,} pictures, evenly spaced")
+    source = pictures.source
+    return Rendering(id, call.trajectory, path, source, len(numbers), fps, tuple(notes))

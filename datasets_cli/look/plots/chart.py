@@ -9,41 +9,22 @@ from datasets_cli.json_form import JsonForm
 
 
 @dataclass(frozen=True)
-class Counts(JsonForm):
-    """How many values of a dataset are in each bin; the last bin has both of its edges.
+class Series(JsonForm):
+    """What a chart shows of one dataset: how many values are in bins, or where they are.
 
     Args:
         id: of the dataset.
-        edges: of the bins, one more than there are counts.
+        x: the edges of the bins, one more than there are; or which numbers of a row.
         counts: of the values in each bin.
+        quantiles: of each number: the least value, the 0.1, 0.5 and 0.9 quantile, the greatest.
     """
 
-    id: str
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Spread(JsonForm):
-    """Where the values of each number of a row are, over all rows of a dataset.
-
-    Args:
-        id: of the dataset.
-        numbers: which numbers of a row, or the first one of each group of them.
-        low: the least value of each.
-        q10: a tenth of the values is below it.
-        median: half of the values are below it.
-        q90: a tenth of the values is above it.
-        high: the greatest value of each.
-    """
+    JSON = "id x counts|null quantiles|null"
 
     id: str
-    numbers: tuple[int, ...]
-    low: tuple[float, ...]
-    q10: tuple[float, ...]
-    median: tuple[float, ...]
-    q90: tuple[float, ...]
-    high: tuple[float, ...]
+    x: tuple[float, ...]
+    counts: tuple[int, ...] = ()
+    quantiles: tuple[tuple[float, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,8 +35,8 @@ class Chart(JsonForm):
         kind: as it was asked for.
         x: what is on the horizontal axis.
         y: what is on the vertical axis.
-        series: one for each dataset, in the order of their ids.
-        labels: of the bins, where they are no numbers of an axis.
+        series: one for each dataset.
+        labels: of the bins, where each is of one value.
         notes: what was left out, sampled or joined.
         path: the file that it was drawn into; None where there is none.
     """
@@ -63,7 +44,7 @@ class Chart(JsonForm):
     kind: str
     x: str
     y: str
-    series: tuple[Counts, ...] | tuple[Spread, ...]
+    series: tuple[Series, ...]
     labels: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     path: Path | None = None
@@ -73,8 +54,14 @@ class Chart(JsonForm):
         """The kind, with the id of the dataset where there is one."""
         return self.kind if self.series[1:] else f"{self.kind} of {self.series[0].id}"
 
-
-def heights_of(chart: Chart, counts: Counts) -> list[float]:
-    """Return how high bars are: counts; of two datasets, which differ in size, per cent."""
-    total = sum(counts.counts) / 100 if chart.series[1:] else 1
-    return [count / total for count in counts.counts]
+    def bars(self, place: int) -> list[tuple[float, float, float]]:
+        """Return left edge, right edge and height of each bar of a dataset; none that is empty."""
+        one, num_series = self.series[place], len(self.series)
+        # Two datasets differ in size: of each the bars are per cent.
+        unit = sum(one.counts) / 100 if num_series > 1 else 1
+        bars = zip(one.x, one.x[1:], [count / unit for count in one.counts], strict=False)
+        if self.labels:  # side by side
+            width = 0.8 / num_series
+            firsts = [(left + 0.1 + width * place, height) for left, _, height in bars]
+            return [(left, left + width, height) for left, height in firsts if height]
+        return [bar for bar in bars if bar[2]]

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.look.plots.chart import Chart, Counts, Spread, heights_of
+from datasets_cli.look.plots.chart import Chart
 
 GREY = "#7d8590"
 COLOURS = ("#3987e5", "#e5803a")
-STYLE = {
+STYLE: dict[Any, Any] = {
     **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor"), GREY),
     **dict.fromkeys(("xtick.color", "ytick.color"), GREY),
-    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "text.usetex"), False),
-    "text.parse_math": False,  # a name is no formula
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False),
+    **dict.fromkeys(("text.usetex", "text.parse_math"), False),  # a name is no formula
     "svg.fonttype": "none",
     "svg.hashsalt": "rlds",  # the same chart is the same file
-    "legend.frameon": False,
 }
 MOST_LABELS = 24
-NARROWEST = 4
+FEWEST_BARS = 4
 
 
 def draw_file(chart: Chart, path: Path, form: str) -> None:
@@ -38,45 +36,39 @@ def draw_file(chart: Chart, path: Path, form: str) -> None:
         figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
         axes = figure.add_subplot()
         axes.set(xlabel=chart.x, ylabel=chart.y, title=chart.title)
-        for place, each in enumerate(chart.series):
-            if isinstance(each, Spread):
-                _draw_spread(axes, each, place, len(chart.series))
-            else:
-                _draw_counts(axes, chart, each, place)
+        axes.locator_params(axis="x", integer=bool(chart.series[0].quantiles))
+        for place, colour in enumerate(COLOURS[: len(chart.series)]):
+            draw = _draw_spread if chart.series[0].quantiles else _draw_bars
+            draw(axes, chart, place, colour)
         if chart.labels:
-            _name_bars(axes, chart.labels)
-        else:
-            axes.locator_params(axis="x", integer=isinstance(chart.series[0], Spread))
+            _name_bars(axes, chart)
         if chart.series[1:]:
             figure.legend(loc="outside lower center")
         metadata = {"Date": None} if form == "svg" else None
         figure.savefig(path, format=form, transparent=True, metadata=metadata)
 
 
-def _name_bars(axes: Any, labels: tuple[str, ...]) -> None:
-    step = -(-len(labels) // MOST_LABELS)
-    axes.set_xticks(range(0, len(labels), step), labels[::step])
-    beside = max(0, NARROWEST - len(labels)) / 2  # one bar is not as wide as the plot
-    axes.set_xlim(-0.5 - beside, len(labels) - 0.5 + beside)
+def _draw_bars(axes: Any, chart: Chart, place: int, colour: str) -> None:
+    left, right, heights = zip(*chart.bars(place), strict=True)
+    widths = [b - a for a, b in zip(left, right, strict=True)]
+    look = {"facecolor": (colour, 0.45), "edgecolor": colour, "label": chart.series[place].id}
+    axes.bar(left, heights, widths, align="edge", **look)
 
 
-def _draw_counts(axes: Any, chart: Chart, counts: Counts, place: int) -> None:
-    colour, heights = COLOURS[place], heights_of(chart, counts)
-    fill = {"label": counts.id, "facecolor": (colour, 0.45), "edgecolor": colour}
-    if not chart.labels:
-        axes.stairs(heights, counts.edges, fill=True, **fill)
-        return
-    width = 0.8 / len(chart.series)
-    left = [number - 0.4 + width * place for number in range(len(heights))]
-    axes.bar(left, heights, width, align="edge", **fill)
-
-
-def _draw_spread(axes: Any, spread: Spread, place: int, num_series: int) -> None:
+def _draw_spread(axes: Any, chart: Chart, place: int, colour: str) -> None:
     """Draw of each number a thin line from least to greatest, a thick one of the middle 80 %."""
-    step = min((b - a for a, b in pairwise(spread.numbers)), default=1)
-    at = [number + 0.36 * step * (place - (num_series - 1) / 2) for number in spread.numbers]
-    colour, width = COLOURS[place], min(6, 160 / len(at) / num_series)
-    axes.vlines(at, spread.low, spread.high, color=colour, linewidth=min(1, width / 2))
-    middle = {"color": colour, "linewidth": width, "alpha": 0.6, "label": spread.id}
-    axes.vlines(at, spread.q10, spread.q90, **middle)
-    axes.plot(at, spread.median, "_", color=GREY, markersize=width + 3)
+    one, num_series = chart.series[place], len(chart.series)
+    low, q10, median, q90, high = zip(*one.quantiles, strict=True)
+    step = min((b - a for a, b in zip(one.x, one.x[1:], strict=False)), default=1)
+    at = [number + 0.36 * step * (place - (num_series - 1) / 2) for number in one.x]
+    width = min(6, 160 / len(at) / num_series)
+    axes.vlines(at, low, high, color=colour, linewidth=min(1, width / 2))
+    axes.vlines(at, q10, q90, color=colour, linewidth=width, alpha=0.6, label=one.id)
+    axes.plot(at, median, "_", color=GREY, markersize=width + 3)
+
+
+def _name_bars(axes: Any, chart: Chart) -> None:
+    step, edges = -(-len(chart.labels) // MOST_LABELS), chart.series[0].x
+    axes.set_xticks([edge + 0.5 for edge in edges[:-1:step]], chart.labels[::step])
+    beside = max(0, FEWEST_BARS - len(chart.labels)) / 2  # one bar is not as wide as the plot
+    axes.set_xlim(edges[0] - beside, edges[-1] + beside)

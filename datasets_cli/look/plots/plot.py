@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
 from datasets_cli.errors import UsageError, argument
@@ -14,7 +14,6 @@ from datasets_cli.options import takes_fields
 from datasets_cli.sources.disk import file_to_make, replacing
 from datasets_cli.store.cache_root import CacheRoot
 
-PICTURES = (".png", ".svg")
 Kind = Literal["returns", "lengths", "reward", "actions", "observations", "ends"]
 
 
@@ -24,20 +23,17 @@ class PlotCall(InstalledId):
 
     Args:
         other: a second dataset, which is drawn over the first one.
-        kind: what is drawn: how many trajectories have which return or length or end, how many
-            rows which reward, or where each number of the actions or observations is.
-        out: the file to draw, a .png or .svg; nothing is drawn by default.
+        kind: what is drawn: how many trajectories have which return, length or end, how many rows
+            which reward, or where each number of the actions or observations is.
+        out: the file to draw, a .png or .svg; nothing is drawn where None.
         force: replace a file that is there.
     """
 
-    other: str | None = field(
-        default=None, metadata={**INSTALLED_IDS, "metavar": "ID2", "help": "A second dataset."}
-    )
+    other: str | None = field(default=None, metadata={**INSTALLED_IDS, "metavar": "ID2"})
     _: KW_ONLY
     kind: Kind = field(default="returns", metadata={"help": "What is drawn."})
     out: str | os.PathLike[str] | None = field(
-        default=None,
-        metadata={"metavar": "FILE", "help": "A .png or .svg; the terminal by default."},
+        default=None, metadata={"metavar": "FILE", "help": "A .png or .svg; else the terminal."}
     )
     force: bool = False
 
@@ -46,25 +42,25 @@ class PlotCall(InstalledId):
 def plot(call: PlotCall) -> Chart:
     """Return what a plot of a dataset or two shows, and draw it into a file.
 
-    What is shown comes from the tables of trajectories and the statistics of columns, which are
-    made and kept where there are none yet. A file needs matplotlib.
+    It comes from the tables of trajectories and the statistics of columns, which are made and kept
+    where there are none yet. A file needs matplotlib.
 
     Raises:
         DatasetNotInstalled: one is known, but not under this root.
         UsageError: there is no finite number to plot, the file is there already or has another
             ending, or matplotlib is not installed.
     """
-    from datasets_cli.look.plots.values import KINDS, opened  # numpy
+    from datasets_cli.look.plots.values import chart_of  # numpy
+    from datasets_cli.store.arrays import open_arrays
 
-    if call.kind not in KINDS:
-        raise UsageError(
-            f"{argument('kind')} is {call.kind!r}; expected one of {', '.join(KINDS)}."
-        )
-    path = None if call.out is None else file_to_make(call.out, PICTURES, call.force)
+    if call.kind not in get_args(Kind):
+        expected = ", ".join(get_args(Kind))
+        raise UsageError(f"{argument('kind')} is {call.kind!r}; expected one of {expected}.")
+    path = None if call.out is None else file_to_make(call.out, (".png", ".svg"), call.force)
     config = call.chosen_config()
-    texts = [call.id] if call.other is None else [call.id, call.other]
+    root, texts = CacheRoot(config.root), [call.id] if call.other is None else [call.id, call.other]
     ids = dict.fromkeys(installed_id(text, config) for text in texts)
-    chart = KINDS[call.kind]([opened(id, CacheRoot(config.root)) for id in ids])
+    chart = chart_of(call.kind, [open_arrays(root.dataset(id)) for id in ids], root)
     if path is None:
         return chart
     from datasets_cli.look.plots.picture import draw_file

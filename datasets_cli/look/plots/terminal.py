@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 from datasets_cli.errors import UsageError
-from datasets_cli.look.plots.chart import Chart, Counts, Spread, heights_of
+from datasets_cli.look.plots.chart import Chart
 
 LINES = 17
-FEWEST_BARS = 4
 WIDEST = 140
 MARGIN = 8
 """Columns beside the canvas: an axis with its numbers."""
@@ -29,95 +26,62 @@ def lines_of(chart: Chart, width: int, colour: bool) -> list[str]:
         import plotext
     except ModuleNotFoundError as error:
         raise UsageError(
-            "A plot in a terminal needs plotext, which is not installed: pip install "
-            "'rlds-cli[plot]'. --json prints its numbers."
+            "A plot in a terminal needs plotext, which is not installed: "
+            "pip install 'rlds-cli[plot]'. --json prints its numbers."
         ) from error
     plotext.terminal.limit(False, False)
-    figure = plotext.figure.clear()
-    figure.theme("colorless")
-    figure.plot_size(min(width, WIDEST), LINES)
-    figure.label(chart.x, "x")
-    marks = MARKS[1:] if chart.series[1:] else MARKS[:1]
-    head = textwrap.wrap(chart.title, width)
-    for place, (each, mark) in enumerate(zip(chart.series, marks, strict=True)):
-        code = COLOURS[place] if colour else None
-
-        def pen(symbol: str, code: int | None = code) -> Any:
-            return plotext.marker(symbol, code)
-
-        if isinstance(each, Spread):
-            _draw_spread(figure, each, place / len(chart.series), mark, pen)
-        else:
-            _draw_counts(figure, chart, each, place, mark, pen)
+    figure, head = plotext.figure.clear(), textwrap.wrap(chart.title, width)
+    figure.theme("colorless").plot_size(min(width, WIDEST), LINES).label(chart.x, "x")
+    for place, one in enumerate(chart.series):
+        mark, code = MARKS[place + len(chart.series) - 1], COLOURS[place] if colour else None
+        pens = {name: plotext.marker(name, code) for name in (mark, "hd", "braille")}
+        draw = _draw_spread if one.quantiles else _draw_bars
+        draw(figure, chart, place, pens[mark], pens["braille" if one.quantiles else "hd"])
         if chart.series[1:]:
-            own = f"\x1b[38;5;{code}m{mark}\x1b[0m" if colour else mark
-            first, *more = textwrap.wrap(f"{mark} {each.id}", width)
-            head += [f"{own}{first[1:]}", *more]
+            named = textwrap.wrap(f"{mark} {one.id}", width)
+            head += [f"\x1b[38;5;{code}m{each}\x1b[0m" if colour else each for each in named]
     _set_ticks(figure, chart, width)
     text = str(figure.build())
     lines = (text if colour else plotext.uncolorize(text)).splitlines()
-    head += textwrap.wrap(chart.y, width)
-    return [*head, *lines, *textwrap.wrap(_shared_columns(chart, width), width)]
+    num_drawn, canvas = sum(len(each.quantiles) for each in chart.series), width - MARGIN
+    foot = f"{num_drawn} bars share {canvas} columns: --out FILE.png shows them one by one."
+    lines += textwrap.wrap(foot, width) if num_drawn > canvas else []
+    return [*head, *textwrap.wrap(chart.y, width), *lines]
 
 
-def _shared_columns(chart: Chart, width: int) -> str:
-    """Return what is said where more numbers are drawn than there are columns."""
-    num_drawn = sum(len(each.numbers) for each in chart.series if isinstance(each, Spread))
-    canvas = min(width, WIDEST) - MARGIN
-    if num_drawn <= canvas:
-        return ""
-    return f"{num_drawn} bars share {canvas} columns and cover one another: --out FILE.png has all."
-
-
-def _draw_counts(
-    figure: Any, chart: Chart, counts: Counts, place: int, mark: str, pen: Callable[[str], Any]
-) -> None:
-    """Draw bars; of the second of two datasets their outlines, unless the bars have names."""
-    width = 0.8 / len(chart.series)
-    for height, (low, high) in zip(heights_of(chart, counts), pairwise(counts.edges), strict=True):
-        if not height:
-            continue
-        left, right = low, high
-        if chart.labels:
-            left, right = low + 0.1 + width * place, low + 0.1 + width * (place + 1)
-        x, y = (left, left, right, right), (0, height, height, 0)
+def _draw_bars(figure: Any, chart: Chart, place: int, pen: Any, outline: Any) -> None:
+    """Draw bars; of the second of two datasets their outlines, unless they are side by side."""
+    for left, right, height in chart.bars(place):
         if place and not chart.labels:
-            figure.draw(figure.signal(x, y, marker=pen("hd")).lines())
+            x, y = (left, left, right, right), (0, height, height, 0)
+            figure.draw(figure.signal(x, y, marker=outline).lines())
         else:
-            figure.draw(figure.rectangle((left, right), (0, height), marker=pen(mark)))
+            figure.draw(figure.rectangle((left, right), (0, height), marker=pen))
 
 
-def _draw_spread(
-    figure: Any, spread: Spread, shift: float, mark: str, pen: Callable[[str], Any]
-) -> None:
+def _draw_spread(figure: Any, chart: Chart, place: int, pen: Any, thin: Any) -> None:
     """Draw of each number a thin line from least to greatest, a thick one of the middle 80 %."""
-    values = spread.low, spread.q10, spread.median, spread.q90, spread.high
-    for number, low, q10, median, q90, high in zip(spread.numbers, *values, strict=True):
-        x = number + shift
-        figure.draw(figure.segment((x, x), (low, high), marker=pen("braille")))
-        figure.draw(figure.segment((x, x), (q10, q90), marker=pen(mark)))
+    one = chart.series[place]
+    for number, (low, q10, median, q90, high) in zip(one.x, one.quantiles, strict=True):
+        x = number + place / 2
+        figure.draw(figure.segment((x, x), (low, high), marker=thin))
+        figure.draw(figure.segment((x, x), (q10, q90), marker=pen))
         figure.draw(figure.signal([x], [median], marker="─"))
 
 
 def _set_ticks(figure: Any, chart: Chart, width: int) -> None:
     """Set what is written below the axis: as many numbers or names as fit there."""
-    first, parts = chart.series[0], max(2, width // 16)
-    if chart.labels:
-        cell = max(1, (width - MARGIN) // len(chart.labels))
+    x, names, ruler = chart.series[0].x, [*chart.labels], figure.ruler("x")
+    low, high, parts = x[0], x[-1], max(2, width // 16)
+    at = [low + (high - low) * part / parts for part in range(parts + 1)]
+    if names:
+        beside, cell = max(0, 4 - len(names)) / 2, max(1, (width - MARGIN) // len(names))
         step = -(-6 // cell)
-        shown = [
-            label if len(label) < cell * step else f"{label[: cell * step - 2]}…"
-            for label in chart.labels[::step]
-        ]
-        beside = max(0, FEWEST_BARS - len(chart.labels)) / 2
-        figure.ruler("x").lim(-0.5 - beside, len(chart.labels) - 0.5 + beside)
-        figure.ruler("x").ticks([*range(0, len(chart.labels), step)], shown)
-    elif isinstance(first, Counts):
-        low, high = first.edges[0], first.edges[-1]
-        figure.ruler("x").lim(low, high)
-        at = [low + (high - low) * part / parts for part in range(parts + 1)]
-        figure.ruler("x").ticks(at, [f"{value:.4g}" for value in at])
+        at, room = [edge + 0.5 for edge in x[:-1:step]], cell * step - 1
+        names = [n if len(n) <= room else f"{n[: room - 1]}…" for n in names[::step]]
+        ruler.lim(low - beside, high + beside)
+    elif chart.series[0].quantiles:
+        at = [float(round(each)) for each in at]
     else:
-        most = max(each.numbers[-1] for each in chart.series if isinstance(each, Spread))
-        numbers = [*range(0, most + 1, most // parts or 1)]
-        figure.ruler("x").ticks(numbers, [*map(str, numbers)])
+        ruler.lim(low, high)
+    ruler.ticks(at, names or [f"{each:.4g}" for each in at])
