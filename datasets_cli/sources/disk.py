@@ -157,6 +157,8 @@ def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: boo
             f"{path} is there already. Add {argument('force')} to replace it, or choose another "
             f"{argument('out')}."
         )
+    if path.parent.exists() and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
+        raise UsageError(f"{path} cannot be made: {path.parent} is no folder that can be written.")
     return path
 
 
