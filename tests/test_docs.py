@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from tensordict import TensorDict
 from typer.main import get_command
 
@@ -89,6 +90,21 @@ def test_the_readme_is_read_in_three_minutes_and_shows_what_a_terminal_does(tmp_
     picture = runpy.run_path(str(PROJECT / "scripts" / "picture"))
     drawn = picture["drawn"](picture["screen"]())
     assert drawn == picture["PICTURE"].read_text(encoding="utf-8"), "run scripts/picture"
+
+
+def test_the_pictures_of_the_page_on_looking_are_what_their_script_draws(tmp_path: Path) -> None:
+    lines = runpy.run_path(str(PROJECT / "scripts" / "pictures"))["draw"](tmp_path)
+    page = (PROJECT / "docs" / "look.md").read_text(encoding="utf-8")
+    assert "\n".join(lines) in page, "run scripts/pictures, and copy what it prints"
+    for picture in sorted(tmp_path.iterdir()):
+        kept = PROJECT / "docs" / picture.name
+        assert f"]({picture.name})" in page and kept.stat().st_size < 150_000
+        if picture.suffix == ".svg":
+            assert kept.read_text() == picture.read_text(), "run scripts/pictures"
+        else:
+            with Image.open(kept) as old, Image.open(picture) as new:
+                assert (np.asarray(old) == np.asarray(new)).all(), "run scripts/pictures"
+    assert len([*tmp_path.iterdir()]) == 3
 
 
 def test_the_python_of_the_page_on_preprocessing_runs(

@@ -39,7 +39,8 @@ def published() -> np.ndarray:
     files = [logs / f"$store$_observation_ckpt.{number}.gz" for number in range(3)]
     parts = [np.load(BytesIO(gzip.decompress(file.read_bytes()))) for file in files]
     frames = np.concatenate(parts)
-    frames[399] = parts[1][399]  # the step at which a log was saved is in the following one
+    for number in (1, 2):  # the step at which a log was saved is in the following one
+        frames[400 * number - 1] = parts[number][399]
     return frames[3:965]
 
 
@@ -148,7 +149,7 @@ def test_without_frames_the_environment_shows_the_recorded_states(
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({"env_spec": None}, "no env_spec of its environment"),
+        ({"env_spec": None}, "no env_spec for its environment"),
         ({"entry_point": "not_installed.envs:Arm"}, "cannot be made .*not_installed"),
         ({"entry_point": "gymnasium.envs.classic_control:CartPoleEnv"}, "cannot be set to a state"),
     ],

@@ -7,7 +7,6 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-
 ID = "SlidingBlock-v0"
 
 

@@ -87,10 +87,10 @@ def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
     keys: list[Key] = [(*key, name) for key in above[:1] for name in STATES]
     spec = manifest.metadata.get("env_spec")
     if not (spec and keys and known.issuperset(keys)):
-        lacks = "qpos and qvel" if spec else "an env_spec of its environment"
+        lacks = "qpos and qvel" if spec else "env_spec"
         raise UsageError(
-            f"There are no pictures of {manifest.id}: it has no frames, and no {lacks}, for its "
-            "environment to show the recorded states. Replayed actions would show what may not "
+            f"There are no pictures of {manifest.id}: it has no frames, and no {lacks} for its "
+            "environment to show recorded states. Replayed actions would show what may not "
             "have happened, and are not shown."
         )
     from datasets_cli.environments.record.recover import recover_environment  # gymnasium
