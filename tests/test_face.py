@@ -20,6 +20,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli import errors, look, manager, setup
+from datasets_cli import errors, look, manager
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -101,6 +102,13 @@ def test_every_verb_is_public() -> None:
     found = {
         name
         for module in map(importlib.import_module, (*rooms, "datasets_cli.project.open"))
+        room.name
+        for package in (manager, look)
+        for room in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+    ]
+    found = {
+        name
+        for module in map(importlib.import_module, rooms)
         for name, thing in vars(module).items()
         if inspect.isfunction(thing)
         and thing.__module__ == module.__name__
@@ -322,8 +330,8 @@ def test_every_verb_takes_a_root_or_a_config_and_not_both(tmp_path: Path) -> Non
         verb = getattr(datasets_cli, name)
         parameters = inspect.signature(verb).parameters
         assert {parameters[each].kind.name for each in both} == {"KEYWORD_ONLY"}, name
-        positional = ["x" for each in parameters.values() if each.default is each.empty]
-        calls.append(("root=.* and config= are both given", partial(verb, *positional, **both)))
+        needed = {each.name: "x" for each in parameters.values() if each.default is each.empty}
+        calls.append(("root=.* and config= are both given", partial(verb, **needed, **both)))
     check_refused(UsageError, calls)
 
 

@@ -219,9 +219,7 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
     if state.width is None or chart.path:
         state.emit(chart.to_json(), [str(chart.path)], [str(chart.path)])
         return
-    from datasets_cli.look.plots.terminal import lines_of
-
-    write("\n".join(lines_of(chart, state.width, has_colour())))
+    write("\n".join(chart.lines(state.width, has_colour())))
 
 
 @options_of(call=RenderCall)

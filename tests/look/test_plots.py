@@ -20,7 +20,6 @@ import datasets_cli
 from datasets_cli import UsageError
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.look.plots.terminal import lines_of
 from tests.support.disks import Disks
 from tests.support.mixture_members import rows_of, write
 from tests.support.paths import DEMO_DATA
@@ -153,7 +152,7 @@ def test_constant_columns_and_one_trajectory_are_one_bar(config: Config, tmp_pat
     write(config.root / "datasets" / "test" / "one", rows)
     for kind in ("returns", "lengths", "reward", "actions", "observations", "ends"):
         chart = datasets_cli.plot("test/one", kind=kind, out=tmp_path / f"{kind}.png")
-        assert max(map(len, lines_of(chart, 40, False))) <= 40
+        assert max(map(len, chart.lines(40))) <= 40
     assert datasets_cli.plot("test/one", kind="reward").series[0].counts == (4,)
 
 
@@ -196,7 +195,7 @@ def test_an_extra_that_is_missing_is_named(
     with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[plot\]'"):
         datasets_cli.plot("demo/iris", out=tmp_path / "x.png")
     with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[plot\]'"):
-        lines_of(chart, 80, True)
+        chart.lines(80)
 
 
 def test_a_full_disk_is_told_and_leaves_the_older_file(
