@@ -82,7 +82,7 @@ class Rlds(Group):
         "Look": {
             "plot": _entry(
                 "look:plot",
-                "Plot returns, lengths, rewards, actions, observations or ends",
+                "Plot what is in a dataset, or in two, one over the other",
                 "rlds plot hopper-medium-v2",
                 "rlds plot hopper-medium-v2 hopper-expert-v2 --kind lengths --out lengths.svg",
             ),

@@ -227,8 +227,8 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
     """Show a trajectory as a GIF, a sheet of pictures or a video: a picture for each row.
 
     Frames are the stored ones. A dataset without frames is shown by its environment, which is set
-    to each recorded qpos and qvel: its env_spec names code to import, so do it only with data of
-    people whom you trust.
+    to each recorded qpos and qvel: its specification names code to import, so do it only with data
+    of people whom you trust.
     """
     state = state_of(context)
     made = datasets_cli.render(**call, config=state.config)

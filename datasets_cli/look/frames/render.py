@@ -77,6 +77,7 @@ def render(call: RenderCall) -> Rendering:
         UsageError: there is no such trajectory, there are neither frames nor states, the file is
             there already or has another ending, or av or gymnasium is not installed.
     """
+    config = call.chosen_config()
     check_numbers(call)
     path = file_to_make(call.out, (*MOST_FPS,), call.force)
     ending = path.suffix.lower()
@@ -85,7 +86,6 @@ def render(call: RenderCall) -> Rendering:
     from datasets_cli.look.frames.files import WRITERS, chosen  # numpy and Pillow
     from datasets_cli.look.frames.pictures import pictures_of
 
-    config = call.chosen_config()
     id = installed_id(call.id, config)
     pictures = pictures_of(CacheRoot(config.root).dataset(id), call.trajectory, call.columns)
     fps, numbers = call.fps or pictures.fps or FPS, chosen(ending, pictures.num_rows)

@@ -15,6 +15,7 @@ from datasets_cli.sources.disk import file_to_make, replacing
 from datasets_cli.store.cache_root import CacheRoot
 
 Kind = Literal["returns", "lengths", "reward", "actions", "observations", "ends"]
+KINDS: tuple[str, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class PlotCall(InstalledId):
 
     other: str | None = field(default=None, metadata={**INSTALLED_IDS, "metavar": "ID2"})
     _: KW_ONLY
-    kind: Kind = field(default="returns", metadata={"help": "What is drawn."})
+    kind: Kind = field(
+        default="returns", metadata={"metavar": "KIND", "help": f"One of {', '.join(KINDS)}."}
+    )
     out: str | os.PathLike[str] | None = field(
         default=None, metadata={"metavar": "FILE", "help": "A .png or .svg; else the terminal."}
     )
@@ -53,11 +56,11 @@ def plot(call: PlotCall) -> Chart:
     from datasets_cli.look.plots.values import chart_of  # numpy
     from datasets_cli.store.arrays import open_arrays
 
-    if call.kind not in get_args(Kind):
-        expected = ", ".join(get_args(Kind))
+    config = call.chosen_config()
+    if call.kind not in KINDS:
+        expected = ", ".join(KINDS)
         raise UsageError(f"{argument('kind')} is {call.kind!r}; expected one of {expected}.")
     path = None if call.out is None else file_to_make(call.out, (".png", ".svg"), call.force)
-    config = call.chosen_config()
     root, texts = CacheRoot(config.root), [call.id] if call.other is None else [call.id, call.other]
     ids = dict.fromkeys(installed_id(text, config) for text in texts)
     chart = chart_of(call.kind, [open_arrays(root.dataset(id)) for id in ids], root)
