@@ -47,8 +47,6 @@ _LAZY_IMPORTS = {
     "open_dataset": "project.open",
     "declared_datasets": "project.open",
     "add_data": "project.open",
-    "open_dataset": "manager.open",
-    "declared_datasets": "manager.open",
     "plot": "look.plots.plot",
     "render": "look.frames.render",
     "record": "manager.record",

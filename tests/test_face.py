@@ -20,7 +20,6 @@ import pytest
 
 import datasets_cli
 from datasets_cli import errors, look, manager, setup
-from datasets_cli import errors, look, manager
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -97,18 +96,11 @@ def test_every_verb_is_public() -> None:
     rooms = [
         each.name
         for room in (manager, look, setup)
-        for each in pkgutil.iter_modules(room.__path__, f"{room.__name__}.")
+        for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
     found = {
         name
         for module in map(importlib.import_module, (*rooms, "datasets_cli.project.open"))
-        room.name
-        for package in (manager, look)
-        for room in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    ]
-    found = {
-        name
-        for module in map(importlib.import_module, rooms)
         for name, thing in vars(module).items()
         if inspect.isfunction(thing)
         and thing.__module__ == module.__name__

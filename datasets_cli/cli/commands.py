@@ -79,7 +79,7 @@ class Rlds(Group):
                 "Draw a batch of an installed dataset",
                 "rlds sample hopper-medium-v2",
                 "rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5",
-        "Look": {
+            ),
             "plot": _entry(
                 "look:plot",
                 "Plot what is in a dataset, or in two, one over the other",

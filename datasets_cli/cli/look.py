@@ -1,22 +1,21 @@
-"""``rlds peek``, ``sample`` and ``diff``: what is in datasets: rows, batches, differences."""
+"""``rlds peek``, ``sample``, ``diff``, ``plot`` and ``render``: what is in datasets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-"""``rlds plot`` and ``render``: looking at what is in a dataset."""
-
-from __future__ import annotations
-
 import typer
 
 import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import printable, state_of
-from datasets_cli.cli.terminal import cut, fact, fitted, table
+from datasets_cli.cli.state import printable, state_of, write
+from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
+from datasets_cli.errors import UsageError
 from datasets_cli.look.compare import CompareCall
+from datasets_cli.look.frames.render import RenderCall
 from datasets_cli.look.peek import PeekCall
+from datasets_cli.look.plots.plot import PlotCall
 from datasets_cli.look.sample import SampleCall
 from datasets_cli.quantities import counted, human_count
 
@@ -196,12 +195,6 @@ def _cells(each: ColumnDifference) -> dict[str, str]:
         ">LARGEST": "-" if largest is None else f"{largest:.6g}",
         "VALUES": f"{list(each.index)}: {values}" if each.index else values,
     }
-from datasets_cli.cli.state import state_of, write
-from datasets_cli.cli.terminal import has_colour
-from datasets_cli.errors import UsageError
-from datasets_cli.look.frames.render import RenderCall
-from datasets_cli.look.plots.plot import PlotCall
-from datasets_cli.quantities import counted
 
 
 @options_of(call=PlotCall)
