@@ -8,7 +8,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.tables import load_table
 
 TABLE = "statistics"
-VERSION = 1
+VERSION = 2
 
 
 def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:

@@ -20,8 +20,12 @@ MOST_DISTINCT = 64
 MOST_PIECES = 16
 """Of a sample: many small arrays that stay between large ones that go would hold their memory."""
 
-TRIED = 4096
+TRIED = (256, 4096)
 """Values of a run that are looked at first: most columns have too many distinct ones."""
+
+LANE_NUMBERS = 1024
+"""Numbers that are reduced side by side: of short rows, one after the other, numpy makes a call
+each, which takes ten times as long."""
 
 
 @dataclass
@@ -42,18 +46,21 @@ class ColumnRange:
     @classmethod
     def of(cls, rows: np.ndarray) -> ColumnRange:
         """Return that of rows ``[n, size]`` of any type of numpy's; n is 1 or more."""
-        low, high = (rows.view(np.uint8),) * 2 if rows.dtype == np.bool_ else (rows, rows)
+        values = rows.view(np.uint8) if rows.dtype == np.bool_ else rows
         num_nan, num_infinite = np.zeros((2, rows.shape[1]), np.int64)
+        if rows.dtype.kind in "cV":
+            low, high = np.full((2, rows.shape[1]), [[np.inf], [-np.inf]])
+        else:
+            low, high = reduced(np.minimum, values), reduced(np.maximum, values)
+            if np.isfinite([low, high]).all():  # of NaN neither is
+                ranges = num_nan, num_infinite, low, high
+                return cls(len(rows), rows[0].copy(), low == high, *ranges)
+            low = reduced(np.minimum, np.where(np.isfinite(rows), rows, np.inf))
+            high = reduced(np.maximum, np.where(np.isfinite(rows), rows, -np.inf))
         if rows.dtype.kind in "fc":
             num_nan, num_infinite = np.isnan(rows).sum(0), np.isinf(rows).sum(0)
-        if rows.dtype.kind in "cV":
-            low, high = np.full((1, rows.shape[1]), np.inf), np.full((1, rows.shape[1]), -np.inf)
-        elif (num_nan + num_infinite).any():
-            is_finite = np.isfinite(rows)
-            low, high = np.where(is_finite, rows, np.inf), np.where(is_finite, rows, -np.inf)
         is_constant = np.logical_and.reduce(_are_same(rows, rows[0]))
-        limits = low.min(0), high.max(0)
-        return cls(len(rows), rows[0].copy(), is_constant, num_nan, num_infinite, *limits)
+        return cls(len(rows), rows[0].copy(), is_constant, num_nan, num_infinite, low, high)
 
     @property
     def count(self) -> np.ndarray:
@@ -88,15 +95,23 @@ class ColumnStatistics:
     # sampled: the numbers of rows that quantiles are taken of, int64 `[m]`.
 
     def __init__(self, rows: np.ndarray, sampled: np.ndarray) -> None:
+        rows = np.ascontiguousarray(rows)
         self.range = ColumnRange.of(rows)
         count, numbers = self.range.count, rows.astype(np.float64)
-        is_finite = np.isfinite(numbers)
+        is_finite = None if (count == len(rows)).all() else np.isfinite(numbers)
         with np.errstate(all="ignore"):  # sums of the largest numbers may be infinite
             # Of no finite number the mean is 0, which counts for nothing when runs are joined.
-            mean = np.where(is_finite, numbers, 0.0).sum(0) / np.maximum(count, 1)
-            squares = (np.where(is_finite, numbers - mean, 0.0) ** 2).sum(0)
+            if is_finite is not None:
+                numbers[~is_finite] = 0.0
+            mean = reduced(np.add, numbers) / np.maximum(count, 1)
+            for wide in _side_by_side(numbers):  # in place
+                wide -= np.tile(mean, wide.shape[1] // max(1, len(mean)))
+                wide *= wide
+            if is_finite is not None:
+                numbers[~is_finite] = 0.0
+            squares = reduced(np.add, numbers)
         self._moments = RunningMoments(mean, squares, count)
-        self._distinct = _distinct(rows)
+        self._distinct = _distinct(rows if is_finite is None else rows[is_finite])
         self._sampled = [rows[sampled]]
 
     def join(self, following: ColumnStatistics) -> None:
@@ -134,6 +149,8 @@ class ColumnStatistics:
 
 def quantiles_of(rows: np.ndarray) -> np.ndarray:
     """Return quantiles of the finite numbers of each column of ``[n, size]``, ``[5, size]``."""
+    if len(rows) and np.isfinite(rows).all():
+        return _quantiles_of_finite(rows)
     numbers = rows.astype(np.float64)
     finite = np.where(np.isfinite(numbers), numbers, np.nan)
     quantiles = np.full((len(QUANTILES), rows.shape[1]), np.nan)
@@ -141,6 +158,34 @@ def quantiles_of(rows: np.ndarray) -> np.ndarray:
     if known.any():
         quantiles[:, known] = np.nanquantile(finite[:, known], QUANTILES, axis=0)
     return quantiles
+
+
+def _quantiles_of_finite(rows: np.ndarray) -> np.ndarray:
+    """Return what ``np.quantile`` does; numbers are partitioned in their own, shorter type."""
+    places = np.array(QUANTILES)[:, None] * (len(rows) - 1)
+    below = places.astype(np.int64)
+    above, weights = np.minimum(below + 1, len(rows) - 1), places - below
+    columns = np.array(rows.T, order="C")
+    columns.partition(np.unique([below, above]), axis=1)
+    low, high = (columns[:, each[:, 0]].T.astype(np.float64) for each in (below, above))
+    with np.errstate(all="ignore"):  # two of the largest numbers are infinitely far apart
+        step = high - low
+        return np.where(weights < 0.5, low + step * weights, high - step * (1 - weights))
+
+
+def reduced(function: np.ufunc, rows: np.ndarray) -> np.ndarray:
+    """Return all rows ``[n, size]`` as one, ``[size]``; n is 1 or more."""
+    wide, rest = _side_by_side(rows)
+    parts = [function.reduce(wide, 0).reshape(-1, rows.shape[1])] if len(wide) else []
+    return function.reduce(np.concatenate([*parts, rest]), 0)  # type: ignore[no-any-return]
+
+
+def _side_by_side(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return views of rows, several in each, and of the rest: ``[m, k * size]``, ``[r, size]``."""
+    size = rows.shape[1]
+    num_lanes = max(1, LANE_NUMBERS // max(1, size))
+    end = len(rows) // num_lanes * num_lanes
+    return rows[:end].reshape(end // num_lanes, num_lanes * size), rows[end:]
 
 
 def _are_same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -151,11 +196,16 @@ def _are_same(rows: np.ndarray, first: np.ndarray) -> np.ndarray:
     return are_same
 
 
-def _distinct(rows: np.ndarray) -> Counter[float] | None:
-    """Return how often each finite value occurs; None where there are more than 64."""
-    values = rows[np.isfinite(rows)]
-    if len(np.unique(values[:TRIED])) > MOST_DISTINCT:
-        return None
+def _distinct(values: np.ndarray) -> Counter[float] | None:
+    """Return how often each of finite values occurs; None where there are more than 64."""
+    values = values.reshape(-1)
+    if values.dtype == np.bool_:
+        num_true = int(np.count_nonzero(values))
+        counts_of = {False: len(values) - num_true, True: num_true}
+        return Counter({value: count for value, count in counts_of.items() if count})
+    for size in TRIED:
+        if len(np.unique(values[:size])) > MOST_DISTINCT:
+            return None
     values, counts = np.unique(values, return_counts=True)
     if len(values) > MOST_DISTINCT:
         return None

@@ -117,7 +117,7 @@ def test_a_summary_of_another_version_is_absent(
     monkeypatch: pytest.MonkeyPatch, config: Config, door: str
 ) -> None:
     made(door, config)
-    monkeypatch.setattr(summary_file, "VERSION", 2)
+    monkeypatch.setattr(summary_file, "VERSION", summary_file.VERSION + 1)
     root = CacheRoot(config.root)
     content = open_arrays(root.dataset(door)).manifest.content
     assert summary_file.load_summary(root, content) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -61,6 +62,23 @@ def test_quantiles_are_of_finite_sampled_numbers() -> None:
     expected = np.quantile([1.0, 2.0, 3.0], QUANTILES)
     assert [float(found[name][0]) for name in MEASURES[-5:]] == expected.tolist()
     assert statistics.quantiles().tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("planted", [None, np.nan, np.inf])
+def test_rows_that_are_reduced_side_by_side_have_the_same_statistics(planted: float | None) -> None:
+    rows = np.random.default_rng(0).standard_normal((5003, 17)).astype(np.float32)
+    rows[:, 3] = 2.5
+    if planted is not None:
+        rows[4000, 5] = planted
+    found, statistics = measured(rows, [1700])
+    finite = np.ma.masked_invalid(rows.astype(np.float64))
+    for name in ("mean", "std", "min", "max"):
+        np.testing.assert_allclose(found[name], getattr(finite, name)(0), rtol=1e-12, atol=1e-15)
+    assert np.flatnonzero(found["constant"]).tolist() == [3]
+    expected = np.nanquantile(finite.filled(np.nan), QUANTILES, axis=0)
+    np.testing.assert_array_equal([found[name] for name in MEASURES[-5:]], expected)
+    whole = np.nanquantile(finite.filled(np.nan), QUANTILES)
+    np.testing.assert_array_equal(statistics.quantiles(), whole)
 
 
 def test_samples_of_many_blocks_are_held_as_few_arrays() -> None:
