@@ -59,6 +59,8 @@ from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
 from datasets_cli.install.options import InstalledDataset as InstalledDataset
 from datasets_cli.install.options import Plan as Plan
+from datasets_cli.look.cite import Citation as Citation
+from datasets_cli.look.cite import cite as cite
 from datasets_cli.look.compare import compare_datasets as compare_datasets
 from datasets_cli.look.difference import ColumnDifference as ColumnDifference
 from datasets_cli.look.difference import DatasetDifference as DatasetDifference
@@ -72,8 +74,6 @@ from datasets_cli.look.plots.chart import Series as Series
 from datasets_cli.look.plots.plot import plot as plot
 from datasets_cli.look.sample import SampledBatch as SampledBatch
 from datasets_cli.look.sample import sample_batch as sample_batch
-from datasets_cli.manager.cite import Citation as Citation
-from datasets_cli.manager.cite import cite as cite
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset
 from datasets_cli.manager.convert import convert as convert
 from datasets_cli.manager.delete import DeletedDataset as DeletedDataset

@@ -15,7 +15,7 @@ from datasets_cli.catalogue.selection import KnownId, KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
-from datasets_cli.manager.list import ListCall
+from datasets_cli.look.list import ListCall
 from datasets_cli.quantities import file_rows, human_bytes, human_count
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Looking into datasets: what their columns hold, worked out once and kept beside them."""
+"""Looking at datasets: which there are, what is known of each, and what their rows hold."""

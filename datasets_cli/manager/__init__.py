@@ -1,1 +1,1 @@
-"""The verbs: each is one file, the function that users call and what it returns."""
+"""The verbs that make and keep datasets: each is one file, the function and what it returns."""

@@ -104,9 +104,9 @@ class ColumnStatistics:
             if is_finite is not None:
                 numbers[~is_finite] = 0.0
             mean = reduced(np.add, numbers) / np.maximum(count, 1)
-            for wide in _side_by_side(numbers):  # in place
-                wide -= np.tile(mean, wide.shape[1] // max(1, len(mean)))
-                wide *= wide
+            for wide in _side_by_side(numbers):
+                np.subtract(wide, np.tile(mean, wide.shape[1] // max(1, len(mean))), out=wide)
+                np.square(wide, out=wide)
             if is_finite is not None:
                 numbers[~is_finite] = 0.0
             squares = reduced(np.add, numbers)

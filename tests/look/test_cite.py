@@ -8,7 +8,7 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UnknownDataset
-from datasets_cli.manager.cite import _escaped
+from datasets_cli.look.cite import _escaped
 
 PAPERS = {
     "d4rl/hopper-medium-v2": ["fu2020d4rl"],

@@ -13,7 +13,7 @@ from datasets_cli.catalogue.selection import KnownId
 from datasets_cli.config import Config
 from datasets_cli.errors import UnknownDataset
 from datasets_cli.json_form import JsonForm
-from datasets_cli.manager.info import DatasetInfo, dataset_info
+from datasets_cli.look.info import DatasetInfo, dataset_info
 from datasets_cli.options import takes_fields
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
