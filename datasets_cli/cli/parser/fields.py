@@ -25,6 +25,7 @@ import functools
 import inspect
 import re
 import shlex
+import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
@@ -34,12 +35,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from datasets_cli.cli.parser import completion
+from datasets_cli.errors import UsageError
 from datasets_cli.options import argument_docs, hints_of, parameters_of
 
 GivenOptions = dict[str, Any]
 """The options that a user gave, by the names of their fields."""
 
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", list[str]: "TEXT"}
+
+ID_COMPLETIONS = ("known_ids", "installed_ids")
+"""What the Tab key offers where ``-`` stands for ids on stdin, a line each."""
 
 _CLAUSE = re.compile(r"[;.](?:\s|$)")
 _BY_DEFAULT = re.compile(r"[;,] by default (.*?)[;.](?:\s|$)")
@@ -75,9 +80,27 @@ def _given(kind: type, arguments: GivenOptions) -> GivenOptions:
     given = {}
     for each in fields(kind):
         value = arguments.get(each.name)
+        if each.metadata.get("complete") in ID_COMPLETIONS and value:
+            value = _with_stdin(value)
         if not (value is None or value is False or value in ([], ())):
             given[each.name] = False if value is True and each.default is True else value
     return given
+
+
+def _with_stdin(value: Any) -> Any:
+    """Return ids with those that stdin has in place of ``-``."""
+    texts = [value] if isinstance(value, str) else value
+    if "-" not in texts:
+        return value
+    lines = [line.strip() for line in sys.stdin if line.strip()]
+    if not lines:  # without any id some verbs take all
+        raise UsageError("- stands for the ids on stdin, a line each, and stdin has none.")
+    ids = [id for text in texts for id in (lines if text == "-" else [text])]
+    if not isinstance(value, str):
+        return ids
+    if len(ids) > 1:
+        raise UsageError(f"One id is needed here, and stdin has {len(ids)}: {', '.join(ids[:3])}.")
+    return ids[0]
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
