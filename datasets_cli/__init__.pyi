@@ -59,6 +59,8 @@ from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
 from datasets_cli.install.options import InstalledDataset as InstalledDataset
 from datasets_cli.install.options import Plan as Plan
+from datasets_cli.look.card import DatasetCard as DatasetCard
+from datasets_cli.look.card import dataset_card as dataset_card
 from datasets_cli.look.cite import Citation as Citation
 from datasets_cli.look.cite import cite as cite
 from datasets_cli.look.compare import compare_datasets as compare_datasets
@@ -74,6 +76,12 @@ from datasets_cli.look.plots.chart import Series as Series
 from datasets_cli.look.plots.plot import plot as plot
 from datasets_cli.look.sample import SampledBatch as SampledBatch
 from datasets_cli.look.sample import sample_batch as sample_batch
+from datasets_cli.look.score import NormalisedScores as NormalisedScores
+from datasets_cli.look.score import normalised_scores as normalised_scores
+from datasets_cli.look.search import FoundDataset as FoundDataset
+from datasets_cli.look.search import search_datasets as search_datasets
+from datasets_cli.look.stats import DatasetStatistics as DatasetStatistics
+from datasets_cli.look.stats import dataset_stats as dataset_stats
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset
 from datasets_cli.manager.convert import convert as convert
 from datasets_cli.manager.delete import DeletedDataset as DeletedDataset

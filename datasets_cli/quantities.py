@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -74,3 +75,22 @@ def file_rows(num_transitions: int, dropped_steps: int) -> str:
     last = f"{counted(dropped_steps, 'last step')} {'has' if dropped_steps == 1 else 'have'}"
     rows = counted(num_transitions + dropped_steps, "row")
     return f"{rows} in the file, {counted(num_transitions, 'transition')}: {last} no successor"
+
+
+def printable(text: str) -> str:
+    r"""Return one line of text for a terminal, with what is not printable as Python escapes it.
+
+    A manifest, or a publisher, may say anything, such as what moves the cursor.
+
+    >>> printable("a\x1b[2Jb\nc")
+    'a\\x1b[2Jb\\nc'
+    """
+    if text.isprintable():
+        return text
+    # Python calls no space but " " printable; a citation may have others.
+    return "".join(
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs"
+        else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )

@@ -360,7 +360,7 @@ def modules() -> list[str]:
 
 
 WITH_EXAMPLES = {
-    *("cli.state", "cli.terminal", "errors", "quantities", "experience.replay"),
+    *("cli.terminal", "errors", "quantities", "experience.replay"),
     *("store.cache_root", "replay.several.offline_to_online", "replay.several.weights"),
     *("replay.draws.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
     *("replay.transforms.entries", "torchrl.cat_frames"),

@@ -1,12 +1,12 @@
-"""``rlds list`` and ``rlds info``: the datasets there are, without opening any data."""
+"""``rlds list``, ``search`` and ``info``: the datasets there are, without opening any data."""
 
 from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,9 @@ from datasets_cli.catalogue.selection import KnownId, KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
+from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.look.list import ListCall
+from datasets_cli.look.search import SearchCall
 from datasets_cli.quantities import file_rows, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
 # What a narrow terminal does without, in this order.
 SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
 
+HEADINGS = {
+    **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE", "steps": ">STEPS"},
+    **{"episodes": ">EPISODES", "download": ">DOWNLOAD", "disk": ">ON DISK"},
+}
+LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
+
 WRONG = {"nan": "NaN", "infinite": "infinite"}
 """Counts that a line of a column has where they are not 0."""
 
@@ -31,8 +39,16 @@ Fact = tuple[str, str]
 """The name of what is known, and what it is."""
 
 
+ColumnNames = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="NAMES", help="Show these columns, such as id,size,steps."),
+]
+
+
 @options_of(call=ListCall)
-def list_datasets(context: typer.Context, *, call: GivenOptions) -> None:
+def list_datasets(
+    context: typer.Context, *, call: GivenOptions, columns: ColumnNames = None
+) -> None:
     """List every known dataset and its state; works offline.
 
     On a terminal, without a glob, it shows the families: how many datasets each has and how many
@@ -42,8 +58,12 @@ def list_datasets(context: typer.Context, *, call: GivenOptions) -> None:
     some file is not known to be the publisher's (--no-verify, rlds demo --keep); newer: a newer
     version of rlds wrote it; damaged: the files are not what the manifest says; or -, not
     installed. ON DISK has the data alone; rlds du counts what goes with them, too.
+
+    --filter and --sort take id, family, state, size (on the disk, or else to download), download,
+    disk, steps and episodes: --filter 'size>1GB' --filter state=installed --sort -steps.
     """
     state = state_of(context)
+    headings = _headings(columns)
     search = partial(datasets_cli.list_datasets, config=state.config)
     records = search(**call, progress=state.progress())
     patterns = call.pop("patterns", [])
@@ -56,17 +76,40 @@ def list_datasets(context: typer.Context, *, call: GivenOptions) -> None:
     elif not records:
         state.note("Nothing found.")
     width = state.width
-    is_whole = not (patterns or call)
-    lines = _rows(records, width) if width is None or not is_whole else _overview(records, width)
+    is_whole = not (patterns or call or headings)
+    if width is None or not is_whole:
+        lines = _rows(records, width, headings)
+    else:
+        lines = _overview(records, width)
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
 @options_of(call=KnownId)
-def info(context: typer.Context, *, call: GivenOptions) -> None:
+def info(
+    context: typer.Context,
+    *,
+    call: GivenOptions,
+    files: Annotated[
+        bool, typer.Option("--files", help="Show its files and the publisher's, with sha256.")
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Show its columns alone: key, type, shape.")
+    ] = False,
+) -> None:
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
     width = state.width
+    if files or schema:
+        if about.manifest is None:
+            raise DatasetNotInstalled(
+                f"{about.id} is {about.state}; files and columns are those of an installed copy. "
+                f"Install it: rlds download {about.id}"
+            )
+        lines = [text for text in _columns(about) if schema]
+        lines += _files(about, about.manifest) if files else []
+        state.emit(about.to_json(), lines, [about.id])
+        return
     facts = [*_card(about), *_rest(about)]
     lines = [line for name, text in facts for line in fact(name, text, width)]
     lines += [line for text in _columns(about) for line in wrapped(text, width, "", "      ")]
@@ -78,6 +121,20 @@ def info(context: typer.Context, *, call: GivenOptions) -> None:
         for line in lines
     ]
     state.emit(about.to_json(), lines, [about.id])
+
+
+def _files(about: DatasetInfo, manifest: Manifest) -> list[str]:
+    published = [{**each, "name": f"{each['filename']} (published)"} for each in manifest.resources]
+    files = [{**file, "name": name} for name, file in manifest.files.items()]
+    rows = [
+        {
+            "FILE": str(each["name"]),
+            ">BYTES": human_count(each.get("bytes")),
+            "SHA256": each["sha256"],
+        }
+        for each in (*files, *published)
+    ]
+    return [f"{about.path}", *table(rows)]
 
 
 def _overview(records: list[DatasetRecord], width: int) -> list[str]:
@@ -99,12 +156,47 @@ def _overview(records: list[DatasetRecord], width: int) -> list[str]:
     return [*lines, *wrapped("With a word: rlds list hopper", width)]
 
 
-def _rows(records: list[DatasetRecord], width: int | None) -> list[str]:
-    return table([_cells(record) for record in records], width, SPARE)
+@options_of(call=SearchCall)
+def search(context: typer.Context, *, call: GivenOptions) -> None:
+    """Find datasets by words of their ids, titles, environments, tags, licences and notes.
+
+    All words must be there, in any order. Those that fit best come first; WHERE says where the
+    words are. It works offline, on the catalogues that rlds list --refresh renews.
+    """
+    state = state_of(context)
+    found = datasets_cli.search_datasets(**call, config=state.config)
+    if not found:
+        state.note(f"Nothing matches {' '.join(call['text'])!r}.")
+    rows = [{**_chosen(each, LISTED[:-1]), "WHERE": ", ".join(each.where)} for each in found]
+    lines = table(rows, state.width, (">EPISODES", ">ON DISK", "WHERE", ">DOWNLOAD", ">STEPS"))
+    state.emit([each.to_json() for each in found], lines, [each.id for each in found])
+
+
+def _headings(columns: str | None) -> list[str]:
+    """Return the headings that names of columns mean."""
+    headings = [HEADINGS.get(name.strip(), "") for name in columns.split(",")] if columns else []
+    if not all(headings) or columns == "":
+        raise UsageError(f"--columns {columns}: expected some of {', '.join(HEADINGS)}.")
+    return headings
+
+
+def _rows(
+    records: list[DatasetRecord], width: int | None, headings: Sequence[str] = ()
+) -> list[str]:
+    rows = [_chosen(record, headings or LISTED) for record in records]
+    return table(rows, width, () if headings else SPARE)
+
+
+def _chosen(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
+    cells = _cells(record)
+    return {heading: cells[heading] for heading in headings}
 
 
 def _cells(record: DatasetRecord) -> dict[str, str]:
+    size = record.size_bytes or record.download_bytes
     return {
+        "FAMILY": record.id.partition("/")[0],
+        ">SIZE": human_bytes(size),
         "ID": record.id,
         "STATE": "-" if record.state == "not installed" else record.state,
         ">STEPS": human_count(record.num_transitions),

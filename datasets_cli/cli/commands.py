@@ -22,11 +22,18 @@ class Rlds(Group):
                 "rlds list",
                 "rlds list 'hopper-*'",
                 "rlds list --installed",
+                "rlds list --filter 'size>1GB' --sort size --limit 10",
+            ),
+            "search": _entry(
+                "catalogue:search",
+                "Find datasets by words",
+                "rlds search hopper expert",
             ),
             "info": _entry(
                 "catalogue:info",
                 "Show what is known about a dataset, installed or not",
                 "rlds info hopper-medium-v2",
+                "rlds info hopper-medium-v2 --files",
             ),
             "cite": _entry(
                 "catalogue:cite",
@@ -54,6 +61,7 @@ class Rlds(Group):
                 "Check installed datasets against their manifests",
                 "rlds verify",
                 "rlds verify hopper-medium-v2 --deep",
+                "rlds list -q --installed 'hopper-*' | rlds verify -",
             ),
             "convert": _entry(
                 "installed:convert",
@@ -90,6 +98,22 @@ class Rlds(Group):
                 "look:render",
                 "Show a trajectory as a GIF, a sheet of pictures or a video",
                 "rlds render Pong/5 --trajectory 0 --out pong.gif",
+            "stats": _entry(
+                "look:stats",
+                "Show statistics of columns, returns and lengths",
+                "rlds stats hopper-medium-v2",
+                "rlds stats hopper-medium-v2 --columns action,next.reward",
+            ),
+            "card": _entry(
+                "look:card",
+                "Print a dataset's card, in Markdown or HTML, or for Hugging Face",
+                "rlds card hopper-medium-v2",
+                "rlds card hopper-medium-v2 --format html > card.html",
+            ),
+            "score": _entry(
+                "look:score",
+                "Print normalised scores of returns",
+                "rlds score hopper-medium-v2 3000 3200.5",
             ),
         },
         "Data of your own": {

@@ -1,4 +1,5 @@
 """``rlds peek``, ``sample``, ``diff``, ``plot`` and ``render``: what is in datasets."""
+"""``rlds peek``, ``sample``, ``diff``, ``stats``, ``card``, ``score``: what is in datasets."""
 
 from __future__ import annotations
 
@@ -12,12 +13,17 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import printable, state_of, write
 from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
 from datasets_cli.errors import UsageError
+from datasets_cli.cli.state import state_of
+from datasets_cli.cli.terminal import cut, fact, fitted, table
+from datasets_cli.look.card import CardCall
 from datasets_cli.look.compare import CompareCall
 from datasets_cli.look.frames.render import RenderCall
 from datasets_cli.look.peek import PeekCall
 from datasets_cli.look.plots.plot import PlotCall
 from datasets_cli.look.sample import SampleCall
-from datasets_cli.quantities import counted, human_count
+from datasets_cli.look.score import ScoreCall
+from datasets_cli.look.stats import StatsCall
+from datasets_cli.quantities import counted, human_count, printable
 
 if TYPE_CHECKING:
     from datasets_cli import (
@@ -228,3 +234,64 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
     for note in (counted(made.num_frames, "picture"), *made.notes):
         state.note(note)
     state.emit(made.to_json(), [str(made.path)], [str(made.path)])
+# What a narrow terminal does without, in this order.
+SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
+
+
+@options_of(call=StatsCall)
+def stats(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show statistics of an installed dataset's columns, returns and lengths.
+
+    Where none are kept, every row is read once, and they are kept for the next time; quantiles are
+    of a sample of rows where there are more than 100,000. --columns shows each number of a column,
+    too, up to 64. Names are those of rlds info; next stands for all below it.
+
+    --recompute reads the rows again, and names the columns whose statistics were others.
+    """
+    state = state_of(context)
+    found = datasets_cli.dataset_stats(**call, **state.settings)
+    width = state.width
+    rows = counted(found.num_transitions, "transition")
+    head = f"{found.id}: {rows} in {counted(found.num_trajectories, 'trajectory')}"
+    lines = fitted([head], width)
+    for each in (found.table(), found.trajectory_table()):
+        lines += ["", *_numbers(each, width)] if each else []
+    changed = f"These had other statistics until now: {', '.join(found.changed)}."
+    remarks = [*found.remarks, *([changed] if found.changed else [])]
+    lines += ["", *fitted(remarks, width)] if remarks else []
+    state.emit(found.to_json(), lines, [*found.columns, *found.frames])
+
+
+def _numbers(rows: list[dict[str, str]], width: int | None) -> list[str]:
+    """Return the lines of a table, whose columns are aligned to the right but for the first."""
+    first, *others = rows[0]
+    kept = [head for head in others if any(row[head] for row in rows)]
+    shown = [{first: row[first], **{f">{head}": row[head] for head in kept}} for row in rows]
+    return table(shown, width, [f">{head}" for head in SPARE if head in kept])
+
+
+@options_of(call=CardCall)
+def card(context: typer.Context, *, call: GivenOptions) -> None:
+    """Print a dataset's card: what it is, columns, statistics, licence, citation, how to load it.
+
+    Of what is not installed it has what the catalogue knows. The page in HTML needs nothing else;
+    --format hf begins with what Hugging Face reads of a README.
+    """
+    state = state_of(context)
+    made = datasets_cli.dataset_card(**call, **state.settings)
+    lines = made.text.rstrip("\n").split("\n")
+    state.emit(made.to_json(), lines, lines)
+
+
+@options_of(call=ScoreCall)
+def score(context: typer.Context, *, call: GivenOptions) -> None:
+    """Print normalised scores of returns: 0 is what a random policy gets, 100 what an expert does.
+
+    The two reference scores are those that the publisher states, of D4RL's tasks above all.
+    """
+    state = state_of(context)
+    found = datasets_cli.normalised_scores(**call, config=state.config)
+    scores = [f"{score:.6g}" for score in found.scores]
+    lines = [f"{each:.6g} is {score}" for each, score in zip(found.returns, scores, strict=True)]
+    lines.append(f"0 is {found.random:.6g} and 100 is {found.expert:.6g}, by {found.source}")
+    state.emit(found.to_json(), fitted(lines, state.width), scores)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -17,6 +16,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
 from datasets_cli.progress_lines import JsonLines
+from datasets_cli.quantities import printable
 from datasets_cli.system_errors import is_full
 
 Results = TypeVar("Results")
@@ -121,25 +121,6 @@ def state_of(context: typer.Context) -> State:
     state = context.obj
     assert isinstance(state, State)
     return state
-
-
-def printable(text: str) -> str:
-    r"""Return one line of text for a terminal, with what is not printable as Python escapes it.
-
-    A manifest, or a publisher, may say anything, such as what moves the cursor.
-
-    >>> printable("a\x1b[2Jb\nc")
-    'a\\x1b[2Jb\\nc'
-    """
-    if text.isprintable():
-        return text
-    # Python calls no space but " " printable; a citation may have others.
-    return "".join(
-        char
-        if char.isprintable() or unicodedata.category(char) == "Zs"
-        else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
 
 
 def _printable_row(text: str) -> str:

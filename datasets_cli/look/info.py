@@ -18,7 +18,7 @@ from datasets_cli.install.installed import (
     is_installed,
 )
 from datasets_cli.json_form import JsonForm
-from datasets_cli.look.list import DatasetRecord, Known, record_fields
+from datasets_cli.look.records import DatasetRecord, Known, record_fields
 from datasets_cli.look.summary import load_summary
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Option

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.entries import refresh as refresh_entries
@@ -13,49 +12,12 @@ from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.catalogue.selection import KnownIds, as_list, select_known
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import UsageError
-from datasets_cli.install.installed import Condition, condition_of
-from datasets_cli.json_form import JsonForm
-from datasets_cli.options import takes_fields
+from datasets_cli.install.installed import condition_of
+from datasets_cli.look.records import DatasetRecord, filtered, in_order, record_fields
+from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
-from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.cache_root import CacheRoot
-
-Known = tuple[Recipe, CatalogueEntry]
-"""What the catalogue has on a dataset."""
-
-
-@dataclass(frozen=True)
-class DatasetRecord(JsonForm):
-    """What a list shows of a dataset.
-
-    Args:
-        id: the full id.
-        state: ``"installed"``; ``"unchecked"``, where the publisher states no checksum for some
-            file; ``"unverified"``, of files that are not known to be the publisher's;
-            ``"newer"``, where a newer version of this program wrote it; ``"damaged"``, where the
-            manifest is not valid or a file is not as it says; or ``"not installed"``.
-        installed: whether there is a copy without damage.
-        download_bytes: of the publisher's files; None where unknown.
-        size_bytes: of the installed files; None without a copy.
-        num_transitions: rows of the copy, or that the publisher states; None where unknown.
-        num_trajectories: trajectories, likewise.
-        problem: why the copy is damaged or cannot be read; empty where it is not.
-    """
-
-    JSON = (
-        "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
-        "problem|null?"
-    )
-
-    id: str
-    state: str
-    installed: bool
-    download_bytes: int | None
-    size_bytes: int | None
-    num_transitions: int | None
-    num_trajectories: int | None
-    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,6 +30,10 @@ class ListCall(ProgressOptions, RootOptions):
         family: only this family.
         installed: only what is installed under the root.
         refresh: ask publishers for their newest catalogues first.
+        filter: only those that it is true of, such as ``"size>1GB"`` or ``"state=installed"``, or
+            that all of several are; a value that is not known is none.
+        sort: the field to order by, numbers the largest first; ``"-size"`` the other way round.
+        limit: at most so many.
     """
 
     patterns: str | Iterable[str] = field(
@@ -79,6 +45,12 @@ class ListCall(ProgressOptions, RootOptions):
     )
     installed: bool = False
     refresh: bool = False
+    filter: str | Iterable[str] = field(default=(), metadata={"metavar": "CONDITION"})
+    sort: str | None = field(default=None, metadata={"metavar": "FIELD"})
+    limit: int | None = field(default=None, metadata={"least": 1})
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 @takes_fields(ListCall)
@@ -86,7 +58,7 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     """Return a record of every known dataset, sorted by id; works offline.
 
     Raises:
-        UsageError: there is no such family.
+        UsageError: there is no such family or field, or a filter cannot be read.
         NetworkError: with ``refresh``, a publisher does not answer.
     """
     config, family = call.chosen_config(), call.family
@@ -101,7 +73,8 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     ids = [id for id in ids if family in (None, id.partition("/")[0])]
     if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
         ids = match(globs, ids)
-    return [DatasetRecord(**record_fields(id, known.get(id), copies.get(id))) for id in ids]
+    records = [DatasetRecord(**record_fields(id, known.get(id), copies.get(id))) for id in ids]
+    return in_order(filtered(records, as_list(call.filter)), call.sort)[: call.limit]
 
 
 @takes_fields(KnownIds)
@@ -128,19 +101,3 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
 def _as_glob(pattern: str) -> str:
     """A plain word finds every id that contains it."""
     return pattern if is_glob(pattern) else f"*{pattern}*"
-
-
-def record_fields(id: str, known: Known | None, condition: Condition | None) -> dict[str, Any]:
-    """Return the fields of a record."""
-    entry = known[1] if known else CatalogueEntry(id)
-    copy = condition.sound_manifest if condition else None
-    return {
-        "id": id,
-        "state": condition.state if condition else "not installed",
-        "installed": copy is not None,
-        "download_bytes": entry.size,
-        "size_bytes": copy.size_bytes if copy else None,
-        "num_transitions": copy.num_transitions if copy else entry.num_transitions,
-        "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
-        "problem": condition.problem if condition else "",
-    }

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.look.summary import TABLE, VERSION
+from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.replay.trajectories.reductions import block_dtype
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
@@ -37,12 +38,12 @@ CHANNELS = (1, 3, 4)
 """Sizes of a last or first dimension of frames that is one of channels."""
 
 
-def load_measures(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray] | None:
+def load_measures(manifest: Manifest, root: CacheRoot) -> dict[str, np.ndarray] | None:
     """Return ``MEASURES`` of each number ``[13, size]`` by column; None where there are none."""
-    columns = measured(dataset.manifest)
+    columns = measured(manifest)
     sizes = [math.prod(column.shape) for column in columns]
     shape = len(MEASURES), sum(sizes)
-    array = map_array(root, dataset.manifest.content, TABLE, np.dtype(np.float64), shape)
+    array = map_array(root, manifest.content, TABLE, np.dtype(np.float64), shape)
     if array is None:
         return None
     parts = np.split(array, np.cumsum(sizes)[:-1], axis=1)
@@ -119,6 +120,27 @@ class RowStatistics:
             self.frames[column] += sums
 
 
+def make_tables(
+    dataset: ArraySource, root: CacheRoot, progress: Progress, *, again: bool = False
+) -> None:
+    """Make the tables of a dataset, one part after the other; ``again`` those of trajectories."""
+    manifest = dataset.manifest
+    for folder in root.tables_to_read(manifest.content) if again else ():
+        for path in folder.glob("trajectories-*.array"):
+            path.unlink(missing_ok=True)
+    expect_rows(progress, dataset.id, 0, len(dataset))
+    joined: RowStatistics | None = None
+    for rows in parts_of(manifest):
+        part = RowStatistics(dataset, rows)
+        if joined is None:
+            joined = part
+        else:
+            joined.join(part)
+        progress.writing(rows.stop)
+    assert joined is not None, "a dataset has rows"
+    save_statistics(dataset, root, joined)
+
+
 def save_statistics(dataset: ArraySource, root: CacheRoot, statistics: RowStatistics) -> None:
     """Keep the statistics of all rows of a dataset, and their summary with its trajectories."""
     manifest = dataset.manifest
@@ -128,6 +150,7 @@ def save_statistics(dataset: ArraySource, root: CacheRoot, statistics: RowStatis
     num_frames = len(sampled_frames(manifest))
     summary = {
         "version": VERSION,
+        "content": manifest.content,
         "num_transitions": len(dataset),
         "sampled_rows": len(sampled_rows(manifest)),
         "columns": {

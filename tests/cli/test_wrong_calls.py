@@ -118,6 +118,21 @@ WORDS = [
     Wrong("list --json=yes", 2, "'--json' does not take a value"),
     Wrong("list --family nosuch", 2, "Known: atari_dqn, d4rl, demo, minari, openml"),
     Wrong("list --family ''", 2, "Known: atari_dqn, d4rl"),
+    Wrong("list --filter 'nosuch>1'", 2, "size, download, disk, steps, episodes with"),
+    Wrong("list --filter 'size>big'", 2, "and a number, such as 'size>1GB'"),
+    Wrong("list --sort nosuch", 2, "expected one of id, family, state, size"),
+    Wrong("list --limit 0", 2, "--limit is 0; expected 1 or more"),
+    Wrong("list --columns nosuch", 2, "expected some of id, family, state, size"),
+    Wrong("search ' '", 2, "A search needs a word"),
+    Wrong("info d4rl/hopper-medium-v2 --files", 3, "Install it: rlds download"),
+    Wrong("stats", 2, "needs ID. Example: rlds stats"),
+    Wrong("stats nosuch", 3, "is not a known dataset"),
+    Wrong("stats hopper-medium-v2", 3, "rlds download"),
+    Wrong("stats demo/iris --columns nosuch", 2, "Expected one or more of action"),
+    Wrong("card demo/iris --format pdf", 2, "Expected one of md, html, hf"),
+    Wrong("score demo/iris 1", 2, "has no reference scores"),
+    Wrong("score hopper-medium-v2", 2, "needs RETURN. Example: rlds score"),
+    Wrong("score hopper-medium-v2 high", 2, "must be finite numbers, not 'high'"),
     *(
         Wrong(f"list --mirror {mirror}", 2, "PREFIX=REPLACEMENT")
         for mirror in ("x", "foo=bar", "http://a/=ftp://b/")

@@ -31,7 +31,7 @@ def made(id: str, config: Config) -> tuple[dict, dict[str, dict[str, np.ndarray]
     )
     summary = summary_file.load_summary(root, dataset.manifest.content)
     assert summary is not None
-    measures = statistics.load_measures(dataset, root)
+    measures = statistics.load_measures(dataset.manifest, root)
     assert measures is not None
     named = {name: dict(zip(MEASURES, each, strict=True)) for name, each in measures.items()}
     return summary, named

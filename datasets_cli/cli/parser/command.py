@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from typer.core import TyperCommand
 from datasets_cli.cli.parser.values import convert_lazily
 from datasets_cli.errors import RldsError, UsageError, arguments_named
 
+_NEGATIVE = re.compile(r"-[\d.]")
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 20
 BESIDE_COLUMNS = 60
@@ -42,6 +44,7 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; all that is missing is named at once."""
+        ctx.ignore_unknown_options = any(map(_NEGATIVE.match, args))  # else they are options
         try:
             return super().parse_args(ctx, args)
         except Exception as error:

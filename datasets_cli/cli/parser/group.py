@@ -19,7 +19,9 @@ from datasets_cli.errors import UsageError
 OTHER_WORDS = {
     **dict.fromkeys(("rm", "remove", "del", "uninstall"), "delete"),
     **dict.fromkeys(("show", "describe", "cat"), "info"),
-    **dict.fromkeys(("ls", "search", "find"), "list"),
+    **dict.fromkeys(("ls",), "list"),
+    **dict.fromkeys(("find", "grep"), "search"),
+    **dict.fromkeys(("statistics", "summary", "head"), "stats"),
     **dict.fromkeys(("get", "install", "pull", "fetch", "add"), "download"),
     **dict.fromkeys(("where", "which"), "path"),
     **dict.fromkeys(("clean", "gc"), "prune"),

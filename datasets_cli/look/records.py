@@ -1,0 +1,149 @@
+"""Records of datasets, a line of a list each: what they have, filters and orders of them."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.installed import Condition
+from datasets_cli.json_form import JsonForm
+from datasets_cli.quantities import counted
+from datasets_cli.recipe import CatalogueEntry, Recipe
+
+logger = logging.getLogger(__name__)
+
+Known = tuple[Recipe, CatalogueEntry]
+"""What the catalogue has on a dataset."""
+
+
+@dataclass(frozen=True)
+class DatasetRecord(JsonForm):
+    """What a list shows of a dataset.
+
+    Args:
+        id: the full id.
+        state: ``"installed"``; ``"unchecked"``, where the publisher states no checksum for some
+            file; ``"unverified"``, of files that are not known to be the publisher's;
+            ``"newer"``, where a newer version of this program wrote it; ``"damaged"``, where the
+            manifest is not valid or a file is not as it says; or ``"not installed"``.
+        installed: whether there is a copy without damage.
+        download_bytes: of the publisher's files; None where unknown.
+        size_bytes: of the installed files; None without a copy.
+        num_transitions: rows of the copy, or that the publisher states; None where unknown.
+        num_trajectories: trajectories, likewise.
+        problem: why the copy is damaged or cannot be read; empty where it is not.
+    """
+
+    JSON = (
+        "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
+        "problem|null?"
+    )
+
+    id: str
+    state: str
+    installed: bool
+    download_bytes: int | None
+    size_bytes: int | None
+    num_transitions: int | None
+    num_trajectories: int | None
+    problem: str = ""
+
+
+Value = str | int | None
+
+FIELDS: dict[str, Callable[[DatasetRecord], Value]] = {
+    "id": lambda record: record.id,
+    "family": lambda record: record.id.partition("/")[0],
+    "state": lambda record: record.state,
+    "size": lambda record: record.size_bytes or record.download_bytes,
+    "download": lambda record: record.download_bytes,
+    "disk": lambda record: record.size_bytes,
+    "steps": lambda record: record.num_transitions,
+    "episodes": lambda record: record.num_trajectories,
+}
+"""What lists are filtered and ordered by; ``size`` is on the disk, or else to download."""
+
+OF_TEXT: dict[str, Callable[..., bool]] = {
+    **{"=": operator.eq, "!=": operator.ne, "~": operator.contains}
+}
+OF_NUMBERS: dict[str, Callable[..., bool]] = {
+    **{"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt},
+    **{"=": operator.eq, "!=": operator.ne},
+}
+TEXTS = ("id", "family", "state")
+UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{ending}": base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for ending, base in (("", 1000), ("b", 1000), ("ib", 1024))
+}
+_FILTER = re.compile(r"\s*(\w+)\s*([<>]=?|!=|==?|~)\s*(\S.*?)\s*")
+_NUMBER = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+
+def filtered(records: Sequence[DatasetRecord], filters: Iterable[str]) -> list[DatasetRecord]:
+    """Return the records that all filters are true of, and tell what is not known."""
+    left = [*records]
+    for text in filters:
+        field, holds = _filter(text)
+        value_of = FIELDS[field]
+        known = [record for record in left if value_of(record) is not None]
+        if num_unknown := len(left) - len(known):
+            logger.warning("%s is not known of %s.", field, counted(num_unknown, "dataset"))
+        left = [record for record in known if holds(value_of(record))]
+    return left
+
+
+def in_order(records: list[DatasetRecord], sort: str | None) -> list[DatasetRecord]:
+    """Return records by a field, numbers the largest first; what is not known comes last."""
+    if sort is None:
+        return records
+    field = sort.removeprefix("-")
+    if field not in FIELDS:
+        raise UsageError(f"{argument('sort', repr(sort))}: expected one of {', '.join(FIELDS)}.")
+    value_of: Callable[[DatasetRecord], Any] = FIELDS[field]
+    known = [record for record in records if value_of(record) is not None]
+    is_reversed = (field not in TEXTS) != sort.startswith("-")
+    unknown = [record for record in records if value_of(record) is None]
+    return sorted(known, key=value_of, reverse=is_reversed) + unknown
+
+
+def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
+    """Return the field of a filter, and whether the filter takes a value."""
+    parts = _FILTER.fullmatch(text)
+    field, sign, typed = parts.groups() if parts else ("", "", "")
+    signs = OF_TEXT if field in TEXTS else OF_NUMBERS
+    number = None if field in TEXTS else _NUMBER.fullmatch(typed)
+    is_known = field in TEXTS or (number and number[2].lower() in UNITS)
+    sign = "=" if sign == "==" else sign
+    if field not in FIELDS or sign not in signs or not is_known:
+        raise UsageError(
+            f"Filter {text!r} cannot be read. Expected a field, an operator and a value: "
+            f"{', '.join(TEXTS)} with {' '.join(OF_TEXT)} and text, such as 'id~hopper'; "
+            f"{', '.join(name for name in FIELDS if name not in TEXTS)} with "
+            f"{' '.join(OF_NUMBERS)} and a number, such as 'size>1GB' or 'steps<=10k'."
+        )
+    if number is None:
+        return field, lambda value: signs[sign](str(value).casefold(), typed.casefold())
+    limit = float(re.sub("[_,]", "", number[1])) * UNITS[number[2].lower()]
+    return field, lambda value: signs[sign](value, limit)
+
+
+def record_fields(id: str, known: Known | None, condition: Condition | None) -> dict[str, Any]:
+    """Return the fields of a record."""
+    entry = known[1] if known else CatalogueEntry(id)
+    copy = condition.sound_manifest if condition else None
+    return {
+        "id": id,
+        "state": condition.state if condition else "not installed",
+        "installed": copy is not None,
+        "download_bytes": entry.size,
+        "size_bytes": copy.size_bytes if copy else None,
+        "num_transitions": copy.num_transitions if copy else entry.num_transitions,
+        "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
+        "problem": condition.problem if condition else "",
+    }
