@@ -98,6 +98,7 @@ class Rlds(Group):
                 "look:render",
                 "Show a trajectory as a GIF, a sheet of pictures or a video",
                 "rlds render Pong/5 --trajectory 0 --out pong.gif",
+            ),
             "stats": _entry(
                 "look:stats",
                 "Show statistics of columns, returns and lengths",

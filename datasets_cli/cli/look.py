@@ -1,5 +1,4 @@
-"""``rlds peek``, ``sample``, ``diff``, ``plot`` and ``render``: what is in datasets."""
-"""``rlds peek``, ``sample``, ``diff``, ``stats``, ``card``, ``score``: what is in datasets."""
+"""``rlds peek``, ``sample``, ``diff``, ``plot`` and others: what is in datasets."""
 
 from __future__ import annotations
 
@@ -10,11 +9,9 @@ import typer
 
 import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import printable, state_of, write
+from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
 from datasets_cli.errors import UsageError
-from datasets_cli.cli.state import state_of
-from datasets_cli.cli.terminal import cut, fact, fitted, table
 from datasets_cli.look.card import CardCall
 from datasets_cli.look.compare import CompareCall
 from datasets_cli.look.frames.render import RenderCall
@@ -234,6 +231,8 @@ def render(context: typer.Context, *, call: GivenOptions) -> None:
     for note in (counted(made.num_frames, "picture"), *made.notes):
         state.note(note)
     state.emit(made.to_json(), [str(made.path)], [str(made.path)])
+
+
 # What a narrow terminal does without, in this order.
 SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
 

@@ -10,13 +10,13 @@ import numpy as np
 from datasets_cli.errors import UsageError
 from datasets_cli.look.plots.chart import Chart, Series
 from datasets_cli.look.statistics import (
-    RowStatistics,
     load_measures,
+    make_tables,
     measured,
     sampled_rows,
-    save_statistics,
     trajectory_columns,
 )
+from datasets_cli.progress import Silent
 from datasets_cli.schema.column_statistics import MEASURES
 from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.store.arrays import DatasetArrays, plain_numbers
@@ -161,8 +161,8 @@ def _measures_below(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.nd
             f"There is nothing to plot: {name} of {dataset.id} has no numbers; it may be frames, "
             f"which rlds render shows, or text. See: rlds info {dataset.id}"
         )
-    if load_measures(dataset, root) is None:
-        save_statistics(dataset, root, RowStatistics(dataset, range(len(dataset))))
-    measures = load_measures(dataset, root)
+    if load_measures(manifest, root) is None:
+        make_tables(dataset, root, Silent())
+    measures = load_measures(manifest, root)
     assert measures is not None, "they were kept"
     return np.hstack([measures[show_key(each.key)] for each in columns])
