@@ -239,7 +239,7 @@ SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
 
 @options_of(call=StatsCall)
 def stats(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show statistics of an installed dataset's columns, returns and lengths.
+    """Show statistics of columns, returns and lengths.
 
     Where none are kept, every row is read once, and they are kept for the next time; quantiles are
     of a sample of rows where there are more than 100,000. --columns shows each number of a column,

@@ -68,7 +68,6 @@ def test_a_folder_in_place_of_an_id_is_told_what_to_write(
     monkeypatch.chdir(tmp_path)
     Path("mine").mkdir()
     cases = [
-        (f"open_storage({dataset!r}) opens it", dataset),
         (f"found by their id and root={root!r}", root),
         ("source one with a publisher's raw files", str(tmp_path)),
         ("^mine is not a known dataset.* root names the folder", "mine"),
@@ -76,7 +75,8 @@ def test_a_folder_in_place_of_an_id_is_told_what_to_write(
     for words, folder in cases:
         with pytest.raises(RldsError, match=words if words[0] == "^" else re.escape(words)):
             ExperienceReplay(folder)
-    assert len(open_storage(dataset)) == len(ExperienceReplay(door, root=root)) == len(replay)
+    opened = open_storage(dataset), ExperienceReplay(dataset), ExperienceReplay(door, root=root)
+    assert {len(each) for each in opened} == {len(replay)}
 
 
 def test_an_element_type_in_place_of_cast_is_told_the_transform(door: str) -> None:

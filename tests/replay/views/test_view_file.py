@@ -73,7 +73,7 @@ def test_a_view_of_a_dataset_that_is_not_installed_says_which(
     replay.episodes_at([1]).save(path := tmp_path / "best.json")
     with pytest.raises(UnknownDataset, match="toy/missions"):
         opened(path, tmp_path / "empty")
-    with pytest.raises(UsageError, match=r"a view of toy/missions, and D4RLExperienceReplay"):
+    with pytest.raises(UsageError, match=r"is of toy/missions, and D4RLExperienceReplay"):
         D4RLExperienceReplay(path, root=replay.config.root, download=False)
 
 
