@@ -158,9 +158,10 @@ def _overview(records: list[DatasetRecord], width: int) -> list[str]:
 
 @options_of(call=SearchCall)
 def search(context: typer.Context, *, call: GivenOptions) -> None:
-    """Find datasets by words of their ids, titles, environments, tags, licences and notes.
+    """Find datasets by words.
 
-    All words must be there, in any order. Those that fit best come first; WHERE says where the
+    They are looked for in ids, titles, environments, tags, licences and notes. All words must be
+    there, in any order. Those that fit best come first; WHERE says where the
     words are. It works offline, on the catalogues that rlds list --refresh renews.
     """
     state = state_of(context)

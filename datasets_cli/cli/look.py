@@ -271,9 +271,10 @@ def _numbers(rows: list[dict[str, str]], width: int | None) -> list[str]:
 
 @options_of(call=CardCall)
 def card(context: typer.Context, *, call: GivenOptions) -> None:
-    """Print a dataset's card: what it is, columns, statistics, licence, citation, how to load it.
+    """Print a dataset's card, in Markdown or HTML, or for Hugging Face.
 
-    Of what is not installed it has what the catalogue knows. The page in HTML needs nothing else;
+    It has what the dataset is, its columns, statistics, licence, citation, and how to load it. Of
+    what is not installed it has what the catalogue knows. The page in HTML needs nothing else;
     --format hf begins with what Hugging Face reads of a README.
     """
     state = state_of(context)
@@ -284,9 +285,10 @@ def card(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=ScoreCall)
 def score(context: typer.Context, *, call: GivenOptions) -> None:
-    """Print normalised scores of returns: 0 is what a random policy gets, 100 what an expert does.
+    """Print normalised scores of returns.
 
-    The two reference scores are those that the publisher states, of D4RL's tasks above all.
+    0 is what a random policy gets, 100 what an expert does. The two reference scores are those that
+    the publisher states, of D4RL's tasks above all.
     """
     state = state_of(context)
     found = datasets_cli.normalised_scores(**call, config=state.config)

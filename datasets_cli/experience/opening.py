@@ -17,7 +17,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, folder_advice, has_manifest
 from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import LAYOUTS, Manifest
 
@@ -58,6 +58,11 @@ def open_folder(
         raise UsageError(
             f"{folder} is not a folder. Give the folder of a dataset, or an id, which begins with "
             "neither / nor a full stop."
+        )
+    if not has_manifest(folder):
+        raise UsageError(
+            f"{folder} is not the folder of a dataset: it has no manifest.json."
+            f"{folder_advice(str(folder))}"
         )
 
     def accept(manifest: Manifest) -> None:
