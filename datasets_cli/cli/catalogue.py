@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.look.list import ListCall
 from datasets_cli.look.search import SearchCall
+from datasets_cli.look.summary import Measures, channels
 from datasets_cli.quantities import file_rows, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -264,19 +265,16 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
         return
     yield "columns"
     summary = about.summary or {"columns": {}, "frames": {}}
-    for column in about.manifest.columns:
+    for column in about.manifest.all_columns:
         name = ".".join(column.key)
         line = f"  {name:28} {column.dtype:8} {list(column.shape)!s:12}"
-        known = _range(summary["columns"].get(name)) + _channels(summary["frames"].get(name))
-        yield f"{line} {known}".rstrip()
-    for text in about.manifest.texts:
-        yield f"  {'.'.join(text.key):28} {'text':8} {list(text.shape)}"
+        known = [_range(summary["columns"][name])] if name in summary["columns"] else []
+        known += [channels(summary["frames"][name])] if name in summary["frames"] else []
+        yield f"{line} {''.join(known)}".rstrip()
 
 
-def _range(measures: Mapping[str, Any] | None) -> str:
-    """Return what is kept of a column's numbers; nothing where that is not worked out."""
-    if measures is None:
-        return ""
+def _range(measures: Measures) -> str:
+    """Return what is kept of a column's numbers."""
     if measures["constant"]:
         return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
     parts = [f"{measures[name]:,}" + f" {label}" for name, label in WRONG.items() if measures[name]]
@@ -284,14 +282,6 @@ def _range(measures: Mapping[str, Any] | None) -> str:
     moments = [f"{name} {measures[name]:.6g}" for name in known]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []
     return ", ".join([*range_, *moments, *parts])
-
-
-def _channels(measures: Mapping[str, Any] | None) -> str:
-    """Return mean and deviation of frames, a number a channel."""
-    if measures is None:
-        return ""
-    parts = [f"{name} {', '.join(f'{x:.6g}' for x in measures[name])}" for name in ("mean", "std")]
-    return f"{'; '.join(parts)} (of {measures['sampled']:,} frames)"
 
 
 def _origin(manifest: Manifest) -> Iterator[Fact]:

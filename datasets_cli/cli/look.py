@@ -13,7 +13,7 @@ from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
 from datasets_cli.errors import UsageError
 from datasets_cli.look.card import CardCall
-from datasets_cli.look.compare import CompareCall
+from datasets_cli.look.difference import CompareCall
 from datasets_cli.look.frames.render import RenderCall
 from datasets_cli.look.peek import PeekCall
 from datasets_cli.look.plots.plot import PlotCall
@@ -38,6 +38,11 @@ DIFFERENT = 10
 """What ``rlds diff`` exits with where two datasets are not equal; it is no error."""
 
 
+def _with_columns(call: GivenOptions) -> GivenOptions:
+    """Return what was given, with columns as one text: each option may have several, by commas."""
+    return call | ({"columns": ",".join(call["columns"])} if "columns" in call else {})
+
+
 @options_of(call=PeekCall)
 def peek(context: typer.Context, *, call: GivenOptions) -> None:
     """Show some rows of an installed dataset, in their order.
@@ -47,8 +52,7 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     of a row has a line.
     """
     state = state_of(context)
-    call |= {"columns": ",".join(call["columns"])} if "columns" in call else {}
-    peeked = datasets_cli.peek(**call, config=state.config)
+    peeked = datasets_cli.peek(**_with_columns(call), config=state.config)
     lines = _row_lines(peeked, state.width)
     last = peeked.start + len(peeked.trajectories) - 1
     left_out = {
@@ -248,7 +252,7 @@ def stats(context: typer.Context, *, call: GivenOptions) -> None:
     --recompute reads the rows again, and names the columns whose statistics were others.
     """
     state = state_of(context)
-    found = datasets_cli.dataset_stats(**call, **state.settings)
+    found = datasets_cli.dataset_stats(**_with_columns(call), **state.settings)
     width = state.width
     rows = counted(found.num_transitions, "transition")
     head = f"{found.id}: {rows} in {counted(found.num_trajectories, 'trajectory')}"

@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
@@ -27,6 +28,9 @@ from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.tables import remove_tables
+
+if TYPE_CHECKING:
+    from datasets_cli.store.arrays import DatasetArrays
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +60,16 @@ def installed_id(
         f"{resolved.id} is not installed under {config.root}{_alike(text, root)}. Run: rlds "
         f"download {resolved.id}{by_reader('', f', or datasets_cli.download({resolved.id!r})')}"
     )
+
+
+def open_installed(text: str, config: Config) -> DatasetArrays:
+    """Open the installed dataset that a user means, as numpy's arrays."""
+    from datasets_cli.store.arrays import open_arrays  # with numpy
+
+    id = installed_id(text, config)
+    dataset = open_arrays(CacheRoot(config.root).dataset(id))
+    check_owner(dataset.manifest, id)
+    return dataset
 
 
 def id_without_family(name: str, root: CacheRoot) -> str | None:

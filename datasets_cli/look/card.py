@@ -21,7 +21,6 @@ from datasets_cli.options import takes_fields
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.quantities import human_bytes, human_count, printable
 from datasets_cli.schema.columns import show_key
-from datasets_cli.schema.texts import AnyColumn
 
 FORMATS = ("md", "html", "hf")
 LICENCES = ("cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "apache-2.0", "bsd-3-clause")
@@ -124,15 +123,11 @@ def _parts(
     }
     yield "Size and origin", [{"": name, " ": text} for name, text in facts.items() if text]
     if manifest:
-        columns: tuple[AnyColumn, ...] = (*manifest.columns, *manifest.texts)
-        types = [getattr(column, "dtype", "text") for column in columns]
-        yield (
-            "Columns",
-            [
-                {"column": show_key(each.key), "type": type, "shape": str(list(each.shape))}
-                for each, type in zip(columns, types, strict=True)
-            ],
-        )
+        columns = [
+            {"column": show_key(each.key), "type": each.dtype, "shape": str(list(each.shape))}
+            for each in manifest.all_columns
+        ]
+        yield "Columns", columns
     if statistics:
         yield "Statistics", statistics.table()
         yield "", " ".join(statistics.remarks)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 
-from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.entries import refresh as refresh_entries
 from datasets_cli.catalogue.names import is_glob, match
 from datasets_cli.catalogue.registry import families, recipes
 from datasets_cli.catalogue.selection import KnownIds, as_list, select_known
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.errors import UsageError
-from datasets_cli.install.installed import condition_of
-from datasets_cli.look.records import DatasetRecord, filtered, in_order, record_fields
+from datasets_cli.look.records import DatasetRecord, all_datasets, filtered, in_order, record_fields
 from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
@@ -62,18 +60,16 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
         NetworkError: with ``refresh``, a publisher does not answer.
     """
     config, family = call.chosen_config(), call.family
-    place = CacheRoot(config.root)
     if family is not None and family not in families():
         raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
     if call.refresh:
         _refresh_all(config, family, call.progress)
-    copies = {id: condition_of(place.dataset(id), id) for id in place.installed()}
-    known = all_entries(place)
-    ids = sorted(copies if call.installed else known.keys() | copies.keys())
-    ids = [id for id in ids if family in (None, id.partition("/")[0])]
+    known = all_datasets(CacheRoot(config.root))
+    ids = [id for id in known if family in (None, id.partition("/")[0])]
+    ids = [id for id in ids if known[id][1] or not call.installed]
     if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
         ids = match(globs, ids)
-    records = [DatasetRecord(**record_fields(id, known.get(id), copies.get(id))) for id in ids]
+    records = [DatasetRecord(**record_fields(id, *known[id])) for id in ids]
     return in_order(filtered(records, as_list(call.filter)), call.sort)[: call.limit]
 
 

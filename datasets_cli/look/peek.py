@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.installed import check_owner, installed_id
+from datasets_cli.install.installed import open_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.preprocessing.columns import KnownColumns
@@ -17,7 +17,6 @@ from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
 from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.texts import TEXT
-from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.system_errors import check_memory
 
@@ -110,18 +109,14 @@ def peek(call: PeekCall) -> PeekedRows:
         DamagedDataset: its files are not what its manifest says.
     """
     from datasets_cli.schema.trajectories import numbers_of  # with numpy
-    from datasets_cli.store.arrays import open_arrays
 
-    config = call.chosen_config()
-    id = installed_id(call.id, config)
-    dataset = open_arrays(CacheRoot(config.root).dataset(id))
-    check_owner(dataset.manifest, id)
+    dataset = open_installed(call.id, call.chosen_config())
     start, stop = _rows(call, dataset)
     known = KnownColumns(dataset.manifest)
     named = texts_of("columns", call.columns)
     keys = dict.fromkeys(key for text in named for key in known.of(text, "columns"))
     return PeekedRows(
-        id=id,
+        id=dataset.id,
         num_transitions=len(dataset),
         start=start,
         trajectories=tuple(numbers_of(dataset.starts, start, stop).tolist()),

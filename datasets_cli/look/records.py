@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.installed import Condition
+from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.json_form import JsonForm
 from datasets_cli.quantities import counted
 from datasets_cli.recipe import CatalogueEntry, Recipe
+from datasets_cli.store.cache_root import CacheRoot
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +85,13 @@ UNITS = {"": 1, "b": 1} | {
 }
 _FILTER = re.compile(r"\s*(\w+)\s*([<>]=?|!=|==?|~)\s*(\S.*?)\s*")
 _NUMBER = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+
+def all_datasets(root: CacheRoot) -> dict[str, tuple[Known | None, Condition | None]]:
+    """Return what is known of every dataset, in the order of ids, and how its copy is."""
+    copies = {id: condition_of(root.dataset(id), id) for id in root.installed()}
+    known = all_entries(root)
+    return {id: (known.get(id), copies.get(id)) for id in sorted(known.keys() | copies.keys())}
 
 
 def filtered(records: Sequence[DatasetRecord], filters: Iterable[str]) -> list[DatasetRecord]:

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import UsageError
-from datasets_cli.install.installed import Condition, condition_of
-from datasets_cli.look.records import DatasetRecord, Known, record_fields
+from datasets_cli.install.installed import Condition
+from datasets_cli.look.records import DatasetRecord, Known, all_datasets, record_fields
 from datasets_cli.options import takes_fields
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -66,17 +65,14 @@ def search_datasets(call: SearchCall) -> list[FoundDataset]:
     words = " ".join(as_list(call.text)).casefold().split()
     if not words:
         raise UsageError("A search needs a word, such as hopper. All datasets: rlds list")
-    root = CacheRoot(call.chosen_config().root)
-    copies = {id: condition_of(root.dataset(id), id) for id in root.installed()}
-    known = all_entries(root)
     found = []
-    for id in known.keys() | copies.keys():
-        texts = [*_texts(id, known.get(id), copies.get(id))]
+    for id, known in all_datasets(CacheRoot(call.chosen_config().root)).items():
+        texts = [*_texts(id, *known)]
         best = [_best(word, texts) for word in words]
         if all(score for score, _ in best):
-            facts = record_fields(id, known.get(id), copies.get(id))
             where = tuple(place for place in WEIGHTS if place in {each[1] for each in best})
-            found.append(FoundDataset(**facts, where=where, score=sum(each[0] for each in best)))
+            score = sum(each[0] for each in best)
+            found.append(FoundDataset(**record_fields(id, *known), where=where, score=score))
     return sorted(found, key=lambda each: (-each.score, each.id))
 
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
-from datasets_cli.catalogue.selection import InstalledId, as_list
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.errors import RldsError
 from datasets_cli.install.installed import installed_id, read_sound_manifest_of
 from datasets_cli.json_form import JsonForm
-from datasets_cli.look.summary import TABLE, load_summary
+from datasets_cli.look.summary import TABLE, Measures, channels, load_summary
 from datasets_cli.options import takes_fields
+from datasets_cli.preprocessing.columns import KnownColumns
+from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.schema.columns import show_key
-from datasets_cli.schema.texts import AnyColumn
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 
-Measures = Mapping[str, Any]
 PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
 """Of a column that a table has a row each of."""
@@ -84,11 +83,11 @@ class DatasetStatistics(JsonForm):
         sampled = self.sampled_rows < self.num_transitions
         return [
             *[f"Q50 is of {self.sampled_rows:,} sampled rows."] * sampled,
-            *(f"{name}: {_channels(each)}" for name, each in self.frames.items()),
+            *(f"{name}: {channels(each)}" for name, each in self.frames.items()),
             *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
             *(
-                f"{name} is not measured: it is text, complex or packed."
-                for name in self.unmeasured
+                f"{each} is not measured: it is text, complex or packed."
+                for each in self.unmeasured
             ),
         ]
 
@@ -104,7 +103,7 @@ class StatsCall(ProgressOptions, InstalledId):
     """
 
     _: KW_ONLY
-    columns: str | Iterable[str] = field(
+    columns: SeveralTexts = field(
         default=(), metadata={"metavar": "KEYS", "help": "Only these, number by number."}
     )
     recompute: bool = False
@@ -122,8 +121,9 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
     config = call.chosen_config()
     root, id = CacheRoot(config.root), installed_id(call.id, config)
     manifest = read_sound_manifest_of(root.dataset(id), id)
-    asked = [text for each in as_list(call.columns) for text in each.split(",") if text]
-    names = {name for text in asked for name in _named(manifest, text)}
+    known, asked = KnownColumns(manifest), texts_of("columns", call.columns)
+    named = (column for text in asked for column in known.of_numbers(text, "columns"))
+    names = {show_key(column.key) for column in named}
     kept = load_summary(root, manifest.content)
     summary: Measures = kept or {}
     if kept is None or call.recompute:
@@ -144,7 +144,7 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
         summary["trajectories"],
         _chosen(summary["frames"], names),
         summary["sampled_rows"],
-        tuple(name for name in _names(manifest) if name not in measured),
+        tuple(name for name in map(show_key, known.keys) if name not in measured),
         summary is not kept,
         tuple(
             name
@@ -191,25 +191,6 @@ def _numbers(
     }
 
 
-def _names(manifest: Manifest) -> list[str]:
-    columns: tuple[AnyColumn, ...] = (*manifest.columns, *manifest.texts)
-    return [show_key(each.key) for each in columns]
-
-
-def _named(manifest: Manifest, text: str) -> list[str]:
-    """Return the columns at or below a key."""
-    names = [name for name in _names(manifest) if f"{name}.".startswith(f"{text}.")]
-    texts = {show_key(each.key) for each in manifest.texts}
-    if not names:
-        raise UsageError(
-            f"{manifest.id} has no column {text}. Expected one or more of "
-            f"{', '.join(_names(manifest))}."
-        )
-    if texts.issuperset(names):
-        raise UsageError(f"{text} of {manifest.id} is text, which has no statistics.")
-    return names
-
-
 def _chosen(measures: Mapping[str, Measures], names: set[str]) -> dict[str, Measures]:
     return {name: each for name, each in measures.items() if not names or name in names}
 
@@ -226,8 +207,3 @@ def _cells(measures: Measures) -> dict[str, str]:
         **{name.upper(): f"{int(count):,}" if count else "" for name, count in wrong.items()},
         "CONSTANT": "yes" if measures["constant"] else "",
     }
-
-
-def _channels(measures: Measures) -> str:
-    parts = [f"{name} {', '.join(f'{x:.6g}' for x in measures[name])}" for name in ("mean", "std")]
-    return f"{'; '.join(parts)} by channel (of {measures['sampled']:,} frames)"

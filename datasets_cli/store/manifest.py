@@ -149,6 +149,11 @@ class Manifest(JsonForm):
         )
 
     @property
+    def all_columns(self) -> tuple[AnyColumn, ...]:
+        """Every leaf, and then every column of text."""
+        return (*self.columns, *self.texts)
+
+    @property
     def size_bytes(self) -> int:
         """Total size of the dataset's files in bytes."""
         return sum(int(entry["bytes"]) for entry in self.files.values())
@@ -186,8 +191,8 @@ class Manifest(JsonForm):
             origin = recipe_origin(self.recipe, self.successors, self.resources, self.metadata)
         else:
             origin = derived_origin(self.parent, self.function, self.arguments, self.seed)
-        columns: tuple[AnyColumn, ...] = (*self.columns, *self.texts)
-        return content_of(self.id, origin, self.num_transitions, self.num_trajectories, columns)
+        size = self.num_transitions, self.num_trajectories
+        return content_of(self.id, origin, *size, self.all_columns)
 
     def json_fields(self) -> dict[str, Any]:
         """Return the entries of the file, without texts where there are none."""

@@ -70,7 +70,9 @@ def test_frames_are_measured_by_channel(config: Config, capsys: pytest.CaptureFi
     assert found["mean"] == pytest.approx([frames.double().mean().item()])
     assert found["std"] == pytest.approx([frames.double().std(correction=0).item()])
     assert main(["info", "demo/pong"]) == 0
-    shown = f"mean {frames.double().mean():.6g}; std {found['std'][0]:.6g} (of 999 frames)"
+    shown = (
+        f"mean {frames.double().mean():.6g}; std {found['std'][0]:.6g} by channel (of 999 frames)"
+    )
     assert capsys.readouterr().out.count(shown) == 1
 
 

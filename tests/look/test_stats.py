@@ -225,9 +225,9 @@ def test_wrong_calls_of_stats_are_refused(config: Config, door: str) -> None:
     check_refused(
         UsageError,
         [
-            ("no column nosuch. Expected one or more of action", stats(columns="nosuch")),
-            ("no column act. Expected", stats(columns="act")),
-            ("columns must be", stats(columns=3)),
+            ("no column nosuch. It has action", stats(columns="nosuch")),
+            ("no column act. Did you mean action", stats(columns="act")),
+            ("columns is 3; expected texts", stats(columns=3)),
         ],
     )
     check_refused(DatasetNotInstalled, [("hopper-medium-v2", stats("hopper-medium-v2"))])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
-from datasets_cli.store.arrays import DatasetArrays, open_arrays, plain_numbers
+from datasets_cli.store.arrays import DatasetArrays, plain_numbers
 from datasets_cli.store.layouts.records import is_frame
 
 STATES = ("qpos", "qvel")
@@ -29,9 +28,8 @@ class Pictures(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def pictures_of(folder: Path, trajectory: int, name: str | None) -> Pictures:
-    """Return the pictures of a trajectory of the dataset in a folder, one for each row."""
-    dataset = open_arrays(folder)
+def pictures_of(dataset: DatasetArrays, trajectory: int, name: str | None) -> Pictures:
+    """Return the pictures of a trajectory, one for each row."""
     if trajectory >= dataset.num_trajectories:
         known = counted(dataset.num_trajectories, "trajectory")
         raise UsageError(

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.installed import installed_id
+from datasets_cli.install.installed import open_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.sources.disk import file_to_make, replacing
-from datasets_cli.store.cache_root import CacheRoot
 
 FPS = 20
 MOST_FPS = {".gif": 50, ".png": 1000, ".mp4": 1000}
@@ -86,12 +85,12 @@ def render(call: RenderCall) -> Rendering:
     from datasets_cli.look.frames.files import WRITERS, chosen  # numpy and Pillow
     from datasets_cli.look.frames.pictures import pictures_of
 
-    id = installed_id(call.id, config)
-    pictures = pictures_of(CacheRoot(config.root).dataset(id), call.trajectory, call.columns)
+    dataset = open_installed(call.id, config)
+    pictures = pictures_of(dataset, call.trajectory, call.columns)
     fps, numbers = call.fps or pictures.fps or FPS, chosen(ending, pictures.num_rows)
     with replacing(path) as new:
         notes = [*pictures.notes, *WRITERS[ending](new, pictures.read(numbers), fps)]
     if len(numbers) < pictures.num_rows:
         notes.append(f"{len(numbers)} of {pictures.num_rows:,} pictures, evenly spaced")
     source = pictures.source
-    return Rendering(id, call.trajectory, path, source, len(numbers), fps, tuple(notes))
+    return Rendering(dataset.id, call.trajectory, path, source, len(numbers), fps, tuple(notes))

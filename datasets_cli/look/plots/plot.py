@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.installed import installed_id
+from datasets_cli.install.installed import open_installed
 from datasets_cli.look.plots.chart import Chart
 from datasets_cli.options import takes_fields
 from datasets_cli.sources.disk import file_to_make, replacing
@@ -54,16 +54,15 @@ def plot(call: PlotCall) -> Chart:
             ending, or matplotlib is not installed.
     """
     from datasets_cli.look.plots.values import chart_of  # numpy
-    from datasets_cli.store.arrays import open_arrays
 
     config = call.chosen_config()
     if call.kind not in KINDS:
         expected = ", ".join(KINDS)
         raise UsageError(f"{argument('kind')} is {call.kind!r}; expected one of {expected}.")
     path = None if call.out is None else file_to_make(call.out, (".png", ".svg"), call.force)
-    root, texts = CacheRoot(config.root), [call.id] if call.other is None else [call.id, call.other]
-    ids = dict.fromkeys(installed_id(text, config) for text in texts)
-    chart = chart_of(call.kind, [open_arrays(root.dataset(id)) for id in ids], root)
+    opened = [open_installed(text, config) for text in (call.id, call.other) if text is not None]
+    datasets = {each.id: each for each in opened}  # one alone where both are the same
+    chart = chart_of(call.kind, [*datasets.values()], CacheRoot(config.root))
     if path is None:
         return chart
     from datasets_cli.look.plots.picture import draw_file
