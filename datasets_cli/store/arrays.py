@@ -53,56 +53,16 @@ class ArrayRows(Protocol):
         """Return copies of the rows int64 ``[B]``."""
 
 
-class ArraySource(Protocol):
-    """A dataset, or a view of one, whose rows are read as numpy's arrays."""
-
-    id: str
-    folder: Path
-    selection: Selection | None
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-
-    @property
-    def manifest(self) -> Manifest:
-        """A copy of everything known about the dataset."""
-
-    @property
-    def num_trajectories(self) -> int:
-        """How many trajectories there are."""
-
-    @property
-    def starts(self) -> np.ndarray:
-        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``starts[k:k+2]``."""
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of the numbers of a row that are read."""
-
-    def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
-        """Return the rows with only these columns; no other is read."""
-
-
-class DatasetArrays:
-    """The rows of one committed dataset; see ``ArraySource``. Nothing here writes."""
+class ArraySource:
+    """A dataset, or a view of one, whose rows are read as numpy's arrays. Nothing here writes."""
 
     selection: Selection | None = None
 
     def __init__(self, folder: Path, manifest: Manifest, record: Record) -> None:
-        self.folder, self.id, self._manifest, self._record = folder, manifest.id, manifest, record
-        num_rows, files = manifest.num_transitions, manifest.files
+        self.folder, self.id, self._manifest, self.record = folder, manifest.id, manifest, record
         self._trajectories = TrajectoryTable(
-            f"{folder}/{TRAJECTORIES}", num_rows, manifest.num_trajectories
+            f"{folder}/{TRAJECTORIES}", manifest.num_transitions, manifest.num_trajectories
         )
-        self.texts = TextRows(folder, manifest.texts, files, num_rows) if manifest.texts else None
-        self._arrays = {
-            name: map_array(folder / name, dtype, shape)
-            for name, dtype, shape in self._mapped_files(record)
-        }
-        num_records = record.num_records
-        self._readers = {
-            field: FrameReader.of(field, folder, files, num_records) for field in record.frames
-        }
 
     def __len__(self) -> int:
         return self._manifest.num_transitions
@@ -115,7 +75,8 @@ class DatasetArrays:
     @property
     def num_trajectories(self) -> int:
         """How many trajectories there are."""
-        return self._manifest.num_trajectories
+        whole = self._manifest.num_trajectories
+        return whole if self.selection is None else len(self.selection)
 
     @property
     def starts(self) -> np.ndarray:
@@ -128,17 +89,37 @@ class DatasetArrays:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of the numbers of a row."""
+        """Bytes of the numbers of a row that are read."""
         return sum(column.row_bytes for column in self._manifest.columns)
+
+    def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
+        """Return the rows with only these columns; no other is read."""
+        raise NotImplementedError
+
+
+class DatasetArrays(ArraySource):
+    """The rows of one committed dataset, read without torch."""
+
+    def __init__(self, folder: Path, manifest: Manifest, record: Record) -> None:
+        super().__init__(folder, manifest, record)
+        num_rows, files = manifest.num_transitions, manifest.files
+        self.texts = TextRows(folder, manifest.texts, files, num_rows) if manifest.texts else None
+        self._arrays = {
+            name: map_array(folder / name, dtype, shape)
+            for name, dtype, shape in self._mapped_files(record)
+        }
+        num_records = record.num_records
+        self._readers = {
+            field: FrameReader.of(field, folder, files, num_records) for field in record.frames
+        }
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
         """Return the rows with only these columns; no other is read."""
         if self._manifest.layout == "compact":
             array_of = self._arrays.__getitem__
-            row_map = RowMap(self.folder, self._record, partial(array_of, ROW_MAP))
-            records = partial(array_of, RECORDS)
-            reader_of = self._readers.__getitem__
-            record = self._record.only(keys)
+            row_map = RowMap(self.folder, self.record, partial(array_of, ROW_MAP))
+            records, reader_of = partial(array_of, RECORDS), self._readers.__getitem__
+            record = self.record.only(keys)
             return _RecordRows(RecordArrays(record, keys, row_map, records, reader_of))
         columns = (column for column in self._manifest.columns if column.key in keys)
         arrays = {column.key: self._arrays[column.filename] for column in columns}
@@ -179,14 +160,14 @@ def _leaf_file(column: Column, num_rows: int) -> tuple[str, np.dtype, tuple[int,
 class _RecordRows:
     """Columns of the ``compact`` layout."""
 
-    def __init__(self, arrays: RecordArrays) -> None:
-        self._arrays = arrays
+    def __init__(self, rows: RecordArrays) -> None:
+        self._rows = rows
 
     def run(self, start: int, stop: int) -> Columns:
-        return dict(leaves_in(self._arrays.run(start, stop)))
+        return dict(leaves_in(self._rows.run(start, stop)))
 
     def gather(self, numbers: np.ndarray) -> Columns:
-        return dict(leaves_in(self._arrays.gather(numbers)))
+        return dict(leaves_in(self._rows.gather(numbers)))
 
 
 class _LeafRows:

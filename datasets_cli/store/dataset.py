@@ -14,14 +14,11 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UnverifiedDataset, UsageError
-from datasets_cli.json_form import copy_of
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
-from datasets_cli.schema.mapped_bytes import TrajectoryTable
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
-from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import Tree, entry, leaves_in
-from datasets_cli.store.arrays import ArrayRows, Columns
+from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.layouts.compact_rows import CompactRows
@@ -46,7 +43,7 @@ Accept = Callable[[Manifest], None]
 """Raises where a manifest is not that of the dataset that is wanted."""
 
 
-class Dataset:
+class Dataset(ArraySource):
     """The rows of one committed dataset, or of a selection of them. Nothing here writes."""
 
     def __init__(
@@ -59,18 +56,13 @@ class Dataset:
         chosen: Sequence[Key] | None,
         previous_reward: bool,
     ) -> None:
-        self.folder, self.id = folder, manifest.id
-        self._manifest, self.previous_reward = manifest, previous_reward
+        super().__init__(folder, manifest, record)
+        self.previous_reward = previous_reward
         self._columns = manifest.columns
         if previous_reward:
             self._columns = with_previous_reward(self._columns)
-        self.record = record
         self.device_options = device_options
-        self._trajectories = TrajectoryTable(
-            f"{folder}/{TRAJECTORIES}", manifest.num_transitions, manifest.num_trajectories
-        )
         self._files = MappedFiles(folder, manifest.files, device_options.storage_device)
-        self.selection: Selection | None = None
         self._whole: Dataset | None = None  # not itself: a circle would keep its files mapped
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
@@ -117,8 +109,8 @@ class Dataset:
         whole = self.whole
         selected = copy.copy(whole)
         selected.selection, selected._whole = selection, whole
-        selected._row_map = SelectedRowMap(selection, whole._offsets)
-        selected._offsets = selected._row_map.offsets
+        selected._row_map = SelectedRowMap(selection, whole._starts)
+        selected._starts = selected._row_map.offsets
         if isinstance(whole.texts, TextRows):
             selected.texts = SelectedTexts(whole.texts, selected._row_map)
         rows = SelectedRows(whole._rows, selected._row_map)
@@ -129,11 +121,6 @@ class Dataset:
     def whole(self) -> Dataset:
         """The dataset of all rows; itself, where nothing is selected."""
         return self if self._whole is None else self._whole
-
-    @property
-    def manifest(self) -> Manifest:
-        """A copy of everything known about the dataset."""
-        return copy_of(self._manifest)
 
     def warn_if_unverified(self) -> None:
         """Warn that it is unverified, at the line outside this package that opened it."""
@@ -147,25 +134,10 @@ class Dataset:
         """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
         return torch.from_numpy(self.starts)
 
-    @property
-    def starts(self) -> np.ndarray:
-        """The same in numpy."""
-        return self._offsets.copy()
-
-    @cached_property
-    def _offsets(self) -> np.ndarray:
-        return self._trajectories.read()
-
     @cached_property
     def row_bytes(self) -> int:
         """Bytes of the numbers of a row that are read."""
         return sum(column.row_bytes for column in self.columns_read)
-
-    @property
-    def num_trajectories(self) -> int:
-        """How many trajectories there are."""
-        whole = self._manifest.num_trajectories
-        return whole if self.selection is None else len(self.selection)
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
@@ -221,7 +193,7 @@ class Dataset:
         manifest = self._manifest
         if PREVIOUS_REWARD in keys and self._columns is not manifest.columns:
             rows = self.rows_of(keys - {PREVIOUS_REWARD})
-            return PreviousRewardRows(rows, self.rows_of(frozenset({REWARD})), self._offsets[:-1])
+            return PreviousRewardRows(rows, self.rows_of(frozenset({REWARD})), self._starts[:-1])
         if manifest.layout == "compact":
             num_rows, options = manifest.num_transitions, self.device_options
             return CompactRows(self._files, self.record, num_rows, options, keys)
