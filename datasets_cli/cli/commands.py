@@ -25,9 +25,7 @@ class Rlds(Group):
                 "rlds list --filter 'size>1GB' --sort size --limit 10",
             ),
             "search": _entry(
-                "catalogue:search",
-                "Find datasets by words",
-                "rlds search hopper expert",
+                "catalogue:search", "Find datasets by words", "rlds search hopper expert"
             ),
             "info": _entry(
                 "catalogue:info",
@@ -222,6 +220,6 @@ class Rlds(Group):
                 "Run the main job end to end on small data that ships with rlds",
                 "rlds demo",
                 "rlds demo --keep",
-            ),
+            )
         },
     }

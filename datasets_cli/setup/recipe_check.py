@@ -17,13 +17,7 @@ from typing import Any, NoReturn, TypeVar
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.catalogue.registry import PACKAGE, failed
 from datasets_cli.config import RootOptions
-from datasets_cli.errors import (
-    OfflineError,
-    RldsError,
-    SourceError,
-    UsageError,
-    argument,
-)
+from datasets_cli.errors import OfflineError, RldsError, SourceError, UsageError, argument
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields

@@ -14,11 +14,7 @@ from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.names import OWN
 from datasets_cli.catalogue.registry import PACKAGE, entry_points, families, load_recipe
 from datasets_cli.config import RootOptions, config_folder
-from datasets_cli.errors import (
-    RldsError,
-    UnknownDataset,
-    UsageError,
-)
+from datasets_cli.errors import RldsError, UnknownDataset, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Recipe

@@ -13,11 +13,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.replay.arguments import Index, Rows
-from datasets_cli.replay.buffers.parts import (
-    as_sampler,
-    given,
-    make_room,
-)
+from datasets_cli.replay.buffers.parts import as_sampler, given, make_room
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.query import Predicate, query

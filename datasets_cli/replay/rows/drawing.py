@@ -81,11 +81,7 @@ class SharedDraw:
     """One draw of rows that other processes may write meanwhile."""
 
     def __init__(
-        self,
-        storage: Storage,
-        sampler: Sampler,
-        size: int,
-        generator: torch.Generator,
+        self, storage: Storage, sampler: Sampler, size: int, generator: torch.Generator
     ) -> None:
         self._storage = storage
         self._sampler = sampler
@@ -156,11 +152,7 @@ class OtherWriters:
         return is_cleared
 
     def _tell_rows(
-        self,
-        storage: WritableStorage,
-        sampler: Sampler,
-        count: int,
-        priority_key: NestedKey | None,
+        self, storage: WritableStorage, sampler: Sampler, count: int, priority_key: NestedKey | None
     ) -> None:
         """Tell of the rows that were written last; in a ring these may go over its end."""
         last = storage.cursor * storage.width

@@ -8,12 +8,7 @@ import math
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import (
-    REDUCTIONS,
-    Rows,
-    StateDict,
-    whole_number,
-)
+from datasets_cli.replay.arguments import REDUCTIONS, Rows, StateDict, whole_number
 from datasets_cli.replay.nested_keys import key_of
 from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.form import outline

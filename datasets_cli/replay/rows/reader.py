@@ -11,11 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import (
-    Rows,
-    StateDict,
-    whole_number,
-)
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.draws.protocol import Info, Sampler, draw_rows
 from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.rows.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
@@ -153,10 +149,7 @@ class BatchReader(BatchMaker):
         self._begin()
 
     def sample(
-        self,
-        batch_size: int | None,
-        return_info: bool,
-        batch_format: BatchFormat | None = None,
+        self, batch_size: int | None, return_info: bool, batch_format: BatchFormat | None = None
     ) -> Rows:
         """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``."""
         size = self.batch_size if batch_size is None else batch_size

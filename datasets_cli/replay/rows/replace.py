@@ -9,11 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import (
-    Index,
-    Rows,
-    StateDict,
-)
+from datasets_cli.replay.arguments import Index, Rows, StateDict
 from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.rows.reader import BatchReader
 from datasets_cli.replay.rows.row_numbers import row_numbers
@@ -106,10 +102,7 @@ def entries_by_key(
 
 
 def replace_rows(
-    reader: BatchReader,
-    writer: Writer,
-    columns: list[Any] | None,
-    writer_state: StateDict,
+    reader: BatchReader, writer: Writer, columns: list[Any] | None, writer_state: StateDict
 ) -> None:
     """Forget a buffer's rows for others, and continue after these where the writer stood."""
     # columns: of the other rows `[n, ...]`, as the storage flattens them; None for none.

@@ -9,12 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import (
-    Index,
-    Numbers,
-    Rows,
-    as_tensor,
-)
+from datasets_cli.replay.arguments import Index, Numbers, Rows, as_tensor
 from datasets_cli.replay.draws.protocol import has_priorities
 from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.rows.reader import BatchReader

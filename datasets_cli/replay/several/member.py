@@ -116,10 +116,7 @@ def _plain(value: object) -> object:
 
 
 def column_map(
-    member: Member,
-    name: str,
-    forms: Mapping[Key, ColumnForm],
-    others: Mapping[Key, ColumnForm],
+    member: Member, name: str, forms: Mapping[Key, ColumnForm], others: Mapping[Key, ColumnForm]
 ) -> ColumnMap:
     """Return what a user declares of a member's columns, checked against them and the others'."""
     moved = ColumnMap(

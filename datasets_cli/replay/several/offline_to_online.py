@@ -9,11 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import (
-    Rows,
-    StateDict,
-    seeded,
-)
+from datasets_cli.replay.arguments import Rows, StateDict, seeded
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.keeping.dump_folder import PAIR_PARTS, DumpFolder

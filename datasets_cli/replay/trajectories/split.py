@@ -5,13 +5,7 @@ from __future__ import annotations
 import itertools
 
 import torch
-from tensordict import (
-    NonTensorStack,
-    TensorDict,
-    TensorDictBase,
-    is_leaf_nontensor,
-    is_non_tensor,
-)
+from tensordict import NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_keys import NestedKey, key_of

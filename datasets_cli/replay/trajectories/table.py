@@ -17,14 +17,7 @@ from datasets_cli.replay.trajectories.reductions import (
     leaf_blocks,
     reduced_leaf,
 )
-from datasets_cli.schema.columns import (
-    REWARD,
-    TERMINATED,
-    TRUNCATED,
-    Column,
-    Key,
-    show_key,
-)
+from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, Column, Key, show_key
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.arrays import ArraySource
 from datasets_cli.store.cache_root import CacheRoot

@@ -23,11 +23,7 @@ class GatheredLeaves:
     # leaves: each `[B, ...]`; see `element_types` for what numpy does not have.
 
     def __init__(
-        self,
-        plan: TreePlan,
-        slots: Sequence[Slot],
-        leaves: Sequence[np.ndarray],
-        num_rows: int,
+        self, plan: TreePlan, slots: Sequence[Slot], leaves: Sequence[np.ndarray], num_rows: int
     ) -> None:
         self.plan = plan
         self.slots = slots
