@@ -17,6 +17,7 @@ from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.look.list import ListCall
+from datasets_cli.look.records import FIELDS, TEXTS
 from datasets_cli.look.search import SearchCall
 from datasets_cli.look.summary import Measures, channels
 from datasets_cli.quantities import file_rows, human_bytes, human_count
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
 # What a narrow terminal does without, in this order.
 SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
 
-HEADINGS = {
-    **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE", "steps": ">STEPS"},
-    **{"episodes": ">EPISODES", "download": ">DOWNLOAD", "disk": ">ON DISK"},
-}
+HEADINGS = {name: name.upper() if name in TEXTS else f">{name.upper()}" for name in FIELDS}
+HEADINGS["disk"] = ">ON DISK"
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
 WRONG = {"nan": "NaN", "infinite": "infinite"}
@@ -72,16 +71,13 @@ def list_datasets(
     # Of several globs, each that finds nothing is named.
     is_each = records and patterns[1:]
     vain = [text for text in patterns if not records or (is_each and not search(text, **call))]
-    if vain:
-        state.note(f"Nothing matches {', '.join(map(repr, vain))}.")
-    elif not records:
-        state.note("Nothing found.")
-    width = state.width
-    is_whole = not (patterns or call or headings)
-    if width is None or not is_whole:
-        lines = _rows(records, width, headings)
+    if vain or not records:
+        matches = f"matches {', '.join(map(repr, vain))}" if vain else "found"
+        state.note(f"Nothing {matches}.")
+    if state.width is None or patterns or call or headings:
+        lines = _rows(records, state.width, headings)
     else:
-        lines = _overview(records, width)
+        lines = _overview(records, state.width)
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
@@ -100,7 +96,6 @@ def info(
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
-    width = state.width
     if files or schema:
         if about.manifest is None:
             raise DatasetNotInstalled(
@@ -111,29 +106,21 @@ def info(
         lines += _files(about, about.manifest) if files else []
         state.emit(about.to_json(), lines, [about.id])
         return
-    facts = [*_card(about), *_rest(about)]
-    lines = [line for name, text in facts for line in fact(name, text, width)]
-    lines += [line for text in _columns(about) for line in wrapped(text, width, "", "      ")]
-    # Colour comes last: its codes have no width.
-    lines = [
-        line.replace(about.state, coloured(about.state, about.state), 1)
-        if line.startswith("state ")
-        else line
-        for line in lines
-    ]
+    lines = []
+    for name, text in (*_card(about), *_rest(about)):
+        shown = fact(name, text, state.width)
+        if name == "state":  # colour comes last: its codes have no width
+            shown[0] = shown[0].replace(about.state, coloured(about.state, about.state), 1)
+        lines += shown
+    lines += [line for text in _columns(about) for line in wrapped(text, state.width, "", "      ")]
     state.emit(about.to_json(), lines, [about.id])
 
 
 def _files(about: DatasetInfo, manifest: Manifest) -> list[str]:
-    published = [{**each, "name": f"{each['filename']} (published)"} for each in manifest.resources]
-    files = [{**file, "name": name} for name, file in manifest.files.items()]
+    published = [(f"{each['filename']} (published)", each) for each in manifest.resources]
     rows = [
-        {
-            "FILE": str(each["name"]),
-            ">BYTES": human_count(each.get("bytes")),
-            "SHA256": each["sha256"],
-        }
-        for each in (*files, *published)
+        {"FILE": name, ">BYTES": human_count(each.get("bytes")), "SHA256": each["sha256"]}
+        for name, each in (*manifest.files.items(), *published)
     ]
     return [f"{about.path}", *table(rows)]
 
@@ -169,7 +156,7 @@ def search(context: typer.Context, *, call: GivenOptions) -> None:
     found = datasets_cli.search_datasets(**call, config=state.config)
     if not found:
         state.note(f"Nothing matches {' '.join(call['text'])!r}.")
-    rows = [{**_chosen(each, LISTED[:-1]), "WHERE": ", ".join(each.where)} for each in found]
+    rows = [{**_cells(each, LISTED[:-1]), "WHERE": ", ".join(each.where)} for each in found]
     lines = table(rows, state.width, (">EPISODES", ">ON DISK", "WHERE", ">DOWNLOAD", ">STEPS"))
     state.emit([each.to_json() for each in found], lines, [each.id for each in found])
 
@@ -185,20 +172,14 @@ def _headings(columns: str | None) -> list[str]:
 def _rows(
     records: list[DatasetRecord], width: int | None, headings: Sequence[str] = ()
 ) -> list[str]:
-    rows = [_chosen(record, headings or LISTED) for record in records]
+    rows = [_cells(record, headings or LISTED) for record in records]
     return table(rows, width, () if headings else SPARE)
 
 
-def _chosen(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
-    cells = _cells(record)
-    return {heading: cells[heading] for heading in headings}
-
-
-def _cells(record: DatasetRecord) -> dict[str, str]:
-    size = record.size_bytes or record.download_bytes
-    return {
+def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
+    cells = {
         "FAMILY": record.id.partition("/")[0],
-        ">SIZE": human_bytes(size),
+        ">SIZE": human_bytes(record.size_bytes or record.download_bytes),
         "ID": record.id,
         "STATE": "-" if record.state == "not installed" else record.state,
         ">STEPS": human_count(record.num_transitions),
@@ -208,6 +189,7 @@ def _cells(record: DatasetRecord) -> dict[str, str]:
         # Why a copy is damaged; the column has no heading, for most lists have none.
         "": f"{record.state}: {record.problem}" if record.problem else "",
     }
+    return {heading: cells[heading] for heading in headings}
 
 
 def _card(about: DatasetInfo) -> Iterator[Fact]:
@@ -277,7 +259,7 @@ def _range(measures: Measures) -> str:
     """Return what is kept of a column's numbers."""
     if measures["constant"]:
         return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
-    parts = [f"{measures[name]:,}" + f" {label}" for name, label in WRONG.items() if measures[name]]
+    parts = [f"{measures[name]:,} {label}" for name, label in WRONG.items() if measures[name]]
     known = [name for name in ("mean", "std") if measures[name] is not None]
     moments = [f"{name} {measures[name]:.6g}" for name in known]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []

@@ -7,7 +7,7 @@ then is the source deleted. Killed at any time, one of the two is whole, and the
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -68,7 +68,7 @@ class PlacedDataset(JsonForm):
     id: str
     source: Path
     path: Path
-    size_bytes: int
+    size_bytes: int = 0
     placed: bool = False
     removed: bool = False
     notes: tuple[str, ...] = ()
@@ -108,20 +108,21 @@ def move(call: MoveCall) -> list[PlacedDataset]:
     results = []
     with shown(call.progress) as told:
         for id in ids:
-            plan = PlacedDataset(id, root.dataset(id), other.dataset(id), 0)
+            plan = PlacedDataset(id, root.dataset(id), other.dataset(id))
             try:
                 manifest, plan = _planned(plan, other, is_removed=True)
                 plan = replace(plan, size_bytes=usage_of(id, root).size_bytes)
-                done = call.dry_run or _moved(manifest, root, other, config, told)
-                results.append(plan if call.dry_run else replace(plan, placed=done, removed=done))
+                if not call.dry_run:
+                    _move(manifest, root, other, config, told)
+                    plan = replace(plan, placed=True, removed=True)
             except RldsError as error:
                 if not ids[1:]:
                     raise
-                results.append(replace(plan, error=error))
+                plan = replace(plan, error=error)
+            results.append(plan)
     if failed := [each.id for each in results if each.error]:
-        raise PartialFailure.of(
-            failed, len(ids), results, one="was not moved", several="were not moved"
-        )
+        words = {"one": "was not moved", "several": "were not moved"}
+        raise PartialFailure.of(failed, len(ids), results, **words)
     return results
 
 
@@ -157,7 +158,7 @@ def adopt(call: AdoptCall) -> PlacedDataset:
         raise UsageError(f"{given} is {problem}. Give the folder that has the {MANIFEST_FILENAME}.")
     folder = given.resolve()
     id = read_manifest(folder).id
-    plan = PlacedDataset(id, folder, root.dataset(id), 0)
+    plan = PlacedDataset(id, folder, root.dataset(id))
     manifest, plan = _planned(plan, root, is_removed=call.move)
     if call.dry_run:
         return plan
@@ -231,10 +232,10 @@ def _held(
         yield
 
 
-def _moved(
+def _move(
     manifest: Manifest, root: CacheRoot, other: CacheRoot, config: Config, told: Progress
-) -> bool:
-    """Move a dataset with its raw files and tables; return True once it is done."""
+) -> None:
+    """Move a dataset with its raw files and tables."""
     id = manifest.id
     with _held((root, other), id, config, told):
         raw, raw_there = root.downloads(id), other.downloads(id)
@@ -245,7 +246,6 @@ def _moved(
             _copy_beside(tables, other.tables(manifest.content))
         _place(root.dataset(id), manifest, other, told)
         remove_all(root, id, manifest)
-    return True
 
 
 def _copy_beside(folder: Path, dest: Path) -> None:
@@ -277,11 +277,10 @@ def _place(folder: Path, manifest: Manifest, root: CacheRoot, told: Progress) ->
 
 
 def _copy_dataset(folder: Path, staging: Path, manifest: Manifest, told: Progress) -> None:
-    sizes: Mapping[str, int] = {name: each["bytes"] for name, each in manifest.files.items()}
-    total, done = sum(sizes.values()), 0
+    total, done = manifest.size_bytes, 0
     expect_files(told, {manifest.id: total})
     told.fetching(manifest.id, 0, total)
-    for name in (*sizes, MANIFEST_FILENAME):
+    for name in (*manifest.files, MANIFEST_FILENAME):
         for size in _copied(folder / name, staging / name):
             done += size
             told.fetching(manifest.id, min(done, total), total)
