@@ -138,6 +138,12 @@ def hints_of(kind: type) -> dict[str, Any]:
     return hints
 
 
+def check_choice(name: str, value: object, known: Iterable[str]) -> None:
+    """Refuse a value that is none of those that are known."""
+    if value not in (words := tuple(known)):
+        raise UsageError(f"{argument(name)} is {value!r}; expected one of {', '.join(words)}.")
+
+
 def check_numbers(options: Any) -> None:
     """Refuse fields that declare ``least`` and are not a whole number of at least that."""
     for field in fields(options):

@@ -12,12 +12,11 @@ from html import escape
 from itertools import pairwise
 
 from datasets_cli.catalogue.selection import KnownId
-from datasets_cli.errors import UsageError, argument
 from datasets_cli.json_form import JsonForm
 from datasets_cli.look.cite import cite
 from datasets_cli.look.info import DatasetInfo, dataset_info
 from datasets_cli.look.stats import DatasetStatistics, dataset_stats
-from datasets_cli.options import takes_fields
+from datasets_cli.options import check_choice, takes_fields
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.quantities import human_bytes, human_count, printable
 from datasets_cli.schema.columns import show_key
@@ -87,19 +86,21 @@ def dataset_card(call: CardCall) -> DatasetCard:
         UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
         UsageError: there is no such format.
     """
-    if call.format not in FORMATS:
-        shown = argument("format", repr(call.format))
-        raise UsageError(f"{shown} is not known. Expected one of {', '.join(FORMATS)}.")
+    check_choice("format", call.format, FORMATS)
     config = call.chosen_config()
     info = dataset_info(call.id, config=config)
     statistics = None
     if info.installed:
         statistics = dataset_stats(info.id, progress=call.progress, config=config)
-    parts = [*_parts(info, statistics, str(cite(info.id, config=config)))]
-    if call.format == "html":
-        return DatasetCard(info.id, "html", _html(info.id, parts))
+    is_html, blocks = call.format == "html", []
+    for heading, part in _parts(info, statistics, str(cite(info.id, config=config))):
+        blocks += [f"<h2>{heading}</h2>" if is_html else f"## {heading}"] if heading else []
+        blocks += [_as_html(part) if is_html else _as_markdown(part)] if part else []
+    if is_html:
+        return DatasetCard(info.id, call.format, _page(info.id, blocks))
     head = _front_matter(info) if call.format == "hf" else ""
-    return DatasetCard(info.id, call.format, f"{head}# {_md(info.id)}\n\n{_markdown(parts)}")
+    text = "\n\n".join([f"{head}# {_md(info.id)}", *blocks]) + "\n"
+    return DatasetCard(info.id, call.format, text)
 
 
 def _parts(
@@ -159,48 +160,38 @@ def _lines(code: str) -> str:
     return "\n".join(printable(line) for line in code.splitlines())
 
 
-def _heads(rows: _Rows) -> Iterable[str]:
+def _heads(rows: _Rows) -> list[str]:
     return [head for head in rows[0] if head.strip() == "" or any(row[head] for row in rows)]
 
 
-def _markdown(parts: Iterable[tuple[str, _Part]]) -> str:
-    blocks = []
-    for heading, part in parts:
-        blocks += [f"## {heading}"] if heading else []
-        if isinstance(part, _Code):
-            longest = max(map(len, re.findall("`+", part.text)), default=0)
-            fence = "`" * max(3, longest + 1)
-            blocks.append(f"{fence}{part.language}\n{_lines(part.text)}\n{fence}")
-        elif isinstance(part, str):
-            blocks += [_md(part)] if part else []
-        elif part:
-            heads = _heads(part)
-            rows = [" | ".join(_md(row[head]) for head in heads) for row in part]
-            lines = [" | ".join(heads), " | ".join("---" for _ in heads), *rows]
-            blocks.append("\n".join(f"| {line} |" for line in lines))
-    return "\n\n".join(blocks) + "\n"
+def _as_markdown(part: _Part) -> str:
+    if isinstance(part, str):
+        return _md(part)
+    if isinstance(part, _Code):
+        longest = max(map(len, re.findall("`+", part.text)), default=0)
+        fence = "`" * max(3, longest + 1)
+        return f"{fence}{part.language}\n{_lines(part.text)}\n{fence}"
+    heads = _heads(part)
+    rows = [" | ".join(_md(row[head]) for head in heads) for row in part]
+    lines = [" | ".join(heads), " | ".join("---" for _ in heads), *rows]
+    return "\n".join(f"| {line} |" for line in lines)
 
 
-def _html(id: str, parts: Iterable[tuple[str, _Part]]) -> str:
-    blocks = [f"<h1>{escape(id)}</h1>"]
-    for heading, part in parts:
-        blocks += [f"<h2>{heading}</h2>"] if heading else []
-        if isinstance(part, _Code):
-            blocks.append(f"<pre><code>{escape(_lines(part.text))}</code></pre>")
-        elif isinstance(part, str):
-            blocks += [f"<p>{escape(_plain(part))}</p>"] if part else []
-        elif part:
-            heads = _heads(part)
-            rows = [{head: head for head in heads}, *part]
-            cells = (
-                "".join(f"<td>{escape(_plain(row[head]))}</td>" for head in heads) for row in rows
-            )
-            blocks.append(
-                "<table>\n" + "\n".join(f"<tr>{row}</tr>" for row in cells) + "\n</table>"
-            )
+def _as_html(part: _Part) -> str:
+    if isinstance(part, str):
+        return f"<p>{escape(_plain(part))}</p>"
+    if isinstance(part, _Code):
+        return f"<pre><code>{escape(_lines(part.text))}</code></pre>"
+    heads = _heads(part)
+    rows = ([escape(_plain(row[head])) for head in heads] for row in part)
+    lines = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in (heads, *rows))
+    return "\n".join(["<table>", *lines, "</table>"])
+
+
+def _page(id: str, blocks: Iterable[str]) -> str:
     head = f'<meta charset="utf-8"><title>{escape(id)}</title><style>{STYLE}</style>'
-    page = ["<!doctype html>", '<html lang="en">', f"<head>{head}</head>", "<body>", *blocks]
-    return "\n".join([*page, "</body>", "</html>", ""])
+    page = ["<!doctype html>", '<html lang="en">', f"<head>{head}</head>", "<body>"]
+    return "\n".join([*page, f"<h1>{escape(id)}</h1>", *blocks, "</body>", "</html>", ""])
 
 
 def _front_matter(info: DatasetInfo) -> str:

@@ -126,22 +126,24 @@ def peek(call: PeekCall) -> PeekedRows:
 
 def _rows(call: PeekCall, dataset: DatasetArrays) -> tuple[int, int]:
     """Return the first row, and one more than the last."""
-    first, num_rows, of = 0, len(dataset), dataset.id
+    rows, of = range(len(dataset)), dataset.id
     if (number := call.trajectory) is not None:
-        of = f"trajectory {number} of {of}"
-        _check_below(number, dataset.num_trajectories, "trajectory", dataset.id)
-        first, end = dataset.starts[number : number + 2].tolist()
-        num_rows = end - first
-    _check_below(call.start, num_rows, "row", of)
-    return first + call.start, first + min(call.start + call.n, num_rows)
+        rows, of = trajectory_rows(dataset, number), f"trajectory {number} of {of}"
+    _check_below("start", call.start, len(rows), "row", of)
+    rows = rows[call.start : call.start + call.n]
+    return rows.start, rows.stop
 
 
-def _check_below(number: int, count: int, noun: str, of: str) -> None:
+def trajectory_rows(dataset: DatasetArrays, number: int) -> range:
+    """Return the rows of a trajectory of a dataset."""
+    _check_below("trajectory", number, dataset.num_trajectories, "trajectory", dataset.id)
+    return range(*dataset.starts[number : number + 2].tolist())
+
+
+def _check_below(name: str, number: int, count: int, noun: str, of: str) -> None:
     if number >= count:
-        name = argument("start" if noun == "row" else noun)
-        raise UsageError(
-            f"{name} is {number:,}; expected 0 to {count - 1:,}: {of} has {counted(count, noun)}."
-        )
+        known = f"expected 0 to {count - 1:,}: {of} has {counted(count, noun)}."
+        raise UsageError(f"{argument(name)} is {number:,}; {known}")
 
 
 def _columns(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from datasets_cli.catalogue.entries import all_entries
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.json_form import JsonForm
+from datasets_cli.options import check_choice
 from datasets_cli.quantities import counted
 from datasets_cli.recipe import CatalogueEntry, Recipe
 from datasets_cli.store.cache_root import CacheRoot
@@ -112,8 +113,7 @@ def in_order(records: list[DatasetRecord], sort: str | None) -> list[DatasetReco
     if sort is None:
         return records
     field = sort.removeprefix("-")
-    if field not in FIELDS:
-        raise UsageError(f"{argument('sort', repr(sort))}: expected one of {', '.join(FIELDS)}.")
+    check_choice("sort", field, FIELDS)
     value_of: Callable[[DatasetRecord], Any] = FIELDS[field]
     known = [record for record in records if value_of(record) is not None]
     is_reversed = (field not in TEXTS) != sort.startswith("-")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.json_form import JsonForm
-from datasets_cli.options import check_numbers, takes_fields
+from datasets_cli.options import check_choice, check_numbers, takes_fields
 from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.tree import leaves_in
 
@@ -55,9 +55,7 @@ class SampleCall(InstalledId):
 
     def __post_init__(self) -> None:
         for name, kind in (("sampler", DrawName), ("format", FormatName)):
-            if (given := getattr(self, name)) not in (known := get_args(kind)):
-                words = ", ".join(known)
-                raise UsageError(f"{argument(name)} is {given!r}; expected one of {words}.")
+            check_choice(name, getattr(self, name), get_args(kind))
         check_numbers(self)
         if self.slice_len is not None and self.sampler != "slice":
             needed = argument("sampler", "slice")

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tomllib
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -94,16 +94,13 @@ def settings(call: SettingsCall) -> list[Setting]:
     call.chosen_config()
     text = read_user_text(config_path()) or ""
     file, tables = read_config_file(text), tomllib.loads(text)
+    values: dict[str, dict[str, Any]] = {
+        "core": vars(file.core),
+        "mirrors": {public_url(to): public_url(by) for to, by in file.mirrors.items()},
+        "limits": {**{name: each.value for name, each in LIMITS.items()}, **file.limits},
+    }
     known = [
-        _setting("core", each.name, getattr(file.core, each.name), tables) for each in fields(Core)
-    ]
-    known += [
-        _setting("mirrors", public_url(to), public_url(by), tables)
-        for to, by in file.mirrors.items()
-    ]
-    known += [
-        _setting("limits", name, file.limits.get(name, LIMITS[name].value), tables)
-        for name in LIMITS
+        _setting(table, *each, tables) for table, named in values.items() for each in named.items()
     ]
     if call.key is None:
         return [each for each in known if each.key.startswith("core.") or each.origin == "file"]
@@ -153,10 +150,7 @@ def change_setting(call: SetCall) -> Setting:
 def _split(key: str) -> tuple[str, str]:
     """Return the table and the name of a setting that there may be."""
     table, _, name = key.partition(".")
-    known = [
-        *(f"core.{each.name}" for each in fields(Core)),
-        *(f"limits.{each}" for each in LIMITS),
-    ]
+    known = [*(f"core.{each}" for each in vars(Core())), *(f"limits.{each}" for each in LIMITS)]
     if key in known or (table == "mirrors" and name.startswith(("http://", "https://"))):
         return table, name
     near = get_close_matches(key, known, 3) or [each for each in known if key in each][:3]
@@ -194,21 +188,21 @@ def _with_value(text: str, table: str, name: str, value: str) -> str:
 
     What has a form beyond one line a value comes out wrong, which the caller finds.
     """
-    lines = text.splitlines()
-    heads = [number for number, line in enumerate(lines) if line.lstrip().startswith("[")]
+    lines, new, place = text.splitlines(), f"{toml_name(name)} = {value}", None
     is_head = re.compile(rf"\s*\[\s*{table}\s*\]")
-    first = next((number for number in heads if is_head.match(lines[number])), None)
-    if first is None:
-        gap = [""] if lines else []
-        return "\n".join([*lines, *gap, f"[{table}]", f"{toml_name(name)} = {value}", ""])
-    end = next((number for number in heads if number > first), len(lines))
     is_it = re.compile(rf"""\s*["']?{re.escape(name)}["']?\s*=""")
-    for number in range(first + 1, end):
-        if is_it.match(lines[number]):
-            lines[number] = f"{toml_name(name)} = {value}{_comment(lines[number])}"
-            break
-    else:
-        lines.insert(first + 1, f"{toml_name(name)} = {value}")
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith("["):
+            if place is not None:
+                break
+            place = number if is_head.match(line) else None
+        elif place is not None and is_it.match(line):
+            lines[number] = new + _comment(line)
+            return "\n".join([*lines, ""])
+    if place is None:
+        lines += [*[""][: len(lines)], f"[{table}]"]
+        place = len(lines)
+    lines.insert(place + 1, new)
     return "\n".join([*lines, ""])
 
 

@@ -125,7 +125,7 @@ def test_cards_of_derived_data_and_of_frames(config: Config, tmp_path: Path) -> 
 
 
 def test_an_unknown_format_is_refused(config: Config, capsys: Capture) -> None:
-    with pytest.raises(UsageError, match="Expected one of md, html, hf"):
+    with pytest.raises(UsageError, match="expected one of md, html, hf"):
         datasets_cli.dataset_card("demo/iris", format="pdf", config=config)
     assert main(["card", "demo/iris", "--format", "pdf"]) == 2
     assert "--format pdf is not known" in capsys.readouterr().err

@@ -181,7 +181,7 @@ def test_actions_are_not_replayed(config: Config, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ({"trajectory": 2}, "no trajectory 2 of demo/pong: it has 2 trajectories"),
+        ({"trajectory": 2}, "trajectory is 2; expected 0 to 1: demo/pong has 2 trajectories"),
         ({"trajectory": -1}, "trajectory is -1; expected 0 or more"),
         ({"out": "pong.webm"}, r"expected a file ending in \.gif, \.png or \.mp4"),
         ({"out": "there.gif"}, r"there\.gif is there already"),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.quantities import counted
+from datasets_cli.look.peek import trajectory_rows
 from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays, plain_numbers
 from datasets_cli.store.layouts.records import is_frame
@@ -30,12 +30,7 @@ class Pictures(NamedTuple):
 
 def pictures_of(dataset: DatasetArrays, trajectory: int, name: str | None) -> Pictures:
     """Return the pictures of a trajectory, one for each row."""
-    if trajectory >= dataset.num_trajectories:
-        known = counted(dataset.num_trajectories, "trajectory")
-        raise UsageError(
-            f"There is no trajectory {trajectory} of {dataset.id}: it has {known}, numbered from 0."
-        )
-    rows = range(*dataset.starts[trajectory : trajectory + 2].tolist())
+    rows = trajectory_rows(dataset, trajectory)
     columns = [each for each in dataset.manifest.columns if len(each.shape) > 1]
     frames = [each for each in columns if is_frame(each.dtype, each.shape)]
     # One that is named may have small pictures, too.

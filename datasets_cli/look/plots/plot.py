@@ -7,10 +7,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, get_args
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
-from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.installed import open_installed
 from datasets_cli.look.plots.chart import Chart
-from datasets_cli.options import takes_fields
+from datasets_cli.options import check_choice, takes_fields
 from datasets_cli.sources.disk import file_to_make, replacing
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -56,9 +55,7 @@ def plot(call: PlotCall) -> Chart:
     from datasets_cli.look.plots.values import chart_of  # numpy
 
     config = call.chosen_config()
-    if call.kind not in KINDS:
-        expected = ", ".join(KINDS)
-        raise UsageError(f"{argument('kind')} is {call.kind!r}; expected one of {expected}.")
+    check_choice("kind", call.kind, KINDS)
     path = None if call.out is None else file_to_make(call.out, (".png", ".svg"), call.force)
     opened = [open_installed(text, config) for text in (call.id, call.other) if text is not None]
     datasets = {each.id: each for each in opened}  # one alone where both are the same
