@@ -32,12 +32,8 @@ HEADINGS = {name: name.upper() if name in TEXTS else f">{name.upper()}" for name
 HEADINGS["disk"] = ">ON DISK"
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
-WRONG = {"nan": "NaN", "infinite": "infinite"}
-"""Counts that a line of a column has where they are not 0."""
-
 Fact = tuple[str, str]
 """The name of what is known, and what it is."""
-
 
 ColumnNames = Annotated[
     str | None,
@@ -96,24 +92,28 @@ def info(
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
-    if files or schema:
-        if about.manifest is None:
-            raise DatasetNotInstalled(
-                f"{about.id} is {about.state}; files and columns are those of an installed copy. "
-                f"Install it: rlds download {about.id}"
-            )
+    if not (files or schema):
+        lines = _facts(about, state.width)
+    elif about.manifest is None:
+        raise DatasetNotInstalled(
+            f"{about.id} is {about.state}; files and columns are those of an installed copy. "
+            f"Install it: rlds download {about.id}"
+        )
+    else:
         lines = [text for text in _columns(about) if schema]
         lines += _files(about, about.manifest) if files else []
-        state.emit(about.to_json(), lines, [about.id])
-        return
+    state.emit(about.to_json(), lines, [about.id])
+
+
+def _facts(about: DatasetInfo, width: int | None) -> list[str]:
     lines = []
     for name, text in (*_card(about), *_rest(about)):
-        shown = fact(name, text, state.width)
+        shown = fact(name, text, width)
         if name == "state":  # colour comes last: its codes have no width
             shown[0] = shown[0].replace(about.state, coloured(about.state, about.state), 1)
         lines += shown
-    lines += [line for text in _columns(about) for line in wrapped(text, state.width, "", "      ")]
-    state.emit(about.to_json(), lines, [about.id])
+    columns = (wrapped(text, width, "", "      ") for text in _columns(about))
+    return [*lines, *(line for text in columns for line in text)]
 
 
 def _files(about: DatasetInfo, manifest: Manifest) -> list[str]:
@@ -140,8 +140,8 @@ def _overview(records: list[DatasetRecord], width: int) -> list[str]:
     lines = table(families, width)
     if here:
         lines += ["", *_rows(here, width)]
-    lines += ["", *wrapped("Of a family: rlds list 'd4rl/*'", width)]
-    return [*lines, *wrapped("With a word: rlds list hopper", width)]
+    hints = ("Of a family: rlds list 'd4rl/*'", "With a word: rlds list hopper")
+    return [*lines, "", *(line for hint in hints for line in wrapped(hint, width))]
 
 
 @options_of(call=SearchCall)
@@ -259,7 +259,8 @@ def _range(measures: Measures) -> str:
     """Return what is kept of a column's numbers."""
     if measures["constant"]:
         return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
-    parts = [f"{measures[name]:,} {label}" for name, label in WRONG.items() if measures[name]]
+    wrong = ("nan", "NaN"), ("infinite", "infinite")  # told where there are some
+    parts = [f"{measures[name]:,} {label}" for name, label in wrong if measures[name]]
     known = [name for name in ("mean", "std") if measures[name] is not None]
     moments = [f"{name} {measures[name]:.6g}" for name in known]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []

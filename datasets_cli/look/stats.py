@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 
 from datasets_cli.catalogue.selection import InstalledId
@@ -13,7 +13,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.look.summary import TABLE, Measures, channels, load_summary
 from datasets_cli.options import takes_fields
 from datasets_cli.preprocessing.columns import KnownColumns
-from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
+from datasets_cli.preprocessing.pipeline import texts_of
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.schema.columns import show_key
@@ -103,7 +103,7 @@ class StatsCall(ProgressOptions, InstalledId):
     """
 
     _: KW_ONLY
-    columns: SeveralTexts = field(
+    columns: str | Iterable[str] = field(
         default=(), metadata={"metavar": "KEYS", "help": "Only these, number by number."}
     )
     recompute: bool = False
@@ -121,7 +121,8 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
     config = call.chosen_config()
     root, id = CacheRoot(config.root), installed_id(call.id, config)
     manifest = read_sound_manifest_of(root.dataset(id), id)
-    known, asked = KnownColumns(manifest), texts_of("columns", call.columns)
+    known, given = KnownColumns(manifest), call.columns
+    asked = texts_of("columns", given if isinstance(given, str) else [*given])
     named = (column for text in asked for column in known.of_numbers(text, "columns"))
     names = {show_key(column.key) for column in named}
     kept = load_summary(root, manifest.content)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS, as_list, select_each
@@ -34,12 +35,10 @@ from datasets_cli.progress import Progress, ProgressOptions, expect_files
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.sources.disk import (
-    COPIED_BYTES,
     check_free_space,
+    copied,
     disk_errors,
     is_unfinished,
-    make_folder,
-    open_regular,
     replacing,
 )
 from datasets_cli.store.cache_root import CacheRoot
@@ -162,7 +161,7 @@ def adopt(call: AdoptCall) -> PlacedDataset:
     manifest, plan = _planned(plan, root, is_removed=call.move)
     if call.dry_run:
         return plan
-    with _held((root,), id, config, call.progress), shown(call.progress) as told:
+    with shown(call.progress) as told, _held((root,), id, config, told):
         _place(folder, manifest, root, told)
     if call.move:
         sweep(folder)
@@ -175,11 +174,10 @@ def _other_root(config: Config, dest: str | os.PathLike[str]) -> CacheRoot:
         raise UsageError(f"{argument('dest')} is empty text. Give another cache root.")
     other = load_config(root=dest).root
     here, there = config.root.resolve(), other.resolve()
-    if here == there or here in there.parents or there in here.parents:
+    if here.is_relative_to(there) or there.is_relative_to(here):
         what = "are one folder" if here == there else "are one in the other"
-        raise UsageError(
-            f"Datasets are moved from {config.root} to {other}, which {what}. Give another root."
-        )
+        which = f"from {config.root} to {other}, which {what}"
+        raise UsageError(f"Datasets are moved {which}. Give another root.")
     return CacheRoot(other)
 
 
@@ -192,12 +190,12 @@ def _planned(
         if plan.path.samefile(plan.source):
             raise UsageError(f"{plan.source} is where {plan.id} is installed. Nothing is to do.")
         there = read_sound_manifest_of(plan.path, plan.id)
+        ours, theirs = (f"{each.content[:16]}, {each.layout}" for each in (manifest, there))
         if (there.content, there.layout) != (manifest.content, manifest.layout):
             raise UsageError(
                 f"{plan.id} is installed under {root.path} with other data or in another layout: "
-                f"content {there.content[:16]}, {there.layout}; in {plan.source} it is "
-                f"{manifest.content[:16]}, {manifest.layout}. Delete one of the two, or choose "
-                "another root."
+                f"content {theirs}; in {plan.source} it is {ours}. Delete one of the two, or "
+                "choose another root."
             )
         plan = replace(plan, notes=(f"{plan.path} has the same data already",))
     else:
@@ -205,9 +203,9 @@ def _planned(
     if strays := _strays(plan.source, manifest):
         told = f"{', '.join(strays[:3])}{', ...' * bool(strays[3:])}"
         if is_removed:
+            files = f"{counted(len(strays), 'file')} that the manifest does not name"
             raise UsageError(
-                f"{plan.source} has {counted(len(strays), 'file')} that the manifest does not "
-                f"name, which would be lost: {told}. Move them away."
+                f"{plan.source} has {files}, which would be lost: {told}. Move them away."
             )
         plan = replace(plan, notes=(*plan.notes, f"not of the dataset, left out: {told}"))
     return manifest, replace(plan, size_bytes=manifest.size_bytes)
@@ -221,13 +219,11 @@ def _strays(folder: Path, manifest: Manifest) -> list[str]:
 
 
 @contextmanager
-def _held(
-    roots: Iterable[CacheRoot], id: str, config: Config, progress: Progress | None
-) -> Iterator[None]:
+def _held(roots: Iterable[CacheRoot], id: str, config: Config, told: Progress) -> Iterator[None]:
     """Hold the locks of an id in roots, in one order, and repair what killed runs left there."""
     with ExitStack() as stack:
         for root in sorted(roots, key=lambda root: root.path):
-            stack.enter_context(locked(root.lock(id), id, config.lock_timeout, progress))
+            stack.enter_context(locked(root.lock(id), id, config.lock_timeout, told))
             restore(root, id)
         yield
 
@@ -238,10 +234,7 @@ def _move(
     """Move a dataset with its raw files and tables."""
     id = manifest.id
     with _held((root, other), id, config, told):
-        raw, raw_there = root.downloads(id), other.downloads(id)
-        # Both roots may link their downloads to one folder.
-        if not (raw.exists() and raw_there.exists() and raw.samefile(raw_there)):
-            _copy_beside(raw, raw_there)
+        _copy_beside(root.downloads(id), other.downloads(id))
         for tables in root.tables_to_read(manifest.content):
             _copy_beside(tables, other.tables(manifest.content))
         _place(root.dataset(id), manifest, other, told)
@@ -254,7 +247,7 @@ def _copy_beside(folder: Path, dest: Path) -> None:
         copy = dest / path.relative_to(folder)
         if path.is_file() and not is_unfinished(path) and not copy.exists():
             with replacing(copy) as new:
-                sum(_copied(path, new))
+                sum(copied(path, new))
 
 
 def _place(folder: Path, manifest: Manifest, root: CacheRoot, told: Progress) -> None:
@@ -277,23 +270,12 @@ def _place(folder: Path, manifest: Manifest, root: CacheRoot, told: Progress) ->
 
 
 def _copy_dataset(folder: Path, staging: Path, manifest: Manifest, told: Progress) -> None:
-    total, done = manifest.size_bytes, 0
-    expect_files(told, {manifest.id: total})
-    told.fetching(manifest.id, 0, total)
-    for name in (*manifest.files, MANIFEST_FILENAME):
-        for size in _copied(folder / name, staging / name):
-            done += size
-            told.fetching(manifest.id, min(done, total), total)
-
-
-def _copied(path: Path, new: Path) -> Iterator[int]:
-    """Yield the sizes of the blocks of a file that are copied; the last is on the disk then."""
-    make_folder(new.parent)
-    with open_regular(path) as file, new.open("xb") as copy:
-        while block := file.read(COPIED_BYTES):
-            yield copy.write(block)
-        copy.flush()
-        os.fsync(copy.fileno())
+    id, total, names = manifest.id, manifest.size_bytes, (*manifest.files, MANIFEST_FILENAME)
+    expect_files(told, {id: total})
+    told.fetching(id, 0, total)
+    sizes = (size for name in names for size in copied(folder / name, staging / name))
+    for done in accumulate(sizes):
+        told.fetching(id, min(done, total), total)
 
 
 def _check_copy(folder: Path, staging: Path, id: str) -> None:

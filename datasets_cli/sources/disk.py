@@ -72,6 +72,16 @@ def copy_bytes(source: BinaryIO, target: BinaryIO, size: int) -> None:
         size -= len(block)
 
 
+def copied(path: Path, new: Path) -> Iterator[int]:
+    """Yield the sizes of the blocks of a file that are copied; the last is on the disk then."""
+    make_folder(new.parent)
+    with open_regular(path) as file, new.open("xb") as copy:
+        while block := file.read(COPIED_BYTES):
+            yield copy.write(block)
+        copy.flush()
+        os.fsync(copy.fileno())
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents, also while another process removes empty ones."""
     for retries in reversed(range(10)):

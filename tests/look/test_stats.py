@@ -227,7 +227,7 @@ def test_wrong_calls_of_stats_are_refused(config: Config, door: str) -> None:
         [
             ("no column nosuch. It has action", stats(columns="nosuch")),
             ("no column act. Did you mean action", stats(columns="act")),
-            ("columns is 3; expected texts", stats(columns=3)),
+            ("columns must be", stats(columns=3)),
         ],
     )
     check_refused(DatasetNotInstalled, [("hopper-medium-v2", stats("hopper-medium-v2"))])

@@ -184,7 +184,7 @@ def test_of_several_those_that_are_sound_are_moved(
 def test_a_disk_that_writes_other_bytes_is_told_from_a_damaged_source(
     here: CacheRoot, there: CacheRoot, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copied = places._copied
+    copied = places.copied
 
     def wrong(path: Path, new: Path) -> list[int]:
         sizes = [*copied(path, new)]
@@ -192,7 +192,7 @@ def test_a_disk_that_writes_other_bytes_is_told_from_a_damaged_source(
             new.write_bytes(bytes(len(new.read_bytes())))
         return sizes
 
-    monkeypatch.setattr(places, "_copied", wrong)
+    monkeypatch.setattr(places, "copied", wrong)
     with pytest.raises(IntegrityError, match="Check that disk") as caught:
         datasets_cli.move(IRIS, there.path, config=config)
     assert not isinstance(caught.value, DamagedDataset)
