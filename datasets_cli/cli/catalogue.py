@@ -138,8 +138,7 @@ def _overview(records: list[DatasetRecord], width: int) -> list[str]:
         for family, count in known.items()
     ]
     lines = table(families, width)
-    if here:
-        lines += ["", *_rows(here, width)]
+    lines += ["", *_rows(here, width)] if here else []
     hints = ("Of a family: rlds list 'd4rl/*'", "With a word: rlds list hopper")
     return [*lines, "", *(line for hint in hints for line in wrapped(hint, width))]
 
@@ -221,8 +220,7 @@ def _rest(about: DatasetInfo) -> Iterator[Fact]:
     manifest = about.manifest
     # The newest catalogue's; the notes of an older install may have some of them, too.
     traps = (about.details or {}).get("known_traps", ())
-    for trap in traps:
-        yield "known trap", trap
+    yield from (("known trap", trap) for trap in traps)
     if manifest is None:
         if not about.problem:  # which ends with what to do
             yield "install", f"rlds download {about.id}"
@@ -250,8 +248,8 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
     for column in about.manifest.all_columns:
         name = ".".join(column.key)
         line = f"  {name:28} {column.dtype:8} {list(column.shape)!s:12}"
-        known = [_range(summary["columns"][name])] if name in summary["columns"] else []
-        known += [channels(summary["frames"][name])] if name in summary["frames"] else []
+        told = {"columns": _range, "frames": channels}
+        known = [tell(summary[of][name]) for of, tell in told.items() if name in summary[of]]
         yield f"{line} {''.join(known)}".rstrip()
 
 
@@ -259,10 +257,9 @@ def _range(measures: Measures) -> str:
     """Return what is kept of a column's numbers."""
     if measures["constant"]:
         return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
-    wrong = ("nan", "NaN"), ("infinite", "infinite")  # told where there are some
-    parts = [f"{measures[name]:,} {label}" for name, label in wrong if measures[name]]
-    known = [name for name in ("mean", "std") if measures[name] is not None]
-    moments = [f"{name} {measures[name]:.6g}" for name in known]
+    labels = {"nan": "NaN", "infinite": "infinite"}  # told where there are some
+    parts = [f"{measures[name]:,} {label}" for name, label in labels.items() if measures[name]]
+    moments = [f"{n} {measures[n]:.6g}" for n in ("mean", "std") if measures[n] is not None]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []
     return ", ".join([*range_, *moments, *parts])
 
@@ -302,5 +299,5 @@ def cite(context: typer.Context, *, call: GivenOptions) -> None:
     ids = datasets_cli.match_datasets(**call, config=state.config)
     citations = [datasets_cli.cite(id, config=state.config) for id in ids]
     entries = {key: text for citation in citations for key, text in citation.entries.items()}
-    text = "\n\n".join(entries.values())
-    state.emit([citation.to_json() for citation in citations], text.split("\n"), text.split("\n"))
+    lines = "\n\n".join(entries.values()).split("\n")
+    state.emit([citation.to_json() for citation in citations], lines, lines)
