@@ -16,12 +16,13 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from trajectories import memory_of
 
 import datasets_cli
 from datasets_cli.config import Config
+from datasets_cli.look.statistics import _row_bytes, measured, sampled_rows
 from datasets_cli.progress import Silent
+from datasets_cli.schema.column_statistics import QUANTILES, TRIED, ColumnStatistics
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.layouts.compact_writer import CompactWriter
@@ -43,8 +46,9 @@ BLOCK = 1_000_000
 EPISODE_STEPS = 1000
 Seconds = dict[str, dict[str, float]]
 Result = dict[str, Any]
+Blocks = list[tuple[np.ndarray, np.ndarray]]
 WRITERS = {"ted": TedWriter, "compact": CompactWriter}
-REPEAT = 3  # of comparing two datasets
+REPEAT = 3  # of what runs in this process
 
 
 @dataclass(frozen=True)
@@ -145,14 +149,18 @@ def compared(ids: list[str], config: Config) -> dict[str, float]:
         for id in ids:
             read_all(config.root / "datasets" / id)
 
-    calls = (read, compare)
-    rounds = [[seconds_of(call) for call in calls] for _ in range(REPEAT)]
-    reading, comparing = (round(statistics.median(each), 2) for each in zip(*rounds, strict=True))
+    reading, comparing = medians(read, compare)
     times = round(comparing / reading, 2)
     return {"read": reading, "compare": comparing, "times": times, "MiB": memory_of(compare)}
 
 
-def seconds_of(call: Callable[[], None]) -> float:
+def medians(*calls: Callable[[], Any]) -> list[float]:
+    """Return the median seconds of each call, all in turn; the first round warms up."""
+    rounds = [[seconds_of(call) for call in calls] for _ in range(REPEAT + 1)]
+    return [round(statistics.median(each), 3) for each in zip(*rounds[1:], strict=True)]
+
+
+def seconds_of(call: Callable[[], Any]) -> float:
     """Return how long a call takes."""
     start = time.perf_counter()
     call()
@@ -168,7 +176,88 @@ def read_all(folder: Path) -> None:
         rows.run(start, min(start + step, len(arrays)))
 
 
-MEASUREMENTS: dict[str, Callable[[Place], Result]] = {"peek": peek, "sample": sample, "diff": diff}
+def stats(place: Place) -> Result:
+    """Statistics of 1M and 10M rows, beside their own reductions in memory, and numpy's plain ones.
+
+    From the shell with the peak of the memory that is its own: mapped files are not.
+    """
+    rows, result = mujoco_like(BLOCK), {}
+    for layout, writer in WRITERS.items():
+        root, long = (place.folder / f"{name}-{layout}" for name in ("stats", "long"))
+        for folder, millions in ((root, 1), (long, 10)):
+            install(writer, folder / "datasets" / ID, rows, millions)
+        columns = blocks_of(root / "datasets" / ID)
+        call = {"root": root, "recompute": True, "progress": Silent()}
+        calls = (partial(datasets_cli.dataset_stats, ID, **call), partial(own, columns))
+        whole, ours, numpys = medians(*calls, partial(plain, columns))
+        result[layout] = {
+            "seconds": {"stats": whole, "own reductions": ours, "plain numpy": numpys},
+            "stats over own reductions": round(whole / ours, 2),
+            "stats over plain numpy": round(whole / numpys, 2),
+            f"shell, {BLOCK:,} rows": shell(root),
+            f"shell, {10 * BLOCK:,} rows": shell(long),
+        }
+    return {"rows": BLOCK, **result, "at most": 1.3}
+
+
+def blocks_of(folder: Path) -> list[Blocks]:
+    """Return the numbers of each column, block by block as they are read, and what is sampled."""
+    dataset = open_arrays(folder)
+    columns, sample = measured(dataset.manifest), sampled_rows(dataset.manifest)
+    reader = dataset.arrays_of(frozenset(column.key for column in columns))
+    step = rows_per_block(_row_bytes(dataset.manifest))
+    found: list[Blocks] = [[] for _ in columns]
+    for start in range(0, len(dataset), step):
+        stop = min(start + step, len(dataset))
+        rows = reader.run(start, stop)
+        chosen = sample[(sample >= start) & (sample < stop)] - start
+        for column, blocks in zip(columns, found, strict=True):
+            blocks.append((rows[column.key].reshape(stop - start, -1), chosen))
+    return found
+
+
+def own(columns: list[Blocks]) -> None:
+    """Work out what is kept of columns that are in memory."""
+    for blocks in columns:
+        first, *others = (ColumnStatistics(rows, sampled) for rows, sampled in blocks)
+        for other in others:
+            first.join(other)
+        first.measures(), first.quantiles()
+
+
+def plain(columns: list[Blocks]) -> None:
+    """Work out the same by numpy's calls alone, one for each."""
+    for blocks in columns:
+        for rows, _ in blocks:
+            np.isnan(rows).sum(0), np.isinf(rows).sum(0)
+            mean = rows.mean(0, dtype=np.float64)
+            ((rows - mean) ** 2).sum(0)
+            low = rows.view(np.uint8) if rows.dtype == np.bool_ else rows
+            low.min(0), low.max(0), (rows == rows[0]).all(0)
+            np.unique(rows.reshape(-1)[: TRIED[-1]])
+        sampled = np.concatenate([rows[chosen] for rows, chosen in blocks]).astype(np.float64)
+        np.quantile(sampled, QUANTILES, axis=0), np.quantile(sampled, QUANTILES)
+
+
+def shell(root: Path) -> dict[str, float]:
+    """Return seconds and peak memory of the command, which reads all rows."""
+    command = [str(BIN / "rlds"), "stats", ID, "--recompute", "-q"]
+    environment = {**os.environ, "RLDS_HOME": str(root)}
+    began, peak = time.perf_counter(), 0
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    while process.poll() is None:
+        lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        own_kb = [int(line.split()[1]) for line in lines if line.startswith("RssAnon:")]
+        peak = max([peak, *own_kb])
+        time.sleep(0.01)
+    taken = time.perf_counter() - began
+    assert process.returncode == 0
+    return {"seconds": round(taken, 3), "peak MB": round(peak / 1024)}
+
+
+MEASUREMENTS: dict[str, Callable[[Place], Result]] = {
+    **{"peek": peek, "sample": sample, "diff": diff, "stats": stats}
+}
 
 
 def main() -> None:
