@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 from pathlib import Path
+from typing import Any
 
 from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
 
@@ -30,6 +32,17 @@ def system_error(error: OSError) -> RldsError:
         f"{what}. See the permissions of it and of its folder, or choose another cache root with "
         f"{ROOT}."
     )
+
+
+def imported(module: str, what: str, extra: str, more: str = "") -> Any:
+    """Import a package of an extra, which a sentence says what needs where it is missing."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        install = f"pip install 'rlds-cli[{extra}]'"
+        raise UsageError(
+            f"{what} needs {module}, which is not installed: {install}.{more}"
+        ) from error
 
 
 def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from datasets_cli.catalogue.selection import KnownId
 from datasets_cli.json_form import JsonForm
-from datasets_cli.look.cite import cite
+from datasets_cli.look.cite import cite, origin
 from datasets_cli.look.info import DatasetInfo, dataset_info
 from datasets_cli.look.stats import DatasetStatistics, dataset_stats
 from datasets_cli.options import check_choice, takes_fields
@@ -110,9 +110,7 @@ def _parts(
     manifest, details = info.manifest, dict(info.details or {})
     traps = details.pop("known_traps", ())
     yield "", info.title or "A dataset of your own."
-    if manifest and manifest.parent:
-        function = f" by {manifest.function['name']}" if manifest.function else ""
-        yield "", f"Derived from {manifest.parent['id']}{function}."
+    yield from (("", text) for text in origin(manifest))
     facts = {
         "state": info.state,
         "transitions": human_count(info.num_transitions),

@@ -15,6 +15,7 @@ from datasets_cli.errors import UnknownDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.look.info import DatasetInfo, dataset_info
 from datasets_cli.options import takes_fields
+from datasets_cli.store.manifest import Manifest
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 _SPECIAL |= {character: f"\\{character}" for character in "&%$#_{}"}
@@ -83,15 +84,20 @@ def _dataset_entry(key: str, info: DatasetInfo, *, has_others: bool) -> str:
 
 def _remarks(info: DatasetInfo, citation: str | None) -> Iterator[str]:
     manifest = info.manifest
-    if manifest and manifest.parent:
-        function = f" by {manifest.function['name']}" if manifest.function else ""
-        yield f"Derived from {manifest.parent['id']}{function}."
+    yield from origin(manifest)
     if citation:
         yield f"Cite as: {citation.rstrip('.')}."
     if info.licence:
         yield f"Licence: {info.licence.rstrip('.')}."
     if manifest:
         yield f"Content {manifest.content}, by rlds."
+
+
+def origin(manifest: Manifest | None) -> Iterator[str]:
+    """Yield what a dataset was derived from, and how, if it was."""
+    if manifest and manifest.parent:
+        function = f" by {manifest.function['name']}" if manifest.function else ""
+        yield f"Derived from {manifest.parent['id']}{function}."
 
 
 def _texts(names: Any) -> list[str]:

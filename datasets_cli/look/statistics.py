@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,9 +170,8 @@ def save_statistics(dataset: ArraySource, root: CacheRoot, statistics: RowStatis
     save_table(root, manifest.content, TABLE, summary)
 
 
-class _Holder:
-    def __init__(self, dataset: ArraySource) -> None:
-        self.dataset = dataset
+class _Holder(NamedTuple):
+    dataset: ArraySource
 
 
 def trajectory_columns(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray]:

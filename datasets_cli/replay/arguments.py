@@ -1,4 +1,4 @@
-"""Arguments as users write them: whole numbers, nested keys, generators and seeds, reductions."""
+"""Arguments as users write them: whole numbers, generators and seeds, reductions."""
 
 from __future__ import annotations
 

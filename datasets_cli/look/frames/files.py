@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import GifImagePlugin, Image
 
-from datasets_cli.errors import UsageError
+from datasets_cli.system_errors import imported
 
 SHEET_PICTURES = 64
 GAP = 2
@@ -67,13 +67,7 @@ def _write_sheet(path: Path, pictures: Pictures, fps: int) -> list[str]:
 
 
 def _write_video(path: Path, pictures: Pictures, fps: int) -> list[str]:
-    try:
-        import av
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "A video needs av, which is not installed: pip install 'rlds-cli[video]'. "
-            "A GIF needs no more."
-        ) from error
+    av = imported("av", "A video", "video", " A GIF needs no more.")
     with path.open("wb") as file, av.open(file, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": QUALITY})
         for frame in pictures:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError
 from datasets_cli.json_form import JsonForm
+from datasets_cli.system_errors import imported
 
 LINES = 17
 WIDEST = 140
@@ -90,13 +90,8 @@ class Chart(JsonForm):
         Raises:
             UsageError: plotext is not installed.
         """
-        try:
-            import plotext
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                "A plot in a terminal needs plotext, which is not installed: "
-                "pip install 'rlds-cli[plot]'. --json prints its numbers."
-            ) from error
+        more = " --json prints its numbers."
+        plotext = imported("plotext", "A plot in a terminal", "plot", more)
         plotext.terminal.limit(False, False)
         figure, head = plotext.figure.clear(), textwrap.wrap(self.title, width)
         figure.theme("colorless").plot_size(min(width, WIDEST), LINES).label(self.x, "x")

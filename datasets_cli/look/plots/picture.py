@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError
 from datasets_cli.look.plots.chart import Chart
+from datasets_cli.system_errors import imported
 
 GREY = "#7d8590"
 COLOURS = ("#3987e5", "#e5803a")
@@ -24,14 +24,9 @@ FEWEST_BARS = 4
 
 def draw_file(chart: Chart, path: Path, form: str) -> None:
     """Draw a chart into a file, which has no background."""
-    try:
-        import matplotlib
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "A plot in a file needs matplotlib, which is not installed: "
-            "pip install 'rlds-cli[plot]'"
-        ) from error
+    matplotlib = imported("matplotlib", "A plot in a file", "plot")
+    from matplotlib.figure import Figure
+
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(7, 4), dpi=150, layout="constrained")
         axes = figure.add_subplot()
