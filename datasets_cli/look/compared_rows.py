@@ -18,7 +18,7 @@ import numpy as np
 
 from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.progress import Progress, expect_rows
-from datasets_cli.schema.columns import Column, rows_per_block
+from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.schema.texts import AnyColumn
 from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
 from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
@@ -38,7 +38,7 @@ def compare_rows(
 ) -> DatasetDifference:
     """Return the difference of two datasets: what their manifests tell, with what rows tell."""
     columns = {each.column.key: each for each in known.columns}
-    readers = [_Rows(each, [column.column for column in known.columns]) for each in (first, second)]
+    readers = [each.arrays_of(frozenset(columns)) for each in (first, second)]
     offsets, others = first.starts, second.starts
     num_both = min(len(offsets), len(others))
     is_moved = offsets[:num_both] != others[:num_both]
@@ -73,36 +73,12 @@ def compare_rows(
     )
 
 
-class _Rows:
-    """Rows of some columns of a dataset ``[n, *shape]``; text is objects."""
-
-    def __init__(self, dataset: DatasetArrays, columns: Sequence[AnyColumn]) -> None:
-        self._shapes = {each.key: each.shape for each in columns}
-        numbers = frozenset(each.key for each in columns if isinstance(each, Column))
-        self._numbers = dataset.arrays_of(numbers)
-        self._texts = dataset.texts if len(numbers) < len(columns) else None
-
-    def run(self, start: int, stop: int) -> Columns:
-        """Return the rows ``start`` to ``stop - 1``."""
-        return self._numbers.run(start, stop) | self._texts_of(np.arange(start, stop))
-
-    def gather(self, numbers: np.ndarray) -> Columns:
-        """Return the rows int64 ``[B]``."""
-        return self._numbers.gather(numbers) | self._texts_of(numbers)
-
-    def _texts_of(self, numbers: np.ndarray) -> Columns:
-        texts = self._texts.gather(numbers) if self._texts else {}
-        return {
-            key: np.array(texts[key], object).reshape(len(numbers), *self._shapes[key])
-            for key in texts.keys() & self._shapes
-        }
-
-
 class _Trajectories:
     """The trajectories of a dataset, each known by a number that is the same for the same rows."""
 
     def __init__(self, dataset: DatasetArrays, columns: Sequence[AnyColumn]) -> None:
-        self._rows, self._keys = _Rows(dataset, columns), [each.key for each in columns]
+        self._keys = [each.key for each in columns]
+        self._rows = dataset.arrays_of(frozenset(self._keys))
         self._offsets, self._step = dataset.starts, rows_per_block(dataset.row_bytes)
         self.digests = np.zeros(dataset.num_trajectories, np.uint64)
 

@@ -15,7 +15,7 @@ from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
 from datasets_cli.quantities import counted
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.system_errors import check_memory
@@ -120,7 +120,7 @@ def peek(call: PeekCall) -> PeekedRows:
         num_transitions=len(dataset),
         start=start,
         trajectories=tuple(numbers_of(dataset.starts, start, stop).tolist()),
-        columns=_columns(dataset, known, [*keys] or known.keys, start, stop),
+        columns=_columns(dataset, [*keys] or known.keys, start, stop),
     )
 
 
@@ -147,26 +147,22 @@ def _check_below(name: str, number: int, count: int, noun: str, of: str) -> None
 
 
 def _columns(
-    dataset: DatasetArrays, known: KnownColumns, keys: Sequence[Key], start: int, stop: int
+    dataset: DatasetArrays, keys: Sequence[Key], start: int, stop: int
 ) -> tuple[PeekedColumn, ...]:
     """Return the rows of some columns."""
-    import numpy as np
-
     from datasets_cli.store.arrays import plain_numbers
 
-    about = {key: known.numbers[key] for key in keys if key in known.numbers}
-    row_bytes = sum(column.row_bytes for column in about.values())
+    about = {column.key: column for column in dataset.manifest.all_columns if column.key in keys}
+    row_bytes = sum(each.row_bytes for each in about.values() if isinstance(each, Column))
     check_memory((stop - start) * row_bytes, dataset.id)
-    rows = dataset.arrays_of(frozenset(about)).run(start, stop)
-    texts = dataset.texts.gather(np.arange(start, stop)) if dataset.texts else {}
+    rows = dataset.arrays_of(frozenset(keys)).run(start, stop)
 
     def column(key: Key) -> PeekedColumn:
-        if key not in about:
-            assert dataset.texts is not None
-            return PeekedColumn(key, TEXT, dataset.texts.shape(key), texts[key])
+        dtype, shape = about[key].dtype, about[key].shape
+        if dtype == TEXT:
+            return PeekedColumn(key, dtype, shape, rows[key].tolist())
         values = plain_numbers(rows[key])
-        if values is None:  # pairs of numbers in one byte, as they are stored
-            values = rows[key].view(np.uint8)
-        return PeekedColumn(key, about[key].dtype, about[key].shape, values)
+        # Where None: pairs of numbers in one byte, as they are stored.
+        return PeekedColumn(key, dtype, shape, rows[key].view("u1") if values is None else values)
 
     return tuple(map(column, keys))

@@ -114,7 +114,9 @@ class DatasetArrays(ArraySource):
         }
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
-        """Return the rows with only these columns; no other is read."""
+        """Return the rows with only these columns; no other is read. Text is objects."""
+        if self.texts and (texts := keys.intersection(self.texts.keys)):
+            return _RowsWithText(self.arrays_of(keys - texts), self.texts, texts)
         if self._manifest.layout == "compact":
             array_of = self._arrays.__getitem__
             row_map = RowMap(self.folder, self.record, partial(array_of, ROW_MAP))
@@ -130,9 +132,7 @@ class DatasetArrays(ArraySource):
         # The digests vouch for every byte. Numbers are any bytes; offsets may be written wrong.
         assert len(self._starts), "reading checks them"
         rows = np.array([0, len(self) - 1])
-        if self.texts:
-            self.texts.gather(rows)
-        self.arrays_of(frozenset(column.key for column in self._manifest.columns)).gather(rows)
+        self.arrays_of(frozenset(column.key for column in self._manifest.all_columns)).gather(rows)
 
     def _mapped_files(self, record: Record) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
         """Return name, element type and shape of the files that hold numbers, but frames."""
@@ -168,6 +168,24 @@ class _RecordRows:
 
     def gather(self, numbers: np.ndarray) -> Columns:
         return dict(leaves_in(self._rows.gather(numbers)))
+
+
+class _RowsWithText:
+    """Columns of numbers, and of text beside them."""
+
+    def __init__(self, rows: ArrayRows, texts: TextRows, keys: frozenset[Key]) -> None:
+        self._rows, self._texts, self._keys = rows, texts, keys
+
+    def run(self, start: int, stop: int) -> Columns:
+        return self._rows.run(start, stop) | self._texts_of(np.arange(start, stop))
+
+    def gather(self, numbers: np.ndarray) -> Columns:
+        return self._rows.gather(numbers) | self._texts_of(numbers)
+
+    def _texts_of(self, numbers: np.ndarray) -> Columns:
+        texts, shape = self._texts.gather(numbers), self._texts.shape
+        arrays = {key: np.array(texts[key], object) for key in self._keys}
+        return {key: each.reshape(len(numbers), *shape(key)) for key, each in arrays.items()}
 
 
 class _LeafRows:
