@@ -144,12 +144,11 @@ def load_config(
     return _chosen(file, env, root, offline, mirrors, allow_http, lowest_speed)
 
 
-def check_config(text: str) -> ConfigFile:
-    """Return what a text says that is to be the config file, which a run could begin with."""
+def check_config(text: str) -> None:
+    """Refuse a text that is to be the config file where no run could begin with it."""
     file = read_config_file(text)
     check_names(file.limits)
     _chosen(file, {})
-    return file
 
 
 def _chosen(

@@ -62,8 +62,7 @@ def list_datasets(
     headings = _headings(columns)
     search = partial(datasets_cli.list_datasets, config=state.config)
     records = search(**call, progress=state.progress())
-    patterns = call.pop("patterns", [])
-    call.pop("refresh", None)
+    patterns, _ = call.pop("patterns", []), call.pop("refresh", None)
     # Of several globs, each that finds nothing is named.
     is_each = records and patterns[1:]
     vain = [text for text in patterns if not records or (is_each and not search(text, **call))]
@@ -212,8 +211,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
             # The bounds of an image space are thousands of numbers; --json has them all. A problem
             # ends with what to do.
             yield name, value if name == about.state else textwrap.shorten(str(value), 400)
-    for option in about.options:
-        yield "option", f"-o {option.name}={option.value}: {option.help}"
+    yield from (("option", f"-o {o.name}={o.value}: {o.help}") for o in about.options)
 
 
 def _rest(about: DatasetInfo) -> Iterator[Fact]:

@@ -18,8 +18,7 @@ import numpy as np
 
 from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.progress import Progress, expect_rows
-from datasets_cli.schema.columns import rows_per_block
-from datasets_cli.schema.texts import AnyColumn
+from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
 from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 
@@ -76,9 +75,8 @@ def compare_rows(
 class _Trajectories:
     """The trajectories of a dataset, each known by a number that is the same for the same rows."""
 
-    def __init__(self, dataset: DatasetArrays, columns: Sequence[AnyColumn]) -> None:
-        self._keys = [each.key for each in columns]
-        self._rows = dataset.arrays_of(frozenset(self._keys))
+    def __init__(self, dataset: DatasetArrays, keys: Sequence[Key]) -> None:
+        self._keys, self._rows = keys, dataset.arrays_of(frozenset(keys))
         self._offsets, self._step = dataset.starts, rows_per_block(dataset.row_bytes)
         self.digests = np.zeros(dataset.num_trajectories, np.uint64)
 
@@ -134,12 +132,12 @@ def _num_shared(
 ) -> tuple[int, int] | None:
     """Return how many trajectories of each dataset are in the other one, too."""
     # is_other: which trajectories are not the same in both datasets, bool `[K]`.
-    columns = [each.column for each in known.columns if each.column.key[0] in HASHED]
-    if not columns or any(each.key[0] in HASHED for each in (*known.only[0], *known.only[1])):
+    keys = [each.column.key for each in known.columns if each.column.key[0] in HASHED]
+    if not keys or any(each.key[0] in HASHED for each in (*known.only[0], *known.only[1])):
         return None
     if not is_other.any():
         return len(is_other), len(is_other)
-    first, second = (_Trajectories(each, columns) for each in datasets)
+    first, second = (_Trajectories(each, keys) for each in datasets)
     marks, others = first.digests, second.digests
     doubtful = (
         marks[is_other[: len(marks)] & _is_in(marks, others)],

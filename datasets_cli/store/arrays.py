@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -122,7 +123,7 @@ class DatasetArrays(ArraySource):
             row_map = RowMap(self.folder, self.record, partial(array_of, ROW_MAP))
             records, reader_of = partial(array_of, RECORDS), self._readers.__getitem__
             record = self.record.only(keys)
-            return _RecordRows(RecordArrays(record, keys, row_map, records, reader_of))
+            return TreeRows(RecordArrays(record, keys, row_map, records, reader_of))
         columns = (column for column in self._manifest.columns if column.key in keys)
         arrays = {column.key: self._arrays[column.filename] for column in columns}
         return _LeafRows(arrays, len(self))
@@ -157,17 +158,21 @@ def _leaf_file(column: Column, num_rows: int) -> tuple[str, np.dtype, tuple[int,
     return column.filename, numpy_dtype(column.dtype), (num_rows, *column.shape)
 
 
-class _RecordRows:
-    """Columns of the ``compact`` layout."""
+class TreeRows:
+    """Columns that are read as nested dicts: of the ``compact`` layout, or with torch."""
 
-    def __init__(self, rows: RecordArrays) -> None:
-        self._rows = rows
+    def __init__(
+        self, rows: Any, array_of: Callable = np.asarray, index_of: Callable = np.asarray
+    ) -> None:
+        self._rows, self._array_of, self._index_of = rows, array_of, index_of
 
     def run(self, start: int, stop: int) -> Columns:
-        return dict(leaves_in(self._rows.run(start, stop)))
+        leaves = leaves_in(self._rows.run(start, stop))
+        return {key: self._array_of(leaf) for key, leaf in leaves}
 
     def gather(self, numbers: np.ndarray) -> Columns:
-        return dict(leaves_in(self._rows.gather(numbers)))
+        leaves = leaves_in(self._rows.gather(self._index_of(numbers)))
+        return {key: self._array_of(leaf) for key, leaf in leaves}
 
 
 class _RowsWithText:

@@ -10,15 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from datasets_cli.errors import UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
-from datasets_cli.schema.tree import Tree, entry, leaves_in
-from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns
+from datasets_cli.schema.tree import Tree, entry
+from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns, TreeRows
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy
 from datasets_cli.store.layouts.compact_rows import CompactRows
@@ -160,13 +159,14 @@ class Dataset(ArraySource):
 
     def blocks(self) -> Iterator[Columns]:
         """Yield all rows in their order, in bounded runs, as numpy columns; no text."""
-        rows, step = _Arrays(self._rows), rows_per_block(self.row_bytes)
+        rows = TreeRows(self._rows, to_array, torch.from_numpy)
+        step = rows_per_block(self.row_bytes)
         for start in range(0, len(self), step):
             yield rows.run(start, min(start + step, len(self)))
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
         """Return the rows with only these leaves, in numpy; no other is read."""
-        return _Arrays(self.rows_of(keys))
+        return TreeRows(self.rows_of(keys), to_array, torch.from_numpy)
 
     def _missing(self, key: Key) -> str:
         """Return why there is nothing to read below a key."""
@@ -216,20 +216,6 @@ class Dataset(ArraySource):
         texts = self.texts.columns if self.texts else ()
         row_bytes = self.row_bytes + TEXT_BYTES * sum(math.prod(text.shape) for text in texts)
         check_memory(num_rows * row_bytes, self.id)
-
-
-class _Arrays:
-    """Rows of a layout as numpy's arrays."""
-
-    def __init__(self, rows: LayoutRows) -> None:
-        self._rows = rows
-
-    def run(self, start: int, stop: int) -> Columns:
-        return {key: to_array(leaf) for key, leaf in leaves_in(self._rows.run(start, stop))}
-
-    def gather(self, numbers: np.ndarray) -> Columns:
-        tree = self._rows.gather(torch.from_numpy(numbers))
-        return {key: to_array(leaf) for key, leaf in leaves_in(tree)}
 
 
 def open_dataset(
