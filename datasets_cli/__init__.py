@@ -41,7 +41,7 @@ _LAZY_IMPORTS = {
     "prune": "manager.prune",
     "disk_usage": "manager.usage",
     "scan": "manager.scan",
-    "compare_datasets": "look.difference",
+    "compare_datasets": "look.compare",
     "preprocess": "manager.preprocess",
     "preprocess_columns": "manager.preprocess",
     "plan_preprocess": "manager.preprocess",

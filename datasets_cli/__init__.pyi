@@ -63,9 +63,9 @@ from datasets_cli.look.card import DatasetCard as DatasetCard
 from datasets_cli.look.card import dataset_card as dataset_card
 from datasets_cli.look.cite import Citation as Citation
 from datasets_cli.look.cite import cite as cite
+from datasets_cli.look.compare import compare_datasets as compare_datasets
 from datasets_cli.look.difference import ColumnDifference as ColumnDifference
 from datasets_cli.look.difference import DatasetDifference as DatasetDifference
-from datasets_cli.look.difference import compare_datasets as compare_datasets
 from datasets_cli.look.frames.render import Rendering as Rendering
 from datasets_cli.look.frames.render import render as render
 from datasets_cli.look.info import DatasetFolder as DatasetFolder

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas
@@ -75,6 +76,12 @@ def file_rows(num_transitions: int, dropped_steps: int) -> str:
     last = f"{counted(dropped_steps, 'last step')} {'has' if dropped_steps == 1 else 'have'}"
     rows = counted(num_transitions + dropped_steps, "row")
     return f"{rows} in the file, {counted(num_transitions, 'transition')}: {last} no successor"
+
+
+def channels(measures: Mapping[str, Any]) -> str:
+    """Return mean and deviation of frames, a number a channel, as people read them."""
+    parts = [f"{name} {', '.join(f'{x:.6g}' for x in measures[name])}" for name in ("mean", "std")]
+    return f"{'; '.join(parts)} by channel (of {measures['sampled']:,} frames)"
 
 
 def printable(text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,8 @@ from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
 from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.look.list import ListCall
-from datasets_cli.look.records import FIELDS, TEXTS
 from datasets_cli.look.search import SearchCall
-from datasets_cli.look.summary import Measures, channels
-from datasets_cli.quantities import file_rows, human_bytes, human_count
+from datasets_cli.quantities import channels, file_rows, human_bytes, human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetInfo, DatasetRecord, Manifest
@@ -28,8 +26,10 @@ if TYPE_CHECKING:
 # What a narrow terminal does without, in this order.
 SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
 
-HEADINGS = {name: name.upper() if name in TEXTS else f">{name.upper()}" for name in FIELDS}
-HEADINGS["disk"] = ">ON DISK"
+HEADINGS = {
+    **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE", "steps": ">STEPS"},
+    **{"episodes": ">EPISODES", "download": ">DOWNLOAD", "disk": ">ON DISK"},
+}
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
 Fact = tuple[str, str]
@@ -251,7 +251,7 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
         yield f"{line} {''.join(known)}".rstrip()
 
 
-def _range(measures: Measures) -> str:
+def _range(measures: Mapping[str, Any]) -> str:
     """Return what is kept of a column's numbers."""
     if measures["constant"]:
         return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"

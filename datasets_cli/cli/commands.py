@@ -52,7 +52,7 @@ What is in them
     stats | look:stats | Show statistics of an installed dataset's columns, returns and lengths
         rlds stats hopper-medium-v2
         rlds stats hopper-medium-v2 --columns action,next.reward
-    card | look:card | Print a dataset's card, in Markdown or HTML, or for Hugging Face
+    card | look:card | Print a dataset's card
         rlds card hopper-medium-v2
         rlds card hopper-medium-v2 --format html > card.html
     score | look:score | Print normalised scores of returns

@@ -13,7 +13,7 @@ from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
 from datasets_cli.errors import UsageError
 from datasets_cli.look.card import CardCall
-from datasets_cli.look.difference import CompareCall
+from datasets_cli.look.compare import CompareCall
 from datasets_cli.look.frames.render import RenderCall
 from datasets_cli.look.peek import PeekCall
 from datasets_cli.look.plots.plot import PlotCall

@@ -5,22 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import RldsError
 from datasets_cli.install.installed import installed_id, read_sound_manifest_of
 from datasets_cli.json_form import JsonForm
-from datasets_cli.look.summary import TABLE, Measures, channels, load_summary
+from datasets_cli.look.summary import TABLE, load_summary
 from datasets_cli.options import takes_fields
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import texts_of
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
+from datasets_cli.quantities import channels
 from datasets_cli.schema.columns import show_key
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 
+Measures = Mapping[str, Any]
 PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
 """Of a column that a table has a row each of."""

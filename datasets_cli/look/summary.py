@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from datasets_cli.store.cache_root import CacheRoot
@@ -10,7 +9,6 @@ from datasets_cli.store.tables import load_table
 
 TABLE = "statistics"
 VERSION = 2
-Measures = Mapping[str, Any]
 
 
 def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:
@@ -18,9 +16,3 @@ def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:
     summary = load_table(root, content, TABLE)
     known = {"version": VERSION, "content": content}  # a copy of another's is none
     return summary if summary and known.items() <= summary.items() else None
-
-
-def channels(measures: Measures) -> str:
-    """Return mean and deviation of frames, a number a channel, as people read them."""
-    parts = [f"{name} {', '.join(f'{x:.6g}' for x in measures[name])}" for name in ("mean", "std")]
-    return f"{'; '.join(parts)} by channel (of {measures['sampled']:,} frames)"
