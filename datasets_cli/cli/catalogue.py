@@ -32,8 +32,7 @@ HEADINGS = {
 }
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
-Fact = tuple[str, str]
-"""The name of what is known, and what it is."""
+Fact = tuple[str, str]  # the name of what is known, and what it is
 
 ColumnNames = Annotated[
     str | None,

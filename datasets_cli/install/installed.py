@@ -208,10 +208,13 @@ def remove(text: str, config: Config) -> str:
     return id
 
 
-def remove_all(root: CacheRoot, id: str, manifest: Manifest | None) -> None:
+def remove_all(
+    root: CacheRoot, id: str, manifest: Manifest | None, *, with_raw: bool = True
+) -> None:
     """Delete a dataset whose lock is held, its tables, and what is left of its downloads."""
     remove_dataset(root, id)
-    remove_raw(root, id)
+    if with_raw:
+        remove_raw(root, id)
     if manifest is not None:  # what a damaged one was about is not known
         remove_tables(root, manifest.content)
 

@@ -234,11 +234,14 @@ def _move(
     """Move a dataset with its raw files and tables."""
     id = manifest.id
     with _held((root, other), id, config, told):
-        _copy_beside(root.downloads(id), other.downloads(id))
+        raw, raw_there = root.downloads(id), other.downloads(id)
+        _copy_beside(raw, raw_there)
         for tables in root.tables_to_read(manifest.content):
             _copy_beside(tables, other.tables(manifest.content))
         _place(root.dataset(id), manifest, other, told)
-        remove_all(root, id, manifest)
+        # Both roots may link their downloads to one folder.
+        is_shared = raw.exists() and raw_there.exists() and raw.samefile(raw_there)
+        remove_all(root, id, manifest, with_raw=not is_shared)
 
 
 def _copy_beside(folder: Path, dest: Path) -> None:

@@ -143,8 +143,7 @@ def change_setting(call: SetCall) -> Setting:
         new.write_text(after, encoding="utf-8")
         if path.exists():
             shutil.copymode(path, new)  # a mirror may have a password
-    (changed,) = settings(call.key, config=call.config, root=call.root)
-    return changed
+    return settings(call.key, config=call.config, root=call.root)[0]
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from datasets_cli.json_form import copy_of
-from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.columns import Key
 from datasets_cli.schema.element_types import numpy_dtype
 from datasets_cli.schema.mapped_bytes import TrajectoryTable, map_array
 from datasets_cli.schema.row_numbers import check_numbers, check_run
@@ -141,7 +141,10 @@ class DatasetArrays(ArraySource):
         if self._manifest.layout == "compact":
             row_map = ROW_MAP, np.dtype(row_map_dtype(num_records)), (num_rows,)
             return [(RECORDS, np.dtype(np.uint8), (num_records, record.size)), row_map]
-        return [_leaf_file(column, num_rows) for column in self._manifest.columns]
+        return [
+            (column.filename, numpy_dtype(column.dtype), (num_rows, *column.shape))
+            for column in self._manifest.columns
+        ]
 
 
 def open_arrays(folder: Path) -> DatasetArrays:
@@ -152,10 +155,6 @@ def open_arrays(folder: Path) -> DatasetArrays:
         return DatasetArrays(folder, manifest, check_sizes(folder, manifest))
 
     return read_one_copy(folder, read)
-
-
-def _leaf_file(column: Column, num_rows: int) -> tuple[str, np.dtype, tuple[int, ...]]:
-    return column.filename, numpy_dtype(column.dtype), (num_rows, *column.shape)
 
 
 class TreeRows:

@@ -181,6 +181,19 @@ def test_of_several_those_that_are_sound_are_moved(
         datasets_cli.move([PONG, IRIS], there.path, config=config)
 
 
+def test_raw_files_stay_where_both_roots_link_their_downloads_to_one_folder(
+    here: CacheRoot, there: CacheRoot, config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "shared" / IRIS).mkdir(parents=True)
+    (tmp_path / "shared" / IRIS / "raw").write_bytes(b"raw")
+    for root in (here, there):
+        shutil.rmtree(root.path / "downloads", ignore_errors=True)
+        root.path.mkdir(exist_ok=True)
+        (root.path / "downloads").symlink_to(tmp_path / "shared")
+    datasets_cli.move(IRIS, there.path, config=config)
+    assert (there.downloads(IRIS) / "raw").read_bytes() == b"raw"
+
+
 def test_a_disk_that_writes_other_bytes_is_told_from_a_damaged_source(
     here: CacheRoot, there: CacheRoot, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:

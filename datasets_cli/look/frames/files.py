@@ -47,9 +47,8 @@ def _write_gif(path: Path, pictures: Pictures, fps: int) -> list[str]:
             )
             file.writelines(data)
         file.write(b";")
-    return [f"{num_near:,} pictures have more than 256 colours: a GIF has near ones"] * (
-        num_near > 0
-    )
+    note = f"{num_near:,} pictures have more than 256 colours: a GIF has near ones"
+    return [note] if num_near else []
 
 
 def _write_sheet(path: Path, pictures: Pictures, fps: int) -> list[str]:
