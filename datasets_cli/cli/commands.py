@@ -49,10 +49,10 @@ What is in them
         rlds plot hopper-medium-v2 hopper-expert-v2 --kind lengths --out lengths.svg
     render | look:render | Show a trajectory as a GIF, a sheet of pictures or a video
         rlds render Pong/5 --trajectory 0 --out pong.gif
-    stats | look:stats | Show statistics of an installed dataset's columns, returns and lengths
+    stats | look:stats | Show statistics of columns, returns and lengths
         rlds stats hopper-medium-v2
         rlds stats hopper-medium-v2 --columns action,next.reward
-    card | look:card | Print a dataset's card
+    card | look:card | Print a dataset's card, in Markdown or HTML, or for Hugging Face
         rlds card hopper-medium-v2
         rlds card hopper-medium-v2 --format html > card.html
     score | look:score | Print normalised scores of returns
