@@ -225,7 +225,7 @@ def read_config_file(text: str) -> ConfigFile:
             f"{path} is not valid TOML ({error}). Correct it or move it away."
         ) from error
     except WrongValue as error:
-        raise UsageError(f"{path} has another form: {error}. Correct it.") from error
+        raise UsageError(f"{path} is not as expected: {error}. Correct it.") from error
 
 
 def read_user_text(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from datasets_cli.catalogue.selection import KnownId, KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import coloured, fact, table, wrapped
-from datasets_cli.errors import DatasetNotInstalled, UsageError
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from datasets_cli.look.list import ListCall
 from datasets_cli.look.search import SearchCall
 from datasets_cli.quantities import channels, file_rows, human_bytes, human_count
@@ -90,6 +90,8 @@ def info(
     """Show what is known about a dataset, installed or not."""
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
+    if about.problem and (files or schema):
+        raise DamagedDataset(about.problem)
     if not (files or schema):
         lines = _facts(about, state.width)
     elif about.manifest is None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import typer
 
 import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import state_of
+from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fact, fitted, table
 from datasets_cli.config import RootOptions
 from datasets_cli.quantities import counted, human_bytes, human_count
 from datasets_cli.setup.recipe_check import CheckRecipeCall
 from datasets_cli.setup.recipes import FamilyCall
-from datasets_cli.setup.settings import SetCall, SettingsCall
+from datasets_cli.setup.settings import SetCall, Setting, SettingsCall
 
 
 @options_of(call=RootOptions)
@@ -56,12 +56,16 @@ def config_get(context: typer.Context, *, call: GivenOptions) -> None:
     """Show the settings of the config file; what is not set has its default."""
     state = state_of(context)
     found = datasets_cli.settings(**call, config=state.config)
-    for each in found:
-        if each.variable:
-            state.note(f"{each.variable} is set and wins over {each.key}.")
+    _note_variables(state, found)
     values = [_text(each.value) for each in found]
     named = [f"{each.key} = {_text(each.value) or '(not set)'}  ({each.origin})" for each in found]
     state.emit([each.to_json() for each in found], values if "key" in call else named, values)
+
+
+def _note_variables(state: State, settings: Iterable[Setting]) -> None:
+    for each in settings:
+        if each.variable:
+            state.note(f"{each.variable} is set and wins over {each.key}.")
 
 
 @options_of(call=SetCall)
@@ -69,6 +73,7 @@ def config_set(context: typer.Context, *, call: GivenOptions) -> None:
     """Write a setting into the config file; its comments and all other settings stay."""
     state = state_of(context)
     changed = datasets_cli.change_setting(**call, config=state.config)
+    _note_variables(state, [changed])
     state.emit(changed.to_json(), [f"{changed.key} = {_text(changed.value)}"])
 
 
@@ -90,7 +95,7 @@ def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
             "FAMILY": each.family,
             ">DATASETS": human_count(each.num_datasets),
             "SOURCE": each.source,
-            "PLACE": str(each.error or each.place),
+            "PLACE": f"{each.place}: {each.error}" if each.error else each.place,
         }
         for each in found
     ]

@@ -177,6 +177,7 @@ def adopt(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> No
     """Copy a dataset's folder to where its manifest says, once every file is as that says."""
     state = state_of(context)
     if "move" in call and "dry_run" not in call:
+        datasets_cli.adopt(**call, dry_run=True, config=state.config)  # refuses before it asks
         state.confirm(f"Delete {call['folder']} once its copy is in place?", yes=yes)
     placed = datasets_cli.adopt(**call, **state.settings)
     state.emit(placed.to_json(), fitted(_placed(placed, "adopt"), state.width), [str(placed.path)])
@@ -191,6 +192,9 @@ def _emit_placed(state: State, verb: str, results: list[PlacedDataset]) -> None:
 def _placed(result: PlacedDataset, verb: str) -> list[str]:
     if result.error:
         return [f"{result.id}: {result.error}"]
+    if result.already:
+        head = f"{result.id} is installed already in {result.path}; nothing is done"
+        return [head, *(f"  {note}" for note in result.notes)]
     word = f"{verb}d" if result.placed else f"would {verb}"
     head = f"{word.replace('adoptd', 'adopted')} {result.id}: {human_bytes(result.size_bytes)}"
     stays = "; the source stays" if result.placed and not result.removed else ""

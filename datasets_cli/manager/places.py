@@ -7,6 +7,7 @@ then is the source deleted. Killed at any time, one of the two is whole, and the
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -19,6 +20,7 @@ from datasets_cli.config import Config, RootOptions, load_config
 from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import (
     DamagedDataset,
+    DatasetNotInstalled,
     IntegrityError,
     PartialFailure,
     RldsError,
@@ -39,6 +41,7 @@ from datasets_cli.sources.disk import (
     copied,
     disk_errors,
     is_unfinished,
+    no_folder,
     replacing,
 )
 from datasets_cli.store.cache_root import CacheRoot
@@ -56,19 +59,21 @@ class PlacedDataset(JsonForm):
         source: the folder that it was in.
         path: the folder that it is in now.
         size_bytes: of the dataset, and of the raw files and tables that go along.
-        placed: False where nothing was done.
+        placed: False where it was not put there.
+        already: whether the place has the same data already, and nothing is to be done.
         removed: whether the source is gone.
         notes: what did not go along, and where the place had the same dataset already.
         error: why it was not placed; None where it was, or would be.
     """
 
-    JSON = "id source path bytes=size_bytes placed removed notes error?"
+    JSON = "id source path bytes=size_bytes placed already removed notes error?"
 
     id: str
     source: Path
     path: Path
     size_bytes: int = 0
     placed: bool = False
+    already: bool = False
     removed: bool = False
     notes: tuple[str, ...] = ()
     error: RldsError | None = None
@@ -152,11 +157,18 @@ def adopt(call: AdoptCall) -> PlacedDataset:
     """
     config = call.chosen_config()
     given, root = Path(call.folder).expanduser(), CacheRoot(config.root)
-    if given.is_symlink() or not given.is_dir():
-        problem = f"a link to {given.readlink()}" if given.is_symlink() else "not a folder"
-        raise UsageError(f"{given} is {problem}. Give the folder that has the {MANIFEST_FILENAME}.")
+    if given.is_symlink() or not given.is_dir() or not os.fspath(call.folder):
+        problem = (
+            f"is a link to {given.readlink()}" if given.is_symlink() else no_folder(call.folder)
+        )
+        raise UsageError(f"{given} {problem}. Give the folder that has the {MANIFEST_FILENAME}.")
     folder = given.resolve()
-    id = read_manifest(folder).id
+    try:
+        id = read_manifest(folder).id
+    except DatasetNotInstalled as error:
+        if any(folder.glob(f"*/**/{MANIFEST_FILENAME}")):
+            error.append(f" There are some below it: rlds scan {shlex.quote(str(given))}")
+        raise
     plan = PlacedDataset(id, folder, root.dataset(id))
     manifest, plan = _planned(plan, root, is_removed=call.move)
     if call.dry_run:
@@ -165,7 +177,7 @@ def adopt(call: AdoptCall) -> PlacedDataset:
         _place(folder, manifest, root, told)
     if call.move:
         sweep(folder)
-    return replace(plan, placed=True, removed=call.move and not folder.exists())
+    return replace(plan, placed=not plan.already, removed=call.move and not folder.exists())
 
 
 def _other_root(config: Config, dest: str | os.PathLike[str]) -> CacheRoot:
@@ -197,7 +209,9 @@ def _planned(
                 f"content {theirs}; in {plan.source} it is {ours}. Delete one of the two, or "
                 "choose another root."
             )
-        plan = replace(plan, notes=(f"{plan.path} has the same data already",))
+        plan = replace(plan, already=not is_removed)
+        if is_removed:
+            plan = replace(plan, notes=(f"{plan.path} has the same data already",))
     else:
         check_free_space(root.path, manifest.size_bytes, plan.id)
     if strays := _strays(plan.source, manifest):

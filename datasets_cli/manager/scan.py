@@ -24,6 +24,7 @@ from datasets_cli.install.source_place import Folder
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Recipe, Resource
+from datasets_cli.sources.disk import no_folder
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest, is_id
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.manifest import read_manifest
@@ -102,11 +103,12 @@ def scan(call: ScanCall) -> list[FoundData]:
     """
     place = CacheRoot(call.chosen_config().root)
     folders = call.folders
-    wanted = [folders] if isinstance(folders, str | os.PathLike) else folders
+    wanted = [folders] if isinstance(folders, str | os.PathLike) else [*folders]
     tops = [Path(folder).expanduser() for folder in wanted]
-    for top in tops:
-        if not top.is_dir():
-            raise UsageError(f"{top} is not a folder. Give a folder that has datasets below it.")
+    for folder, top in zip(wanted, tops, strict=True):
+        if not (os.fspath(folder) and top.is_dir()):
+            why = f"{os.fspath(folder)!r} {no_folder(folder)}"
+            raise UsageError(f"{why}. Give a folder that has datasets below it.")
     names = _Names(place)
     folders_by_key: dict[tuple[Path, str], FoundData] = {}
     for top in (each.absolute() for each in tops or _usual_places(place)):

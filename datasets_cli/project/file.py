@@ -14,6 +14,7 @@ from typing import Any
 from datasets_cli.config import read_user_text
 from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.project.step import PreprocessStep
+from datasets_cli.sources.disk import write_text
 
 FILENAME = "rlds.toml"
 STEPS = "preprocess"
@@ -77,8 +78,9 @@ def append(path: Path, table: str, is_right: Callable[[str], bool]) -> None:
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
     if not is_right(before + gap + table):
         raise UsageError(f"{path} cannot be added to. Write this there yourself: {table.strip()}")
-    with path.open("a", encoding="utf-8") as file:
-        file.write(gap + table)
+    if not path.parent.is_dir():
+        raise UsageError(f"{path} cannot be made: there is no folder {path.parent}.")
+    write_text(path, before + gap + table)
 
 
 def parse_tables(text: str, path: Path) -> dict[str, Any]:

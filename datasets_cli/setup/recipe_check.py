@@ -86,6 +86,8 @@ def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
         UsageError: there is no such file.
     """
     call.chosen_config()
+    if call.source is None and call.dataset is not None:
+        raise UsageError(f"{argument('dataset')} needs {argument('source')}, whose files it names.")
     path = Path(call.file).expanduser().absolute()
     with _loaded(path) as (recipe, tried):
         listed = tried("datasets(None)", lambda: [*recipe.datasets(None)])
@@ -104,7 +106,8 @@ def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
     """Yield the recipe of a file, which is imported for so long, and what names it in errors."""
     file, family = path / "__init__.py" if path.is_dir() else path, path.stem
     if not file.is_file() or file.suffix != ".py":
-        raise UsageError(f"{path} is not a recipe. Give a file FAMILY.py, or its folder.")
+        what = "is not a recipe" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {what}. Give a file FAMILY.py, or its folder.")
     name = f"{PACKAGE}.{family}"
     folders = [str(path)] if path.is_dir() else None
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)

@@ -18,6 +18,7 @@ from datasets_cli.errors import RldsError, UnknownDataset, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Recipe
+from datasets_cli.sources.disk import write_text
 from datasets_cli.store.cache_root import CacheRoot
 
 FAMILY = {"argument": True, "metavar": "FAMILY", "complete": "family_names"}
@@ -154,13 +155,11 @@ def new_recipe(call: FamilyCall) -> RecipeInfo:
     path = config_folder() / "recipes" / f"{family}.py"
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}", family) or keyword.iskeyword(family):
         raise UsageError(
-            f"{family!r} cannot be a family: it is also the name of a module. Expected lower-case "
-            "letters, digits and _, beginning with a letter."
+            f"{family!r} cannot be a family. Expected lower-case letters, digits and _, beginning "
+            "with a letter, and no keyword of Python, since it names a module."
         )
     if family in (*families(), *OWN) or os.path.lexists(path):
         where = path if os.path.lexists(path) else "rlds recipe list"
         raise UsageError(f"There is a family {family} already. See: {where}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("x", encoding="utf-8") as file:
-        file.write(TEMPLATE.format(family=family, path=path))
+    write_text(path, TEMPLATE.format(family=family, path=path))
     return RecipeInfo(family, "file", str(path))

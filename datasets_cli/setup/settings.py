@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-import shutil
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -21,12 +21,12 @@ from datasets_cli.config import (
     read_config_file,
     read_user_text,
 )
-from datasets_cli.errors import UsageError, public_url
+from datasets_cli.errors import UsageError, public_text, public_url
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.project.file import toml, toml_name
-from datasets_cli.sources.disk import replacing
+from datasets_cli.sources.disk import write_text
 
 KEY = {"argument": True, "metavar": "KEY"}
 EXAMPLES = "core.root, limits.row_bytes, or mirrors. and the beginning of addresses"
@@ -144,6 +144,10 @@ def change_setting(call: SetCall) -> Setting:
         if path.exists():
             shutil.copymode(path, new)  # a mirror may have a password
     return settings(call.key, config=call.config, root=call.root)[0]
+    # A mirror may have a password, now or later.
+    write_text(path, after, private=not path.exists() or public_text(after) != after)
+    (changed,) = settings(call.key, config=call.config, root=call.root)
+    return changed
 
 
 def _split(key: str) -> tuple[str, str]:
@@ -154,7 +158,7 @@ def _split(key: str) -> tuple[str, str]:
         return table, name
     near = get_close_matches(key, known, 3) or [each for each in known if key in each][:3]
     hint = f" Did you mean {', '.join(near)}?" if near else f" Expected such as {EXAMPLES}."
-    raise UsageError(f"There is no setting {key}.{hint} See: rlds config get")
+    raise UsageError(f"There is no setting {key!r}.{hint} See: rlds config get")
 
 
 def _typed(table: str, name: str, text: str) -> Any:
@@ -166,13 +170,20 @@ def _typed(table: str, name: str, text: str) -> Any:
         if (word := text.lower()) not in TRUE_WORDS | FALSE_WORDS:
             raise UsageError(f"{table}.{name} is true or false, not {text!r}.")
         return word in TRUE_WORDS
+    if name == "root" and not text.strip():
+        raise UsageError("core.root is empty text; expected a folder.")
     if kind is str:
         is_relative = name == "root" and text and not text.startswith("~")
         return str(Path(text).absolute()) if is_relative else text  # to any working directory
     try:
-        return kind(text)
-    except ValueError as error:
-        raise UsageError(f"{table}.{name} is a number, such as 1000, not {text!r}.") from error
+        value = kind(text)
+    except ValueError:
+        value = math.nan
+    least = 1 if kind is int else 0
+    if not value >= least:  # NaN is not
+        what = "a whole number" if kind is int else "a number"
+        raise UsageError(f"{table}.{name} is {what} of {least} or more, not {text!r}.")
+    return value
 
 
 def _parsed(text: str) -> dict[str, Any] | None:

@@ -123,6 +123,13 @@ def short_names(path: Path) -> Iterator[None]:
         ) from error
 
 
+def no_folder(text: str | os.PathLike[str]) -> str:
+    """Return why what a user names is not a folder, for messages."""
+    if not os.fspath(text):
+        return "is empty text"
+    return "is not a folder" if Path(text).expanduser().exists() else "does not exist"
+
+
 def broken_link(path: Path) -> str:
     """Return the description of a broken symbolic link, for messages; "" for any other path."""
     if not path.is_symlink() or path.exists():
@@ -152,6 +159,25 @@ def replacing(path: Path) -> Iterator[Path]:
             replace_file(new, path)
         finally:
             new.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Give a file that users write by hand another text at once, or leave it as it is."""
+    path = path.resolve()  # users lay links
+    is_there = path.exists()
+    try:
+        with replacing(path) as new:
+            new.touch(0o600 if private or is_there else 0o666)
+            new.write_text(text, encoding="utf-8")
+            if is_there and not private:
+                shutil.copymode(path, new)
+    except DiskFull as error:
+        raise DiskFull(f"The disk is full: {path} is left as it was. Make room.") from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written: {error.strerror or error}. See the permissions of its "
+            "folder, and whether its disk is read-only."
+        ) from error
 
 
 def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:

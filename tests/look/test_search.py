@@ -145,5 +145,8 @@ def test_files_and_schema_of_a_copy(config: Config, door: str, capsys: Capture) 
     shown = [line.split()[:2] for line in out.splitlines() if line.startswith("  ")]
     assert shown == [[".".join(column.key), column.dtype] for column in manifest.columns]
     assert manifest.resources[0]["sha256"] in out
+    (datasets_cli.dataset_path(door, config=config).path / "manifest.json").write_text("{")
+    assert main(["info", door, "--files"]) == 4
+    assert "rlds repair" in capsys.readouterr().err
     assert main(["info", "hopper-medium-v2", "--files"]) == 3
     assert "rlds download d4rl/hopper-medium-v2" in capsys.readouterr().err

@@ -71,6 +71,22 @@ def test_a_moved_dataset_has_the_same_bytes_there_and_is_gone_here(
     assert not [*(there.path / "tmp").iterdir()]
 
 
+def test_what_is_installed_is_adopted_once(
+    here: CacheRoot, config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(here.dataset(IRIS), tmp_path / "up" / "copy")
+    for options in ({}, {"dry_run": True}):
+        kept = datasets_cli.adopt(copy, config=config, **options)  # type: ignore[arg-type]
+        assert (kept.already, kept.placed, kept.removed) == (True, False, False)
+    assert main(["adopt", str(copy), "--root", str(here.path)]) == 0
+    assert "nothing is done" in capsys.readouterr().out
+    with pytest.raises(DatasetNotInstalled, match="rlds scan"):
+        datasets_cli.adopt(copy.parent, config=config)
+    for folder, words in (("", "empty text"), (tmp_path / "no", "does not exist")):
+        with pytest.raises(UsageError, match=words):
+            datasets_cli.adopt(folder, config=config)
+
+
 def test_raw_files_and_tables_go_along(here: CacheRoot, there: CacheRoot, config: Config) -> None:
     content = datasets_cli.dataset_info(IRIS, config=config).manifest.content
     (here.downloads(IRIS) / "below").mkdir(parents=True)

@@ -149,7 +149,9 @@ def test_nothing_is_found_in_an_empty_home(
 
 
 def test_a_folder_that_does_not_exist_is_a_usage_error(config: Config, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is not a folder"):
+    with pytest.raises(UsageError, match="is empty text"):
+        datasets_cli.scan("", config=config)
+    with pytest.raises(UsageError, match="does not exist"):
         datasets_cli.scan(tmp_path / "nowhere", config=config)
 
 

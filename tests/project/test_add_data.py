@@ -9,7 +9,8 @@ import pytest
 
 import datasets_cli
 from datasets_cli.cli.main import main
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import DiskFull, UsageError
+from tests.support.disks import Disks
 
 TEXT = '# mine\n[data.old]\ndataset = "demo/iris"  # small\n\n[[preprocess]]\nsource = "x"'
 
@@ -60,6 +61,22 @@ def test_what_would_be_no_table_is_refused(
     with pytest.raises(UsageError):
         datasets_cli.add_data(name, "demo/iris", project=path, **options)
     assert path.read_text() == TEXT
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, disks: Disks) -> None:
+    disks.put(tmp_path / "disk", size_bytes=8192)
+    path = tmp_path / "disk" / "rlds.toml"
+    path.write_text(TEXT)
+    (tmp_path / "disk" / "other").write_bytes(bytes(4096))
+    with pytest.raises(DiskFull):
+        datasets_cli.add_data("x", "demo/iris", project=path)
+    assert path.read_text() == TEXT
+    assert {each.name for each in path.parent.iterdir()} == {"rlds.toml", "other"}
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no folder"):
+        datasets_cli.add_data("x", "demo/iris", project=tmp_path / "no" / "rlds.toml")
 
 
 def test_a_file_that_is_not_toml_is_left(tmp_path: Path) -> None:

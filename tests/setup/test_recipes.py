@@ -13,8 +13,10 @@ import datasets_cli
 import datasets_cli.recipes as recipes
 from datasets_cli.catalogue import registry
 from datasets_cli.cli.main import main
-from datasets_cli.errors import RldsError, SourceError, UnknownDataset, UsageError
+from datasets_cli.config import config_folder
+from datasets_cli.errors import DiskFull, RldsError, SourceError, UnknownDataset, UsageError
 from datasets_cli.setup.recipes import TEMPLATE
+from tests.support.disks import Disks
 from tests.support.paths import PROJECT
 
 Capture = pytest.CaptureFixture[str]
@@ -78,10 +80,28 @@ def test_one_of_a_users_folder_and_of_another_package_say_so(
     info = datasets_cli.recipe_info("lander")
     assert (info.source, info.place) == ("file", str(tmp_path / "lander.py"))
     assert "ZeroDivisionError" in str(datasets_cli.recipe_info("broken").error)
-    assert main(["recipe", "list"]) == 0 and "ZeroDivisionError" in capsys.readouterr().out
+    assert main(["recipe", "list"]) == 0
+    assert f"{tmp_path / 'broken.py'}: " in (out := capsys.readouterr().out)
+    assert "ZeroDivisionError" in out
     assert main(["recipe", "show", "lander"]) == 0 and "lander.py" in capsys.readouterr().out
     with pytest.raises(UnknownDataset, match="Did you mean lander"):
         datasets_cli.recipe_info("landr")
+
+
+def test_a_full_disk_leaves_no_new_recipe(disks: Disks, capsys: Capture) -> None:
+    folder = config_folder() / "recipes"
+    disks.put(folder, size_bytes=4096)
+    (folder / "other").write_bytes(bytes(4096))
+    with pytest.raises(DiskFull):
+        datasets_cli.new_recipe("lander")
+    assert [each.name for each in folder.iterdir()] == ["other"]
+
+
+def test_a_check_of_a_dataset_needs_its_files_and_a_recipe_must_be_there(recipe: Path) -> None:
+    with pytest.raises(UsageError, match="dataset needs source"):
+        datasets_cli.check_recipe(recipe, dataset="first-v0")
+    with pytest.raises(UsageError, match="does not exist"):
+        datasets_cli.check_recipe(recipe.parent / "nosuch.py")
 
 
 WRONG = {

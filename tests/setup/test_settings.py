@@ -12,6 +12,7 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
+from tests.support.disks import Disks
 
 TEXT = """# mine
 [core]  # of all
@@ -99,8 +100,12 @@ def test_what_is_not_set_has_its_default_and_a_variable_that_wins_is_named(
         ("mirrors.http://x/", "y", "PREFIX=REPLACEMENT"),
         ("core.offline", "maybe", "is true or false"),
         ("core.lowest_speed", "fast", "is a number"),
+        ("core.lowest_speed", "nan", "core.lowest_speed is a number of 0 or more, not 'nan'"),
+        ("core.lowest_speed", "-5", "core.lowest_speed is a number of 0 or more, not '-5'"),
+        ("core.root", "", "expected a folder"),
+        ("", "x", "There is no setting ''"),
         ("core.root", "/dev/null/x", "is not a folder"),
-        ("limits.row_bytes", "0", "1 or more"),
+        ("limits.row_bytes", "0", "a whole number of 1 or more, not '0'"),
         ("limits.rowbytes", "9", "Did you mean limits.row_bytes"),
         ("core.root", "a\x00b", "printable"),
     ],
@@ -121,6 +126,31 @@ def test_a_file_of_another_form_is_left_and_the_line_to_write_is_told(
     with pytest.raises(UsageError, match=r'Write there yourself, in .core.: root = "/y"'):
         datasets_cli.change_setting("core.root", "/y")
     assert path.read_text() == text
+
+
+def test_a_new_file_and_one_that_gets_a_secret_are_the_users_alone(path: Path) -> None:
+    path.chmod(0o644)
+    datasets_cli.change_setting("core.offline", "1")
+    assert path.stat().st_mode & 0o777 == 0o600  # TEXT has a secret
+    path.write_text("")
+    path.chmod(0o644)
+    datasets_cli.change_setting("core.offline", "1")
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.unlink()
+    datasets_cli.change_setting("core.offline", "1")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_disk_that_is_read_only_is_a_usage_error(path: Path, disks: Disks) -> None:
+    disks.put(path.parent)
+    disks.remount(path.parent, "ro")
+    with pytest.raises(UsageError, match="read-only"):
+        datasets_cli.change_setting("core.offline", "1")
+
+
+def test_a_variable_that_wins_is_named_when_a_setting_changes(path: Path, capsys: Capture) -> None:
+    assert main(["config", "set", "core.root", "/tmp/x"]) == 0
+    assert "RLDS_HOME is set and wins" in capsys.readouterr().err
 
 
 def test_a_link_to_the_file_stays_a_link(path: Path, tmp_path: Path) -> None:
