@@ -116,6 +116,7 @@ def load_config(
     allow_http: bool | None = None,
     lowest_speed: float | str | None = None,
     environ: Mapping[str, str] | None = None,
+    file: ConfigFile | None = None,
 ) -> Config:
     """Return the configuration that these flags, the environment and the config file give.
 
@@ -128,6 +129,7 @@ def load_config(
         lowest_speed: the ``--lowest-speed`` flag in bytes a second, else ``RLDS_LOWEST_SPEED``,
             else ``[core] lowest_speed``.
         environ: the environment; the process's own unless a test passes another.
+        file: what the config file says; it is read by default.
 
     Raises:
         UsageError: a mirror without ``=``, a variable of the environment with a value that is not
@@ -140,7 +142,8 @@ def load_config(
         raise UsageError(
             f"The cache root is empty text. Give {argument('root')} a folder, or leave it out."
         )
-    file = read_config_file(read_user_text(config_path()) or "")
+    if file is None:
+        file = read_config_file(read_user_text(config_path()) or "")
     return _chosen(file, env, root, offline, mirrors, allow_http, lowest_speed)
 
 

@@ -13,8 +13,8 @@ import typer
 import datasets_cli
 from datasets_cli.catalogue.selection import KnownId, KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import state_of
-from datasets_cli.cli.terminal import coloured, fact, table, wrapped
+from datasets_cli.cli.state import State, state_of
+from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from datasets_cli.look.list import ListCall
 from datasets_cli.look.search import SearchCall
@@ -54,6 +54,8 @@ def list_datasets(
     version of rlds wrote it; damaged: the files are not what the manifest says; or -, not
     installed. ON DISK has the data alone; rlds du counts what goes with them, too.
 
+    --json has all that is known, whatever --columns is, under the names of the Python API.
+
     --filter and --sort take id, family, state, size (on the disk, or else to download), download,
     disk, steps and episodes: --filter 'size>1GB' --filter state=installed --sort -steps.
     """
@@ -69,9 +71,9 @@ def list_datasets(
         matches = f"matches {', '.join(map(repr, vain))}" if vain else "found"
         state.note(f"Nothing {matches}.")
     if state.width is None or patterns or call or headings:
-        lines = _rows(records, state.width, headings)
+        lines = _rows(records, state, headings)
     else:
-        lines = _overview(records, state.width)
+        lines = _overview(records, state, state.width)
     state.emit([record.to_json() for record in records], lines, [record.id for record in records])
 
 
@@ -101,7 +103,7 @@ def info(
         )
     else:
         lines = [text for text in _columns(about) if schema]
-        lines += _files(about, about.manifest) if files else []
+        lines += _files(about, about.manifest, state.width) if files else []
     state.emit(about.to_json(), lines, [about.id])
 
 
@@ -116,16 +118,16 @@ def _facts(about: DatasetInfo, width: int | None) -> list[str]:
     return [*lines, *(line for text in columns for line in text)]
 
 
-def _files(about: DatasetInfo, manifest: Manifest) -> list[str]:
+def _files(about: DatasetInfo, manifest: Manifest, width: int | None) -> list[str]:
     published = [(f"{each['filename']} (published)", each) for each in manifest.resources]
     rows = [
         {"FILE": name, ">BYTES": human_count(each.get("bytes")), "SHA256": each["sha256"]}
         for name, each in (*manifest.files.items(), *published)
     ]
-    return [f"{about.path}", *table(rows)]
+    return [f"{about.path}", *fitted(table(rows), width)]  # digests are not cut
 
 
-def _overview(records: list[DatasetRecord], width: int) -> list[str]:
+def _overview(records: list[DatasetRecord], state: State, width: int) -> list[str]:
     here = [record for record in records if record.state != "not installed"]
     known = Counter(record.id.partition("/")[0] for record in records)
     installed = Counter(record.id.partition("/")[0] for record in records if record.installed)
@@ -138,7 +140,7 @@ def _overview(records: list[DatasetRecord], width: int) -> list[str]:
         for family, count in known.items()
     ]
     lines = table(families, width)
-    lines += ["", *_rows(here, width)] if here else []
+    lines += ["", *_rows(here, state)] if here else []
     hints = ("Of a family: rlds list 'd4rl/*'", "With a word: rlds list hopper")
     return [*lines, "", *(line for hint in hints for line in wrapped(hint, width))]
 
@@ -156,7 +158,7 @@ def search(context: typer.Context, *, call: GivenOptions) -> None:
     if not found:
         state.note(f"Nothing matches {' '.join(call['text'])!r}.")
     rows = [{**_cells(each, LISTED[:-1]), "WHERE": ", ".join(each.where)} for each in found]
-    lines = table(rows, state.width, (">EPISODES", ">ON DISK", "WHERE", ">DOWNLOAD", ">STEPS"))
+    lines = state.table(rows, (">EPISODES", ">ON DISK", "WHERE", ">DOWNLOAD", ">STEPS"))
     state.emit([each.to_json() for each in found], lines, [each.id for each in found])
 
 
@@ -168,11 +170,9 @@ def _headings(columns: str | None) -> list[str]:
     return headings
 
 
-def _rows(
-    records: list[DatasetRecord], width: int | None, headings: Sequence[str] = ()
-) -> list[str]:
+def _rows(records: list[DatasetRecord], state: State, headings: Sequence[str] = ()) -> list[str]:
     rows = [_cells(record, headings or LISTED) for record in records]
-    return table(rows, width, () if headings else SPARE)
+    return state.table(rows, () if headings else SPARE)
 
 
 def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:

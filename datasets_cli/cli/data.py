@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 import typer
 
 import datasets_cli
@@ -10,6 +13,9 @@ from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
 from datasets_cli.project.open import AddCall, DeclaredCall
 from datasets_cli.quantities import human_count
+
+if TYPE_CHECKING:
+    from datasets_cli import DeclaredDataset
 
 
 @options_of(call=DeclaredCall)
@@ -23,18 +29,21 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
     Functions that the file names are imported: run it only in a folder whose code you trust.
     """
     state = state_of(context)
-    declared = datasets_cli.declared_datasets(**call, config=state.config)
-    rows = [
-        {
-            "NAME": each.name,
-            ">STEPS": human_count(each.num_transitions),
-            ">EPISODES": human_count(each.num_trajectories),
-            "DIGEST": each.digest,
-        }
-        for each in declared
-    ]
-    lines = table(rows, state.width) or ["no data is declared: there is no table [data.NAME]"]
-    state.emit([each.to_json() for each in declared], lines, [each.digest for each in declared])
+
+    def emit(declared: list[DeclaredDataset]) -> None:
+        rows = [
+            {
+                "NAME": each.name,
+                ">STEPS": human_count(each.num_transitions),
+                ">EPISODES": human_count(each.num_trajectories),
+                "DIGEST": each.digest,
+            }
+            for each in declared
+        ]
+        lines = table(rows, state.width) or ["no data is declared: there is no table [data.NAME]"]
+        state.emit([each.to_json() for each in declared], lines, [each.digest for each in declared])
+
+    state.emit_all(partial(datasets_cli.declared_datasets, **call, config=state.config), emit)
 
 
 @options_of(call=AddCall)

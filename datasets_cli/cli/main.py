@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from contextlib import suppress
+from functools import partial
 from typing import Annotated, TextIO
 
 import typer
@@ -25,7 +26,7 @@ from datasets_cli.cli.state import (
     write,
 )
 from datasets_cli.cli.terminal import fitting
-from datasets_cli.config import load_config
+from datasets_cli.config import ConfigFile, load_config
 from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError, arguments_named
 from datasets_cli.progress_lines import JsonLines, PlainLines
 from datasets_cli.system_errors import is_full, system_error
@@ -107,13 +108,20 @@ def options(
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Printable())
     logging.basicConfig(level=logging.DEBUG if debug else calm, handlers=[handler])
-    config = load_config(
+    load = partial(
+        load_config,
         root=root,
         offline=offline or None,
         mirrors=mirror or (),
         allow_http=allow_http or None,
         lowest_speed=lowest_speed,
     )
+    try:
+        config = load()
+    except UsageError:
+        if context.invoked_subcommand not in ("config", "env"):  # which tell what is wrong
+            raise
+        config = load(file=ConfigFile())
     context.obj = State(config, json=as_json, quiet=quiet)
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import typer
 
-from datasets_cli.cli.terminal import fitting, has_colour, terminal_width
+from datasets_cli.cli.terminal import fitting, has_colour, table, terminal_width
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, RldsError, UsageError
 from datasets_cli.progress import Progress, Silent
@@ -66,6 +66,14 @@ class State:
         """Tell a person something that is not the result."""
         if not (self.quiet or self.json):
             print(fitting(printable_message(text)), file=sys.stderr)
+
+    def table(self, rows: Sequence[Mapping[str, str]], spare: Sequence[str]) -> list[str]:
+        """Return the lines of a table, and tell which columns a narrow terminal has no room for."""
+        lines = table(rows, self.width, spare)
+        names = [heading.lstrip(">") for heading in spare if lines]
+        if gone := [name for name in names if name not in lines[0]]:
+            self.note(f"Not shown, for the terminal is narrow: {', '.join(gone)}.")
+        return lines
 
     @property
     def width(self) -> int | None:

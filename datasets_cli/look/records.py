@@ -78,6 +78,7 @@ OF_NUMBERS: dict[str, Callable[..., bool]] = {
     **{"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt},
     **{"=": operator.eq, "!=": operator.ne},
 }
+STATES = ("installed", "unchecked", "unverified", "newer", "damaged", "not installed")
 TEXTS = ("id", "family", "state")
 UNITS = {"": 1, "b": 1} | {
     f"{prefix}{ending}": base**power
@@ -129,13 +130,19 @@ def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
     number = None if field in TEXTS else _NUMBER.fullmatch(typed)
     is_known = field in TEXTS or (number and number[2].lower() in UNITS)
     sign = "=" if sign == "==" else sign
+    typed = "not installed" if field == "state" and typed == "-" else typed
     if field not in FIELDS or sign not in signs or not is_known:
+        wrong = f"the value {typed!r}" if sign in signs else f"the operator {sign}"
+        wrong = wrong if field in FIELDS else f"the field {field!r}" if parts else "no such form"
         raise UsageError(
-            f"Filter {text!r} cannot be read. Expected a field, an operator and a value: "
+            f"Filter {text!r} cannot be read: it has {wrong}. "
+            "Expected a field, an operator and a value: "
             f"{', '.join(TEXTS)} with {' '.join(OF_TEXT)} and text, such as 'id~hopper'; "
             f"{', '.join(name for name in FIELDS if name not in TEXTS)} with "
             f"{' '.join(OF_NUMBERS)} and a number, such as 'size>1GB' or 'steps<=10k'."
         )
+    if field == "state" and sign != "~" and typed.casefold() not in STATES:
+        raise UsageError(f"There is no state {typed!r}. Expected: {', '.join(STATES)}.")
     if number is None:
         return field, lambda value: signs[sign](str(value).casefold(), typed.casefold())
     limit = float(re.sub("[_,]", "", number[1])) * UNITS[number[2].lower()]

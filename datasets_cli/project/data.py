@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.config import read_user_text
 from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.parallel.function_state import identity_of
@@ -20,7 +19,7 @@ from datasets_cli.project.declaration import (
     declaration_of,
     given,
 )
-from datasets_cli.project.file import DATA, FILENAME, parse_tables
+from datasets_cli.project.file import DATA, FILENAME, data_file, data_tables
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.several.member import Member
@@ -33,50 +32,34 @@ class DataFile:
     """The declarations of an experiment, in the file that also has its steps."""
 
     def __init__(self, path: str | os.PathLike[str] = FILENAME) -> None:
-        place = Path(path).absolute()
-        self.path = place / FILENAME if place.is_dir() else place
+        self.path = data_file(path)
         self.folder = self.path.parent
-        self.declarations = {
-            name: self._read(name, table) for name, table in self._tables().items()
-        }
-        for name in self.declarations:
-            self._refuse_circle((name,))
+        self.tables = data_tables(self.path)
 
     def get(self, name: str) -> Declaration:
-        """Return a declaration."""
-        if name not in self.declarations:
-            known = ", ".join(self.declarations) or "none"
+        """Return a declaration; what is wrong with others does not matter."""
+        if name not in self.tables:
+            known = ", ".join(self.tables) or "none"
             raise UsageError(f"{self.path} has no [{DATA}.{name}]. It has: {known}.")
-        return self.declarations[name]
+        self._refuse_circle((name,))
+        return self._read(name)
 
-    def _tables(self) -> dict[str, Any]:
-        text = read_user_text(self.path)
-        if text is None:
-            raise UsageError(
-                f"There is no {self.path}. Data are declared there, such as "
-                f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".'
-            )
-        tables = parse_tables(text, self.path).get(DATA, {})
-        if not isinstance(tables, dict):
-            raise UsageError(f"{self.path} has a {DATA} that is not a table; write [{DATA}.NAME].")
-        return tables
-
-    def _read(self, name: str, table: Any) -> Declaration:
+    def _read(self, name: str) -> Declaration:
         try:
             with arguments_named(as_in_python):
-                return declaration_of(table)
+                return declaration_of(self.tables[name])
         except UsageError as error:
             why = str(error).rstrip(".")
             raise UsageError(f"[{DATA}.{name}] of {self.path}: {why}.") from error
 
     def _refuse_circle(self, way: tuple[str, ...]) -> None:
-        for member in self.declarations[way[-1]].weight_of:
+        for member in self._read(way[-1]).weight_of:
             if member in way:
                 raise UsageError(
                     f"[{DATA}.{member}] of {self.path} is a member of itself: "
                     f"{' -> '.join((*way, member))}."
                 )
-            if member in self.declarations:
+            if member in self.tables:
                 self._refuse_circle((*way, member))
 
 
@@ -123,7 +106,7 @@ def _buffer(
     columns = declared.map or {}
     for name in declared.weight_of:
         member: TensorDictReplayBuffer
-        if name in file.declarations:
+        if name in file.tables:
             member = open_declared(name, file, root, download=download).buffer
         else:
             member = ExperienceReplay(name, root=root, download=download)

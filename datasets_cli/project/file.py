@@ -72,6 +72,26 @@ class StepFile:
         return True
 
 
+def data_file(path: str | os.PathLike[str]) -> Path:
+    """Return the path of an ``rlds.toml`` that a user names by itself or by its folder."""
+    place = Path(path).absolute()
+    return place / FILENAME if place.is_dir() else place
+
+
+def data_tables(path: Path) -> dict[str, Any]:
+    """Return the tables ``[data.NAME]`` of a file, which must be there."""
+    text = read_user_text(path)
+    if text is None:
+        raise UsageError(
+            f"There is no {path}. Data are declared there, such as "
+            f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".'
+        )
+    tables = parse_tables(text, path).get(DATA, {})
+    if not isinstance(tables, dict):
+        raise UsageError(f"{path} has a {DATA} that is not a table; write [{DATA}.NAME].")
+    return tables
+
+
 def append(path: Path, table: str, is_right: Callable[[str], bool]) -> None:
     """Add a table to the end of a file, which is made if need be; all else in it stays."""
     before = read_user_text(path) or ""

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from datasets_cli.catalogue.names import OWN, resolve
 from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import RootOptions, read_user_text
-from datasets_cli.errors import UsageError, argument, arguments_named, as_in_python
+from datasets_cli.errors import (
+    PartialFailure,
+    RldsError,
+    UsageError,
+    argument,
+    arguments_named,
+    as_in_python,
+)
+from datasets_cli.install.installed import id_without_family, is_installed
 from datasets_cli.json_form import JsonForm
-from datasets_cli.options import part_of, takes_fields
+from datasets_cli.options import check_numbers, part_of, takes_fields
 from datasets_cli.project.declaration import declaration_of
-from datasets_cli.project.file import DATA, FILENAME, append, parse_tables, toml, toml_name
+from datasets_cli.project.file import (
+    DATA,
+    append,
+    data_file,
+    data_tables,
+    parse_tables,
+    toml,
+    toml_name,
+)
+from datasets_cli.replay.queries.syntax import parse_condition
+from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.storages.options import StorageOptions
+from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
     from datasets_cli.project.declaration import DeclaredDataset
@@ -131,12 +152,25 @@ def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
     Raises:
         UsageError: there is no such file or table, or it cannot be made of the data.
         DatasetNotInstalled: a dataset is missing.
+        PartialFailure: that is so of some of several; ``results`` has the others.
     """
+    root, path = call.chosen_config().root, data_file(call.project)
+    names = as_list(call.names) or [*data_tables(path)]  # before torch is imported
     from datasets_cli.project.data import DataFile, open_declared
 
-    root, file = call.chosen_config().root, DataFile(call.project)
-    names = as_list(call.names) or file.declarations
-    return [open_declared(name, file, root, download=call.download).described for name in names]
+    file, results, failed = DataFile(path), [], {}
+    for name in names:
+        try:
+            results.append(open_declared(name, file, root, download=call.download).described)
+        except RldsError as error:
+            if not names[1:]:
+                raise
+            failed[name] = str(error)
+    if failed:
+        error = PartialFailure.of([*failed], len(names), results)
+        error.append("".join(f"\n  {why}" for why in failed.values()))
+        raise error
+    return results
 
 
 @dataclass(frozen=True)
@@ -161,11 +195,14 @@ class AddCall(RootOptions):
     split: str | Iterable[float] | None = field(
         default=None, metadata={"metavar": "FRACTIONS", "typed": str}
     )
-    part: int = 0
-    seed: int = 0
+    part: int = field(default=0, metadata={"least": 0})
+    seed: int = field(default=0, metadata={"least": 0})
     project: str | os.PathLike[str] = field(
         default="rlds.toml", metadata={"metavar": "PATH", "help": "An rlds.toml, or its folder."}
     )
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
 
 
 @dataclass(frozen=True)
@@ -190,16 +227,24 @@ def add_data(call: AddCall) -> AddedData:
     Raises:
         UsageError: the file has that table, or is no such file; or the table would not be one.
     """
-    call.chosen_config()
-    place = Path(call.project).absolute()
-    path = place / FILENAME if place.is_dir() else place
+    config, path = call.chosen_config(), data_file(call.project)
+    if not call.dataset:
+        raise UsageError(f"{argument('dataset')} is empty text; expected an id.")
+    # What is derived or recorded may be made later.
+    if call.dataset.partition("/")[0] not in OWN and not is_view_file(call.dataset):
+        root = CacheRoot(config.root)
+        if not is_installed(root, call.dataset) and not id_without_family(call.dataset, root):
+            resolve(call.dataset, root, unlisted=True)
+    if call.where:
+        parse_condition(call.where)
     table = {"dataset": call.dataset, **_views(call)}
     with arguments_named(as_in_python):
         declaration_of(table)
     known = parse_tables(read_user_text(path) or "", path).get(DATA, {})
-    if not call.name or call.name == "add" or call.name in known:
+    if not re.fullmatch(r"[\w-]+", call.name) or call.name == "add" or call.name in known:
         why = "is there already" if call.name in known else "is no name of data"
-        raise UsageError(f"[{DATA}.{call.name}] of {path} {why}. Choose another name.")
+        expected = "letters, digits, _ and -, and not add"
+        raise UsageError(f"{call.name!r} {why}, in {path}. Choose another name: {expected}.")
     lines = [f"{key} = {toml(value)}" for key, value in table.items()]
     added = "\n".join([f"[{DATA}.{toml_name(call.name)}]", *lines, ""])
     expected = {**known, call.name: table}
@@ -208,7 +253,7 @@ def add_data(call: AddCall) -> AddedData:
 
 
 def _views(call: AddCall) -> dict[str, Any]:
-    """Return the key ``views``, where rows are chosen; the condition is checked when it is used."""
+    """Return the key ``views``, where rows are chosen; names in the condition are not looked up."""
     views: list[dict[str, Any]] = [] if call.where is None else [{"filter": call.where}]
     if call.split is not None:
         parts = call.split.split(",") if isinstance(call.split, str) else call.split

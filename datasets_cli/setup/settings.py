@@ -25,7 +25,7 @@ from datasets_cli.errors import UsageError, public_text, public_url
 from datasets_cli.formats.limits import LIMITS
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
-from datasets_cli.project.file import toml, toml_name
+from datasets_cli.project.file import parse_tables, toml, toml_name
 from datasets_cli.sources.disk import write_text
 
 KEY = {"argument": True, "metavar": "KEY"}
@@ -130,8 +130,8 @@ def change_setting(call: SetCall) -> Setting:
     value = _typed(table, name, call.value)
     path = config_path().resolve()  # users lay links
     before = read_user_text(path) or ""
+    tables = parse_tables(before, path)
     after = _with_value(before, table, name, toml(value))
-    tables = tomllib.loads(before)
     expected = {**tables, table: {**tables.get(table, {}), name: value}}
     if _parsed(after) != expected:
         raise UsageError(

@@ -105,10 +105,26 @@ def test_the_command_tells_what_is_not_known_and_shows_columns(
     assert "size is not known of" in caplog.text
 
 
+def test_columns_without_room_are_named(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("datasets_cli.cli.terminal._is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["search", "hopper"]) == 0
+    out, err = capsys.readouterr()
+    assert "EPISODES" not in out and "EPISODES" in err
+
+
 def test_wrong_filters_name_the_fields(config: Config, capsys: Capture) -> None:
     def listed(**arguments: object) -> Callable[[], object]:
         return lambda: datasets_cli.list_datasets(config=config, **arguments)  # type: ignore[arg-type]
 
+    wrong_parts = {"nosuch>1": "the field 'nosuch'", "size~1": "operator ~", "size>big": "'big'"}
+    for text, part in wrong_parts.items():
+        check_refused(UsageError, [(part, listed(filter=text))])
+    check_refused(UsageError, [("Expected: installed, unchecked", listed(filter="state=instaled"))])
+    all_known = datasets_cli.list_datasets(config=config)
+    assert datasets_cli.list_datasets(config=config, filter="state=-") == all_known
     fields = "id, family, state with .* size, download, disk, steps, episodes with"
     wrong = ["size", "size>", "size>big", "size~1", "size>1 XB", "nosuch>1", "id>3", ">1GB", ""]
     check_refused(UsageError, [(fields, listed(filter=text)) for text in wrong])

@@ -9,7 +9,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli.cli.main import main
-from datasets_cli.errors import DiskFull, UsageError
+from datasets_cli.errors import DiskFull, PartialFailure, UnknownDataset, UsageError
 from tests.support.disks import Disks
 
 TEXT = '# mine\n[data.old]\ndataset = "demo/iris"  # small\n\n[[preprocess]]\nsource = "x"'
@@ -21,14 +21,14 @@ def test_a_table_is_added_and_all_else_stays(
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "rlds.toml"
     path.write_text(TEXT)
-    call = ["data", "add", "a name", "--dataset", "demo/pong", "--where", 'length > 1 # "x"']
+    call = ["data", "add", "a-name", "--dataset", "demo/pong", "--where", 'length > 1 # "x"']
     assert main([*call, "--split", "0.9,.1", "--part", "1", "--seed", "3"]) == 0
     assert path.read_text().startswith(TEXT)
     added = tomllib.loads(path.read_text())["data"]
     views = [{"filter": 'length > 1 # "x"'}, {"split": [0.9, 0.1], "part": 1, "seed": 3}]
     assert added == {
         "old": {"dataset": "demo/iris"},
-        "a name": {"dataset": "demo/pong", "views": views},
+        "a-name": {"dataset": "demo/pong", "views": views},
     }
 
 
@@ -45,6 +45,11 @@ def test_what_is_added_opens(hopper: str, tmp_path: Path) -> None:
         ("old", {}),
         ("add", {}),
         ("", {}),
+        ("a name", {}),
+        ("a.b", {}),
+        ("\x1b[1m", {}),
+        ("x", {"where": "foo >"}),
+        ("x", {"split": [0.5], "seed": -1}),
         ("x", {"split": "a,b"}),
         ("x", {"split": "0.9,0.2"}),
         ("x", {"split": []}),
@@ -72,6 +77,24 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, disks: Disks) -> 
         datasets_cli.add_data("x", "demo/iris", project=path)
     assert path.read_text() == TEXT
     assert {each.name for each in path.parent.iterdir()} == {"rlds.toml", "other"}
+
+
+def test_a_dataset_that_is_not_known_is_refused_and_one_to_be_made_is_not(tmp_path: Path) -> None:
+    with pytest.raises(UnknownDataset):
+        datasets_cli.add_data("x", "demo/nosuch", project=tmp_path)
+    with pytest.raises(UsageError, match="dataset is empty text"):
+        datasets_cli.add_data("x", "", project=tmp_path)
+    for name, dataset in (("made", "derived/x"), ("view", "chosen.json")):
+        assert datasets_cli.add_data(name, dataset, project=tmp_path).name == name
+
+
+def test_a_table_that_is_wrong_does_not_hide_the_others(hopper: str, tmp_path: Path) -> None:
+    datasets_cli.add_data("whole", hopper, project=tmp_path)
+    with (tmp_path / "rlds.toml").open("a") as file:
+        file.write('[data.bad]\ncolour = 1\n[data.gone]\ndataset = "demo/pong"\n')
+    with pytest.raises(PartialFailure, match=r"bad, gone.*\n.*colour.*\n.*demo/pong") as caught:
+        datasets_cli.declared_datasets(project=tmp_path)
+    assert [each.num_transitions for each in caught.value.results] == [911]
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:

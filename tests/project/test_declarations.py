@@ -136,7 +136,7 @@ def test_a_mixture_s_digest_has_its_weights_and_members(folder: Path) -> None:
 def test_a_member_of_itself_is_refused(folder: Path) -> None:
     text = '[data.a]\nmembers = ["b"]\n[data.b]\nmembers = ["a"]\n'
     with pytest.raises(UsageError, match="is a member of itself: a -> b -> a"):
-        DataFile(declare(folder, text))
+        DataFile(declare(folder, text)).get("a")
 
 
 # Digests
@@ -261,7 +261,7 @@ def test_a_declaration_that_is_none_is_refused_by_its_name(
     folder: Path, text: str, why: str
 ) -> None:
     with pytest.raises(UsageError, match=why) as raised:
-        DataFile(declare(folder, text))
+        DataFile(declare(folder, text)).get("x")
     assert "rlds.toml" in str(raised.value)
 
 

@@ -148,6 +148,15 @@ def test_a_disk_that_is_read_only_is_a_usage_error(path: Path, disks: Disks) -> 
         datasets_cli.change_setting("core.offline", "1")
 
 
+def test_a_broken_file_has_its_place_and_its_problem(path: Path, capsys: Capture) -> None:
+    path.write_text("x = ")
+    assert main(["config", "path"]) == 0 and capsys.readouterr().out == f"{path}\n"
+    assert main(["env", "--json"]) == 0
+    assert "is not valid TOML" in json.loads(capsys.readouterr().out)["config_problem"]
+    for call in (["config", "get"], ["config", "set", "core.offline", "1"], ["list"]):
+        assert main(call) == 2 and "is not valid TOML" in capsys.readouterr().err
+
+
 def test_a_variable_that_wins_is_named_when_a_setting_changes(path: Path, capsys: Capture) -> None:
     assert main(["config", "set", "core.root", "/tmp/x"]) == 0
     assert "RLDS_HOME is set and wins" in capsys.readouterr().err

@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-import re
 from typing import cast
 
 import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.queries.conditions import Operator, Reduced, TermValues, apply
+from datasets_cli.replay.queries.syntax import RETURN, parse_condition, shown
 from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
 from datasets_cli.replay.trajectories.table import Trajectories
-
-MAX_LENGTH = 10_000
-"""Characters of a condition."""
-
-RETURN = "return_"  # as Python's parser takes it: return is a keyword
 
 _SIGNS: dict[type[ast.AST], Operator] = {
     ast.And: "&",
@@ -50,18 +45,12 @@ class TextCondition:
 
     def mask(self) -> np.ndarray:
         """Return which trajectories it holds for, bool ``[K]``."""
-        if len(self._where) > MAX_LENGTH:
-            raise self._refused(
-                f"Condition too long: {len(self._where):,} characters, at most {MAX_LENGTH:,} "
-                "allowed"
-            )
-        source = re.sub(r"\breturn\b", RETURN, " ".join(self._where.split()))  # of several lines
         try:
-            flags = self._flags(ast.parse(source, mode="eval").body)
+            flags = self._flags(parse_condition(self._where))
         except UsageError:
             raise
-        except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-            raise self._refused(f"Condition {_shown(self._where)!r} cannot be read") from error
+        except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+            raise self._refused(f"Condition {shown(self._where)!r} cannot be read") from error
         return np.broadcast_to(flags, len(self._table))
 
     def _values(self, node: ast.expr) -> TermValues:
@@ -137,7 +126,7 @@ class TextCondition:
         return ast.unparse(node).replace(RETURN, "return")
 
     def _wrong(self, node: ast.expr, why: str) -> UsageError:
-        return self._refused(f"Condition {_shown(self._where)!r}: {_shown(self._show(node))} {why}")
+        return self._refused(f"Condition {shown(self._where)!r}: {shown(self._show(node))} {why}")
 
     def _refused(self, why: str) -> UsageError:
         return UsageError(
@@ -145,10 +134,6 @@ class TextCondition:
             f"100', of numbers, the columns {', '.join(self._table)}, and reductions such as "
             f"max(action): {', '.join(REDUCTIONS)}."
         )
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _is_flag(values: TermValues) -> bool:
