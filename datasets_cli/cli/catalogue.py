@@ -254,12 +254,13 @@ def _columns(about: DatasetInfo) -> Iterator[str]:
 
 def _range(measures: Mapping[str, Any]) -> str:
     """Return what is kept of a column's numbers."""
-    if measures["constant"]:
-        return f"always {measures['min']:.6g}" if measures["min"] is not None else "constant"
+    if measures["constant"] and measures["count"]:
+        return f"always {measures['min']:.6g}"
     labels = {"nan": "NaN", "infinite": "infinite"}  # told where there are some
     parts = [f"{measures[name]:,} {label}" for name, label in labels.items() if measures[name]]
     moments = [f"{n} {measures[n]:.6g}" for n in ("mean", "std") if measures[n] is not None]
     range_ = [f"{measures['min']:.6g} to {measures['max']:.6g}"] if measures["count"] else []
+    range_ = range_ or ["no finite number"]
     return ", ".join([*range_, *moments, *parts])
 
 

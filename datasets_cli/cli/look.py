@@ -12,6 +12,7 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
 from datasets_cli.errors import UsageError
+from datasets_cli.install.installed import folder_meant
 from datasets_cli.look.card import CardCall
 from datasets_cli.look.compare import CompareCall
 from datasets_cli.look.frames.render import RenderCall
@@ -55,16 +56,16 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     peeked = datasets_cli.peek(**_with_columns(call), config=state.config)
     lines = _row_lines(peeked, state.width)
     last = peeked.start + len(peeked.trajectories) - 1
+    shown = f"row{'s' * (last > peeked.start)} {peeked.start:,}"
+    shown += f" to {last:,}" if last > peeked.start else ""
     left_out = {
         "what … stands for": any("…" in line for line in lines),
         "frames": any(each.is_frame for each in peeked.columns),
-        "digits after the sixth": any("float" in each.dtype for each in peeked.columns),
+        "digits after the sixth": any(map(_is_rounded, peeked.columns)),
     }
     names = ", ".join(name for name, is_so in left_out.items() if is_so)
     more = f" Not shown: {names}; --json has all of it." if names else ""
-    state.note(
-        f"{peeked.id}: rows {peeked.start:,} to {last:,} of {peeked.num_transitions:,}.{more}"
-    )
+    state.note(f"{peeked.id}: {shown} of {peeked.num_transitions:,}.{more}")
     state.emit(peeked.to_json() if state.json else None, lines, [peeked.id])
 
 
@@ -107,6 +108,18 @@ def _cell(column: PeekedColumn, place: int) -> str:
     return f"[{', '.join(shown)}]" + (f" of {shape}" if len(column.shape) > 1 else "")
 
 
+def _is_rounded(column: PeekedColumn) -> bool:
+    """Return whether some number has more digits than a row shows."""
+    import numpy as np
+
+    values = np.asarray(column.values)
+    if values.dtype.kind not in "fc":
+        return False
+    shown = values.reshape(len(values), -1)[:, :MOST_NUMBERS].ravel()  # of more, … is told
+    read = np.array([*map(_item, shown.tolist())]).astype(values.dtype)
+    return not np.array_equal(read, shown, equal_nan=True)
+
+
 def _item(item: object) -> str:
     if isinstance(item, str):
         return cut(repr(item), MOST_CHARACTERS)
@@ -123,6 +136,10 @@ def sample(context: typer.Context, *, call: GivenOptions) -> None:
     state = state_of(context)
     made = datasets_cli.sample_batch(**call, config=state.config)
     state.emit(made.to_json(), fitted(_batch_lines(made, state.width), state.width), [made.id])
+    if (num_rows := max(shape[0] for _, shape in made.batch.values())) < made.batch_size:
+        state.note(
+            f"{made.id}: a batch of {made.batch_size:,} has {num_rows:,}: an epoch has no more."
+        )
     if made.num_short:
         count = counted(made.num_short, "trajectory")
         state.note(f"{made.id}: slices leave out {count} that are shorter.")
@@ -162,13 +179,15 @@ def diff(context: typer.Context, *, call: GivenOptions) -> None:
     unequal = [each for each in found.columns if each.num_different]
     lines = fitted([*_differences(found)], state.width)
     lines += table([_cells(each) for each in unequal], state.width, (">LARGEST", "VALUES"))
-    state.emit(found.to_json(), lines, [".".join(each.column.key) for each in unequal])
+    keys = [*(each.column.key for each in unequal), *(each.key for each in sum(found.only, ()))]
+    state.emit(found.to_json(), lines, [".".join(key) for key in dict.fromkeys(keys)])
     if not found.equal:
         raise typer.Exit(DIFFERENT)
 
 
 def _differences(found: DatasetDifference) -> Iterator[str]:
     yield f"{' and '.join(found.ids)} are {'equal' if found.equal else 'different'}."
+    first, second = ({each.key: each for each in columns} for columns in found.only)
     for place, id in enumerate(found.ids):
         rows = counted(found.num_transitions[place], "transition")
         trajectories = counted(found.num_trajectories[place], "trajectory")
@@ -177,14 +196,19 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         if found.num_shared:
             yield f"  trajectories that the other one has, too: {found.num_shared[place]:,}"
         for column in found.only[place]:
-            yield f"  only here: {'.'.join(column.key)} {column.dtype} {list(column.shape)}"
+            if not (column.key in first and column.key in second):
+                yield f"  only here: {'.'.join(column.key)} {column.dtype} {list(column.shape)}"
+    for key in first.keys() & second.keys():
+        types = [f"{each[key].dtype} {list(each[key].shape)}" for each in (first, second)]
+        yield f"{'.'.join(key)}: {' and '.join(types)}"
     if not found.num_shared:
-        yield "Trajectories that both have are not told: observation or action is another column."
+        yield "Trajectories that both have are not told: observation and action are not the same."
     if found.num_compared is None:
         yield "No row is read: both have one content. Whether the files are sound: rlds verify"
         return
     if len({*found.num_transitions}) > 1:
-        yield f"Compared are the first {counted(found.num_compared, 'row')} of both."
+        rows = counted(found.num_compared, "row").removeprefix("1 ")
+        yield f"Only the first {rows} of both {'is' if rows == 'row' else 'are'} compared."
     if found.trajectory is not None:
         yield f"Trajectory {found.trajectory:,} is the first that has not the same rows in both."
     num_equal = sum(not each.num_different for each in found.columns)
@@ -209,6 +233,8 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
     """Plot what is in a dataset, or in two, one over the other: into a file or this terminal."""
     state = state_of(context)
     if state.width is None and "out" not in call and not state.json:
+        for id in filter(None, (call["id"], call.get("other"))):
+            folder_meant(id, state.config)  # an unknown one is told first
         raise UsageError(
             "There is no terminal to plot in. Name a file with --out FILE.png or --out FILE.svg, "
             "or have the numbers with --json."
@@ -259,8 +285,11 @@ def stats(context: typer.Context, *, call: GivenOptions) -> None:
     lines = fitted([head], width)
     for each in (found.table(), found.trajectory_table()):
         lines += ["", *_numbers(each, width)] if each else []
-    changed = f"These had other statistics until now: {', '.join(found.changed)}."
-    remarks = [*found.remarks, *([changed] if found.changed else [])]
+    remarks = [*found.remarks]
+    if found.changed:
+        remarks.append(f"These had other statistics until now: {', '.join(found.changed)}.")
+    elif "recompute" in call:
+        remarks.append("All rows were read again: no kept statistics were others.")
     lines += ["", *fitted(remarks, width)] if remarks else []
     state.emit(found.to_json(), lines, [*found.columns, *found.frames])
 
@@ -297,6 +326,8 @@ def score(context: typer.Context, *, call: GivenOptions) -> None:
     state = state_of(context)
     found = datasets_cli.normalised_scores(**call, config=state.config)
     scores = [f"{score:.6g}" for score in found.scores]
-    lines = [f"{each:.6g} is {score}" for each, score in zip(found.returns, scores, strict=True)]
-    lines.append(f"0 is {found.random:.6g} and 100 is {found.expert:.6g}, by {found.source}")
-    state.emit(found.to_json(), fitted(lines, state.width), scores)
+    pairs = zip(found.returns, scores, strict=True)
+    lines = table([{">RETURN": f"{each:.6g}", ">SCORE": score} for each, score in pairs])
+    ends = f"{found.random:.6g} (random), score 100 = return {found.expert:.6g} (expert)"
+    lines += fitted([f"score 0 = return {ends}, by {found.source}"], state.width)
+    state.emit(found.to_json(), lines, scores)

@@ -24,6 +24,14 @@ Results = TypeVar("Results")
 COUNTED = "with manifest, tables and raw files"
 """What the disk space of a dataset has beside the size of its data."""
 
+ASCII = {
+    **dict.fromkeys(range(0x2500, 0x2580), "+"),  # lines, blocks, braille
+    **dict.fromkeys(range(0x2580, 0x25A0), "#"),
+    **dict.fromkeys(range(0x2800, 0x2900), ":"),
+    **str.maketrans("─│░▚…", "-|.%~"),
+}
+"""What plots are drawn with, for a terminal that has no more characters."""
+
 COLOUR = re.compile(r"(\x1b\[(?:0|3[1-3])m)")  # what begins and ends those of a state
 
 
@@ -107,6 +115,11 @@ class State:
 def write(text: str) -> None:
     """Print on stdout, now."""
     try:
+        encoding = sys.stdout.encoding
+        try:
+            text.encode(encoding)
+        except UnicodeEncodeError:
+            text = text.translate(ASCII).encode(encoding, "replace").decode(encoding)
         print(text, flush=True)
     except BrokenPipeError:
         raise ReaderGone from None

@@ -12,12 +12,18 @@ from datasets_cli.errors import DamagedDataset, UsageError
 from datasets_cli.experience.options import DatasetOptions
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset
-from datasets_cli.install.installed import check_asked, installed_id, is_installed, is_there
+from datasets_cli.install.installed import (
+    check_asked,
+    check_folder,
+    installed_id,
+    is_installed,
+    is_there,
+)
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
-from datasets_cli.store.cache_root import CacheRoot, folder_advice, has_manifest
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Accept
 from datasets_cli.store.manifest import LAYOUTS, Manifest
 
@@ -54,16 +60,7 @@ def open_folder(
             f"{folder} is the folder of a dataset, which is opened and not made: options, source "
             "and download='force' are of ids. Leave them out."
         )
-    if not folder.is_dir():
-        raise UsageError(
-            f"{folder} is not a folder. Give the folder of a dataset, or an id, which begins with "
-            "neither / nor a full stop."
-        )
-    if not has_manifest(folder):
-        raise UsageError(
-            f"{folder} is not the folder of a dataset: it has no manifest.json."
-            f"{folder_advice(str(folder))}"
-        )
+    check_folder(folder)
 
     def accept(manifest: Manifest) -> None:
         check_asked(manifest, manifest.id, options.layout)

@@ -21,7 +21,7 @@ from datasets_cli.errors import (
     by_reader,
 )
 from datasets_cli.install.options import InstalledDataset, InstallOptions
-from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.cache_root import CacheRoot, folder_advice, has_manifest
 from datasets_cli.store.check import check_sizes
 from datasets_cli.store.commit import read_one_copy, remove_empty_parents, restore
 from datasets_cli.store.commit import remove as remove_dataset
@@ -63,13 +63,36 @@ def installed_id(
 
 
 def open_installed(text: str, config: Config) -> DatasetArrays:
-    """Open the installed dataset that a user means, as numpy's arrays."""
+    """Open the dataset that a user means, an installed one or a folder, as numpy's arrays."""
     from datasets_cli.store.arrays import open_arrays  # with numpy
 
-    id = installed_id(text, config)
-    dataset = open_arrays(CacheRoot(config.root).dataset(id))
+    folder, id = folder_meant(text, config)
+    dataset = open_arrays(folder)
     check_owner(dataset.manifest, id)
     return dataset
+
+
+def folder_meant(text: str, config: Config) -> tuple[Path, str]:
+    """Return the folder of the dataset that a user means by an id or a path, and its id."""
+    if text[:1] not in ("/", "."):
+        id = installed_id(text, config)
+        return CacheRoot(config.root).dataset(id), id
+    check_folder(folder := Path(text).absolute())
+    return folder, read_manifest(folder).id
+
+
+def check_folder(folder: Path) -> None:
+    """Check that a folder is that of a dataset."""
+    if not folder.is_dir():
+        raise UsageError(
+            f"{folder} is not a folder. Give the folder of a dataset, or an id, which begins with "
+            "neither / nor a full stop."
+        )
+    if not has_manifest(folder):
+        raise UsageError(
+            f"{folder} is not the folder of a dataset: it has no manifest.json."
+            f"{folder_advice(str(folder))}"
+        )
 
 
 def id_without_family(name: str, root: CacheRoot) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from html import escape
 from itertools import pairwise
+from typing import Literal, get_args
 
 from datasets_cli.catalogue.selection import KnownId
 from datasets_cli.json_form import JsonForm
@@ -21,7 +22,7 @@ from datasets_cli.progress import ProgressOptions
 from datasets_cli.quantities import human_bytes, human_count, printable
 from datasets_cli.schema.columns import show_key
 
-FORMATS = ("md", "html", "hf")
+Format = Literal["md", "html", "hf"]
 LICENCES = ("cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "apache-2.0", "bsd-3-clause")
 """Those that Hugging Face knows by these names, of what publishers state."""
 
@@ -65,7 +66,7 @@ class CardCall(ProgressOptions, KnownId):
     """
 
     _: KW_ONLY
-    format: str = field(default="md", metadata={"metavar": "|".join(FORMATS)})
+    format: Format = field(default="md", metadata={"help": "Markdown, HTML or for Hugging Face."})
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def dataset_card(call: CardCall) -> DatasetCard:
         UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
         UsageError: there is no such format.
     """
-    check_choice("format", call.format, FORMATS)
+    check_choice("format", call.format, get_args(Format))
     config = call.chosen_config()
     info = dataset_info(call.id, config=config)
     statistics = None
@@ -112,13 +113,17 @@ def _parts(
     yield "", info.title or "A dataset of your own."
     yield from (("", text) for text in origin(manifest))
     facts = {
-        "state": info.state,
+        "state": f"{info.state}: {info.problem}" if info.problem else info.state,
         "transitions": human_count(info.num_transitions),
         "trajectories": human_count(info.num_trajectories),
         "download": human_bytes(info.download_bytes) if info.download_bytes else "",
         "on disk": human_bytes(info.size_bytes) if info.installed else "",
         "content": manifest.content if manifest else "",
-        **{name: textwrap.shorten(str(value), 400) for name, value in details.items() if value},
+        **{
+            name.replace("_", " "): textwrap.shorten(str(value), 400)
+            for name, value in details.items()
+            if value
+        },
     }
     yield "Size and origin", [{"": name, " ": text} for name, text in facts.items() if text]
     if manifest:
@@ -129,11 +134,11 @@ def _parts(
         yield "Columns", columns
     if statistics:
         yield "Statistics", statistics.table()
-        yield "", " ".join(statistics.remarks)
+        yield from (("", remark) for remark in statistics.remarks)
         yield "Returns and lengths", statistics.trajectory_table()
     notes = manifest.metadata.get("notes", ()) if manifest else ()
     for number, text in enumerate(dict.fromkeys([*traps, *notes])):
-        yield "" if number else "Known traps and notes", f"{number + 1}: {text}"
+        yield "" if number else "Known traps and notes", text
     yield "Licence and citation", f"Licence: {info.licence or 'not stated'}."
     yield "", f"Homepage: {info.homepage}" if info.homepage else ""
     yield "", _Code("bibtex", bibtex)

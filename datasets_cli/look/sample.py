@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.json_form import JsonForm
+from datasets_cli.install.installed import folder_meant, read_manifest_of
+from datasets_cli.json_form import JsonForm, form_of
 from datasets_cli.options import check_choice, check_numbers, takes_fields
 from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.tree import leaves_in
+from datasets_cli.system_errors import check_memory
 
 if TYPE_CHECKING:
     from datasets_cli.experience.replay import ExperienceReplay
@@ -70,6 +72,8 @@ class SampledBatch(JsonForm):
 
     Args:
         id: the full id.
+        batch_size: rows that were asked for.
+        seed: of the draws.
         sampler: how its rows were drawn.
         format: what it is made of.
         batch: ``{key joined by dots: (element type, shape)}`` of every leaf.
@@ -82,6 +86,8 @@ class SampledBatch(JsonForm):
     """
 
     id: str
+    batch_size: int
+    seed: int | None
     sampler: str
     format: str
     batch: Leaves
@@ -90,6 +96,14 @@ class SampledBatch(JsonForm):
     cold_seconds: float
     batches_per_second: float | None
     runs: tuple[float, ...]
+
+    def json_fields(self) -> dict[str, Any]:
+        """Return the form, whose leaves have key, element type and shape, as rows of peek do."""
+        leaves = [
+            {"key": name.split("."), "dtype": dtype, "shape": shape}
+            for name, (dtype, shape) in self.batch.items()
+        ]
+        return form_of(self) | {"batch": leaves}
 
 
 @takes_fields(SampleCall)
@@ -104,7 +118,13 @@ def sample_batch(call: SampleCall) -> SampledBatch:
         UsageError: no such batch can be drawn of this dataset.
         DamagedDataset: its files are not what its manifest says.
     """
-    slice_len = call.slice_len or SLICE_ROWS
+    slice_len, config = call.slice_len or SLICE_ROWS, call.chosen_config()
+    folder, id = folder_meant(call.id, config)
+    manifest = read_manifest_of(folder, id)
+    num_rows = call.batch_size
+    if call.sampler == "epoch":
+        num_rows = min(num_rows, manifest.num_transitions)
+    check_memory(num_rows * sum(each.row_bytes for each in manifest.columns), id)
     replay = _opened(call, slice_len)
     draw = _waited_for(replay.sample) if call.format == "jax" else replay.sample
     began = time.perf_counter()
@@ -114,6 +134,8 @@ def sample_batch(call: SampleCall) -> SampledBatch:
     lengths = replay.trajectories.lengths
     return SampledBatch(
         id=replay.dataset_id,
+        batch_size=call.batch_size,
+        seed=call.seed,
         sampler=call.sampler,
         format=call.format,
         batch=leaves_of(batch),

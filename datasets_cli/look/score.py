@@ -56,12 +56,12 @@ def normalised_scores(call: ScoreCall) -> NormalisedScores:
 
     Raises:
         UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
-        UsageError: it has no reference scores, or a return is not a finite number.
+        UsageError: it has no reference scores, or a return or a score is not a finite number.
     """
     config, returns = call.chosen_config(), tuple(map(_number, call.returns))
     info = dataset_info(call.id, config=config)
     low, high, source = _references(info)
-    scores = tuple(100 * (each - low) / (high - low) for each in returns)
+    scores = tuple(_score(each, low, high) for each in returns)
     return NormalisedScores(info.id, low, high, source, returns, scores)
 
 
@@ -73,6 +73,13 @@ def _number(value: object) -> float:
     if not math.isfinite(number):
         raise UsageError(f"{argument('returns')} must be finite numbers, not {value!r}.")
     return number
+
+
+def _score(number: float, low: float, high: float) -> float:
+    score = 100 * (number - low) / (high - low)
+    if not math.isfinite(score):
+        raise UsageError(f"{argument('returns')} has {number!r}, whose score is no finite number.")
+    return score
 
 
 def _references(info: DatasetInfo) -> tuple[float, float, str]:

@@ -9,6 +9,7 @@ dataset's content, so that they are the same wherever the data are the same.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from datasets_cli.errors import DiskFull
 from datasets_cli.look.summary import TABLE, VERSION
 from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.replay.trajectories.reductions import block_dtype
@@ -27,6 +29,8 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.tables import map_array, save_table, write_array
+
+logger = logging.getLogger(__name__)
 
 SAMPLED_ROWS = 100_000
 SAMPLED_BYTES = 256 << 20
@@ -122,8 +126,8 @@ class RowStatistics:
 
 def make_tables(
     dataset: ArraySource, root: CacheRoot, progress: Progress, *, again: bool = False
-) -> None:
-    """Make the tables of a dataset, one part after the other; ``again`` those of trajectories."""
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return summary and measures of a dataset, made part by part, and keep them where they fit."""
     manifest = dataset.manifest
     for folder in root.tables_to_read(manifest.content) if again else ():
         for path in folder.glob("trajectories-*.array"):
@@ -138,23 +142,38 @@ def make_tables(
             joined.join(part)
         progress.writing(rows.stop)
     assert joined is not None, "a dataset has rows"
-    save_statistics(dataset, root, joined)
+    measures = {show_key(column.key): each.measures() for column, each in joined.columns.items()}
+    try:
+        return save_statistics(dataset, root, joined), measures
+    except (OSError, DiskFull) as error:
+        logger.warning("%s: the statistics are not kept (%s)", dataset.id, error)
+        return summary_of(dataset, root, joined), measures
 
 
-def save_statistics(dataset: ArraySource, root: CacheRoot, statistics: RowStatistics) -> None:
-    """Keep the statistics of all rows of a dataset, and their summary with its trajectories."""
-    manifest = dataset.manifest
-    measures = {column: each.measures() for column, each in statistics.columns.items()}
-    array = np.hstack([np.zeros((len(MEASURES), 0)), *measures.values()])
-    write_array(root, manifest.content, TABLE, array.dtype, array.shape, [(0, array)])
-    num_frames = len(sampled_frames(manifest))
-    summary = {
+def save_statistics(
+    dataset: ArraySource, root: CacheRoot, statistics: RowStatistics
+) -> dict[str, Any]:
+    """Keep the statistics of all rows of a dataset, and return their summary, kept as well."""
+    content = dataset.manifest.content
+    measures = [each.measures() for each in statistics.columns.values()]
+    array = np.hstack([np.zeros((len(MEASURES), 0)), *measures])
+    write_array(root, content, TABLE, array.dtype, array.shape, [(0, array)])
+    summary = summary_of(dataset, root, statistics)
+    # Last: who finds it finds the arrays.
+    save_table(root, content, TABLE, summary)
+    return summary
+
+
+def summary_of(dataset: ArraySource, root: CacheRoot, statistics: RowStatistics) -> dict[str, Any]:
+    """Return the summary of the statistics of all rows of a dataset, and of its trajectories."""
+    manifest, num_frames = dataset.manifest, len(sampled_frames(dataset.manifest))
+    return {
         "version": VERSION,
         "content": manifest.content,
         "num_transitions": len(dataset),
         "sampled_rows": len(sampled_rows(manifest)),
         "columns": {
-            show_key(column.key): _summary(measures[column], each)
+            show_key(column.key): _summary(each.measures(), each)
             for column, each in statistics.columns.items()
         },
         "frames": {
@@ -166,8 +185,6 @@ def save_statistics(dataset: ArraySource, root: CacheRoot, statistics: RowStatis
             for name, each in _of_trajectories(trajectory_columns(dataset, root)).items()
         },
     }
-    # Last: who finds it finds the arrays.
-    save_table(root, manifest.content, TABLE, summary)
 
 
 class _Holder(NamedTuple):

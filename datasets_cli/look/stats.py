@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import RldsError
-from datasets_cli.install.installed import installed_id, read_sound_manifest_of
+from datasets_cli.install.installed import folder_meant, read_sound_manifest_of
 from datasets_cli.json_form import JsonForm
 from datasets_cli.look.summary import TABLE, load_summary
 from datasets_cli.options import takes_fields
@@ -24,6 +26,9 @@ from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 
 Measures = Mapping[str, Any]
+if TYPE_CHECKING:
+    import numpy as np
+
 PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
 """Of a column that a table has a row each of."""
@@ -45,7 +50,7 @@ class DatasetStatistics(JsonForm):
         trajectories: as ``columns``, of returns, lengths and ends.
         frames: mean and deviation of each channel of columns of frames.
         sampled_rows: how many rows quantiles are of.
-        unmeasured: columns that have no statistics: text, complex numbers, packed ones.
+        unmeasured: type of each column without statistics: of text, complex or packed numbers.
         made: whether the rows were read for it now.
         changed: what had other statistics until now; only where they were made again.
     """
@@ -59,7 +64,7 @@ class DatasetStatistics(JsonForm):
     trajectories: Mapping[str, Measures]
     frames: Mapping[str, Measures]
     sampled_rows: int
-    unmeasured: tuple[str, ...] = ()
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
     made: bool = False
     changed: tuple[str, ...] = ()
 
@@ -88,9 +93,11 @@ class DatasetStatistics(JsonForm):
             *[f"Q50 is of {self.sampled_rows:,} sampled rows."] * sampled,
             *(f"{name}: {channels(each)}" for name, each in self.frames.items()),
             *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
+            *(f"{name} is not measured: it is {of}." for name, of in self.unmeasured.items()),
             *(
-                f"{each} is not measured: it is text, complex or packed."
-                for each in self.unmeasured
+                f"{name}: - stands for what is beyond the largest float64, as sums of its numbers."
+                for name, each in (*self.columns.items(), *self.trajectories.items())
+                if each["count"] and None in (each["mean"], each["std"], each["quantiles"][2])
             ),
         ]
 
@@ -122,21 +129,22 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
         DamagedDataset: its files are not as its manifest says.
     """
     config = call.chosen_config()
-    root, id = CacheRoot(config.root), installed_id(call.id, config)
-    manifest = read_sound_manifest_of(root.dataset(id), id)
+    root, (folder, id) = CacheRoot(config.root), folder_meant(call.id, config)
+    manifest = read_sound_manifest_of(folder, id)
     known, given = KnownColumns(manifest), call.columns
     asked = texts_of("columns", given if isinstance(given, str) else [*given])
     named = (column for text in asked for column in known.of_numbers(text, "columns"))
     names = {show_key(column.key) for column in named}
     kept = load_summary(root, manifest.content)
-    summary: Measures = kept or {}
+    summary, measures = kept or {}, None
     if kept is None or call.recompute:
         dest, what = root.tables(manifest.content) / TABLE, f"the tables of {id}"
         with (
             shown(call.progress, "rows read") as told,
             dest_locked(dest, config.lock_timeout, told, what),
         ):
-            summary = _made(root, manifest, told, again=call.recompute)
+            summary, measures = _made(root, folder, manifest, told, again=call.recompute)
+    columns = {show_key(each.key): each for each in manifest.all_columns}
     before, measured = kept or summary, {*summary["columns"], *summary["frames"]}
     return DatasetStatistics(
         id,
@@ -144,11 +152,11 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
         manifest.num_transitions,
         manifest.num_trajectories,
         _chosen(summary["columns"], names),
-        _numbers(root, manifest, names & summary["columns"].keys()),
+        _numbers(root, manifest, names & summary["columns"].keys(), measures),
         summary["trajectories"],
         _chosen(summary["frames"], names),
         summary["sampled_rows"],
-        tuple(name for name in map(show_key, known.keys) if name not in measured),
+        {name: each.dtype for name, each in columns.items() if name not in measured},
         summary is not kept,
         tuple(
             name
@@ -159,20 +167,24 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
     )
 
 
-def _made(root: CacheRoot, manifest: Manifest, progress: Progress, *, again: bool) -> Measures:
+def _made(
+    root: CacheRoot, folder: Path, manifest: Manifest, progress: Progress, *, again: bool
+) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
     """Return the summary of tables that are made now, or by another process meanwhile."""
     from datasets_cli.look.statistics import make_tables  # with numpy
     from datasets_cli.store.arrays import open_arrays
 
     if again or load_summary(root, manifest.content) is None:
-        make_tables(open_arrays(root.dataset(manifest.id)), root, progress, again=again)
-    if summary := load_summary(root, manifest.content):
-        return summary
+        dataset = open_arrays(folder)
+        if dataset.manifest.content == manifest.content:
+            return make_tables(dataset, root, progress, again=again)
+    elif summary := load_summary(root, manifest.content):
+        return summary, None
     raise RldsError(f"Another process replaced {manifest.id} meanwhile. Run the command again.")
 
 
 def _numbers(
-    root: CacheRoot, manifest: Manifest, names: set[str]
+    root: CacheRoot, manifest: Manifest, names: set[str], made: dict[str, np.ndarray] | None
 ) -> dict[str, dict[str, list[float | None]]]:
     """Return the measures of each number of columns."""
     if not names:
@@ -180,7 +192,7 @@ def _numbers(
     from datasets_cli.look.statistics import load_measures
     from datasets_cli.schema.column_statistics import MEASURES
 
-    if (measures := load_measures(manifest, root)) is None:
+    if (measures := made or load_measures(manifest, root)) is None:
         raise RldsError(
             f"The table of each number of {manifest.id} is missing or damaged. Make it again: "
             f"rlds stats {manifest.id} --recompute"

@@ -192,7 +192,7 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
     texts = tuple(text.strip() for text in several if isinstance(text, str))
     is_known = isinstance(value, str | list | tuple) and len(texts) == len(several)
     if not is_known or not all(texts) or len({*texts}) < len(texts):
-        raise UsageError(f"{argument(name)} is {value!r}; expected texts, each once.")
+        raise UsageError(f"{argument(name)} is {value!r}; expected names, none empty, each once.")
     return texts
 
 

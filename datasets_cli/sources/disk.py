@@ -13,6 +13,7 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -183,6 +184,8 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
 def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:
     """Return the path of a file that a user wants, checked before there is work."""
     path = Path(out)
+    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
+        raise UsageError(f"{path.name} is too long: a name may have {MAX_NAME_BYTES} bytes.")
     if path.suffix.lower() not in endings or path.is_dir():
         expected = f"{', '.join(endings[:-1])} or {endings[-1]}"
         raise UsageError(
@@ -193,9 +196,16 @@ def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: boo
             f"{path} is there already. Add {argument('force')} to replace it, or choose another "
             f"{argument('out')}."
         )
-    if path.parent.exists() and not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
-        raise UsageError(f"{path} cannot be made: {path.parent} is no folder that can be written.")
-    return path
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        if is_full(error):
+            return path  # what is written tells
+        raise UsageError(
+            f"{path} cannot be made: {path.parent} is no folder that can be written "
+            f"({error.strerror})."
+        ) from error
 
 
 def is_unfinished(path: Path) -> bool:

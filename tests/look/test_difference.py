@@ -261,7 +261,7 @@ def test_of_more_rows_the_first_ones_are_compared(
     assert (difference.num_compared, difference.trajectory, difference.equal) == (25, None, False)
     assert difference.num_shared == (3, 3)
     assert main(["diff", "derived/b", "derived/a"]) == 10
-    assert "Compared are the first 25 rows of both." in capsys.readouterr().out
+    assert "Only the first 25 rows of both are compared." in capsys.readouterr().out
 
 
 def test_columns_of_one_dataset_or_of_another_type_are_named(config: Config) -> None:

@@ -65,7 +65,7 @@ def with_states(config: Config, name: str = "block") -> str:
 
 def test_a_gif_of_grey_frames_is_the_published_ones_bit_for_bit(pong: str, tmp_path: Path) -> None:
     made = datasets_cli.render(pong, trajectory=0, out=tmp_path / "pong.gif")
-    assert (made.num_frames, made.source, made.notes) == (962, ("observation",), ())
+    assert (made.num_frames, made.source, made.notes) == (962, (("observation",),), ())
     np.testing.assert_array_equal(in_gif(made.path, "L"), published())
     with Image.open(made.path) as image:
         assert (image.info["duration"], image.info["loop"]) == (50, 0)
@@ -84,7 +84,7 @@ def test_a_video_has_the_same_frames_in_their_order(pong: str, tmp_path: Path) -
 def test_a_sheet_has_frames_of_the_whole_trajectory(config: Config, tmp_path: Path) -> None:
     datasets_cli.download(PONG, config=config)
     made = datasets_cli.render(PONG, trajectory=0, out=tmp_path / "pong.png")
-    assert made.notes == ("64 of 962 pictures, evenly spaced",)
+    assert made.notes == ("they are of 962 rows, evenly spaced",)
     with Image.open(made.path) as image:
         sheet = np.asarray(image)
     assert sheet.shape == (8 * 86 - 2, 8 * 86 - 2)
@@ -138,7 +138,7 @@ def test_without_frames_the_environment_shows_the_recorded_states(
     config: Config, tmp_path: Path
 ) -> None:
     made = datasets_cli.render(with_states(config), trajectory=2, out=tmp_path / "block.gif")
-    assert (made.source, made.fps) == (("info.qpos", "info.qvel"), 25)
+    assert (made.source, made.fps) == ((("info", "qpos"), ("info", "qvel")), 25)
     shown = in_gif(made.path, "RGB")
     assert shown.shape == (6, 20, 31, 3), "rows 5 to 10"
     np.testing.assert_array_equal(shown[:, 0, 0, 0], np.arange(5, 11) * 10)
@@ -172,6 +172,21 @@ def test_states_of_another_size_are_refused(config: Config, tmp_path: Path) -> N
         datasets_cli.render(id, trajectory=0, out=tmp_path / "block.gif")
 
 
+def test_a_column_of_small_pictures_is_named_in_the_error(config: Config, tmp_path: Path) -> None:
+    id = with_rows(config, "small", {("rgb",): np.zeros((14, 5, 7, 3), np.uint8)})
+    with pytest.raises(UsageError, match="Small pictures: columns=rgb"):
+        datasets_cli.render(id, trajectory=0, out=tmp_path / "rgb.gif")
+    made = datasets_cli.render(id, trajectory=0, columns="rgb", out=tmp_path / "rgb.gif")
+    assert made.to_json()["source"] == [["rgb"]]
+
+
+@pytest.mark.parametrize("out", ["none/x.gif", f"{'x' * 300}.gif", "/proc/x.gif"])
+def test_a_file_that_cannot_be_made_is_refused_first(out: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be made|too long") as refused:
+        datasets_cli.render("demo/none", trajectory=0, out=tmp_path / out)
+    assert not [*tmp_path.iterdir()] and "is no folder" in str(refused.value) or "xxx" in out
+
+
 def test_actions_are_not_replayed(config: Config, tmp_path: Path) -> None:
     datasets_cli.download("demo/door-minari", config=config)
     with pytest.raises(UsageError, match="Replayed actions would show what may not have happened"):
@@ -185,7 +200,7 @@ def test_actions_are_not_replayed(config: Config, tmp_path: Path) -> None:
         ({"trajectory": -1}, "trajectory is -1; expected 0 or more"),
         ({"out": "pong.webm"}, r"expected a file ending in \.gif, \.png or \.mp4"),
         ({"out": "there.gif"}, r"there\.gif is there already"),
-        ({"columns": "action"}, "action is no column of frames .*next.observation, observation"),
+        ({"columns": "action"}, "'action' is no column of frames .*next.observation, observation"),
         ({"fps": 0}, "fps is 0; expected 1 or more"),
         ({"fps": 60}, r"fps is 60; expected at most 50 in a \.gif"),
     ],

@@ -229,7 +229,7 @@ def test_wrong_calls_say_what_is_expected(door: str, config: Config) -> None:
         "trajectory is -1": {"trajectory": -1},
         "start is 299; expected 0 to 298: trajectory 1 of": {"trajectory": 1, "start": 299},
         r"no column next\.rewrad. Did you mean next\.reward": {"columns": "next.rewrad"},
-        "expected texts, each once": {"columns": "action,"},
+        "expected names, none empty, each once": {"columns": "action,"},
     }
     lengths = np.diff(np.load(config.root / "datasets" / door / "trajectories.npy"))
     assert lengths.tolist() == [299] * 5

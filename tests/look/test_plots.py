@@ -137,6 +137,33 @@ def test_what_is_not_finite_is_left_out_and_said(config: Config) -> None:
     assert chart.notes == (f"{id}: 2 of 14 values are not finite",)
 
 
+def test_numbers_of_a_spread_that_are_not_finite_are_said(config: Config) -> None:
+    values = np.arange(28.0).reshape(14, 2)
+    values[::2, 1] = -np.inf
+    chart = datasets_cli.plot(made(config, "half", {("observation",): values}), kind="observations")
+    assert chart.notes == ("test/half: 7 of 28 values are not finite",)
+
+
+@pytest.mark.parametrize("kind", ["reward", "observations"])
+def test_the_largest_numbers_are_too_large_to_plot(
+    kind: str, config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    large = np.full((sum(LENGTHS), 1), 1e308)
+    large[::2, 0] = -1e308
+    id = made(config, "large", {("next", "reward"): large, ("observation",): large})
+    with pytest.raises(UsageError, match="too far apart"):
+        datasets_cli.plot(id, kind=kind)  # type: ignore[arg-type]
+    assert main(["stats", id]) == 0
+    assert "observation: - stands for what is beyond" in capsys.readouterr().out
+
+
+def test_a_terminal_of_ascii_gets_ascii_and_one_dataset_is_drawn_once(config: Config) -> None:
+    id = made(config, "twice", {})
+    screen = in_terminal(["plot", id, id], PYTHONIOENCODING="ascii")
+    assert screen.code == 0 and "###" in screen.raw and screen.raw.isascii()
+    assert datasets_cli.plot(id, id).notes == (f"both are {id}, which is drawn once",)
+
+
 @pytest.mark.parametrize("kind", ["returns", "reward", "observations"])
 def test_nothing_but_nan_is_refused(kind: str, config: Config, tmp_path: Path) -> None:
     empty = np.full((sum(LENGTHS), 1), np.nan)
@@ -161,8 +188,8 @@ def test_a_dataset_without_numbers_to_plot_is_told_what_to_do(config: Config) ->
     del rows[("observation",)], rows[("next", "observation")]
     write(config.root / "datasets" / "test" / "none", rows, "ted")
     datasets_cli.download("demo/pong", config=config)
-    for id in ("test/none", "demo/pong"):
-        with pytest.raises(UsageError, match=f"observation of {id} has no numbers"):
+    for id, said in (("test/none", "no column observation"), ("demo/pong", "observation uint8")):
+        with pytest.raises(UsageError, match=said):
             datasets_cli.plot(id, kind="observations")
 
 
@@ -215,6 +242,7 @@ def test_a_pipe_takes_numbers_and_no_drawing(
     datasets_cli.download("demo/iris", config=config)
     assert main(["plot", "demo/iris"]) == 2
     assert "--out FILE.png" in capsys.readouterr().err
+    assert main(["plot", "nope"]) == 3
     assert main(["plot", "demo/iris", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["series"] == [

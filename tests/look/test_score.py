@@ -36,7 +36,8 @@ def test_scores_of_every_d4rl_dataset_are_by_its_table(config: Config) -> None:
 def test_the_command_says_where_the_scores_are_from(config: Config, capsys: Capture) -> None:
     assert main(["score", "hopper-medium-v2", "3234.3", "-20.272305"]) == 0
     out = capsys.readouterr().out
-    assert "3234.3 is 100\n-20.2723 is 0\n" in out and "by the catalogue of d4rl" in out
+    assert out.split()[:6] == ["RETURN", "SCORE", "3234.3", "100", "-20.2723", "0"]
+    assert "by the catalogue of d4rl" in out
     assert main(["score", "hopper-medium-v2", "3234.3", "-q"]) == 0
     assert capsys.readouterr().out == "100\n"
     assert main(["score", "hopper-medium-v2", "0", "--json"]) == 0
@@ -60,6 +61,7 @@ def test_wrong_scores_are_refused(config: Config, capsys: Capture) -> None:
             ("finite numbers, not 'x'", lambda: score("hopper-medium-v2", "x")),
             ("finite numbers, not nan", lambda: score("hopper-medium-v2", float("nan"))),
             ("not None", lambda: score("hopper-medium-v2", None)),
+            ("whose score is no finite number", lambda: score("hopper-medium-v2", 1e308)),
         ],
     )
     check_refused(UnknownDataset, [("nosuch", lambda: score("nosuch", 1))])

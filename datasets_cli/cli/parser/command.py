@@ -73,7 +73,7 @@ class Command(TyperCommand):
         missing = [
             f"{each.opts[0]} " * (each.param_type_name == "option") + str(each.metavar)
             for each in self.params
-            if each.required and not ctx.params.get(each.name)
+            if each.required and ctx.params.get(each.name) in (None, (), [])
         ]
         shown = "".join(f" Example: {example}." for example in self._examples[:1])
         path = ctx.command_path
@@ -82,10 +82,11 @@ class Command(TyperCommand):
     def _too_many(self, ctx: Any, text: str) -> UsageError:
         # The parser names what is too much in brackets.
         extra = ", ".join(text.rpartition("(")[2].rstrip(").").split())
-        takes = [f"one {each.metavar}" for each in self.params if each.param_type_name != "option"]
+        each = [f"one {each.metavar}" for each in self.params if each.param_type_name != "option"]
+        takes = " and ".join(each) or "no argument"
         return UsageError(
-            f"{ctx.command_path} takes {next(iter(takes), 'no argument')}, and was given {extra} "
-            f"as well. See: {ctx.command_path} --help"
+            f"{ctx.command_path} takes {takes}, and was given {extra} as well. See: "
+            f"{ctx.command_path} --help"
         )
 
 

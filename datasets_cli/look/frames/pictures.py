@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.look.peek import trajectory_rows
 from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays, plain_numbers
@@ -23,7 +23,7 @@ class Pictures(NamedTuple):
 
     read: Callable[[np.ndarray], Iterator[np.ndarray]]
     num_rows: int
-    source: tuple[str, ...]
+    source: tuple[Key, ...]
     fps: int | None = None
     notes: tuple[str, ...] = ()
 
@@ -34,16 +34,17 @@ def pictures_of(dataset: DatasetArrays, trajectory: int, name: str | None) -> Pi
     columns = [each for each in dataset.manifest.columns if len(each.shape) > 1]
     frames = [each for each in columns if is_frame(each.dtype, each.shape)]
     # One that is named may have small pictures, too.
-    named = [each for each in columns if each.dtype == "uint8" and show_key(each.key) == name]
+    small = [each for each in columns if each.dtype == "uint8"]
+    named = [each for each in small if show_key(each.key) == name]
     if name is not None and not named:
         known = ", ".join(show_key(each.key) for each in frames) or "none"
         raise UsageError(
-            f"{name} is no column of frames of {dataset.id}. Expected uint8 of two dimensions or "
+            f"{name!r} is no column of frames of {dataset.id}. Expected uint8 of two dimensions or "
             f"more: {known}."
         )
     if named or frames:
         return _stored(dataset, min(named or frames, key=lambda each: each.key[0] == "next"), rows)
-    return _of_states(dataset, rows)
+    return _of_states(dataset, rows, [show_key(each.key) for each in small])
 
 
 def _stored(dataset: DatasetArrays, column: Column, rows: range) -> Pictures:
@@ -58,7 +59,7 @@ def _stored(dataset: DatasetArrays, column: Column, rows: range) -> Pictures:
     name, shape = show_key(column.key), column.shape
     is_stack = len(shape) > 3 or (len(shape) == 3 and min(shape[0], shape[2]) not in (1, 3))
     notes = (f"{name} {list(shape)} is a stack of frames: the last one is shown",) * is_stack
-    return Pictures(read, len(rows), (name,), None, notes)
+    return Pictures(read, len(rows), (column.key,), None, notes)
 
 
 def _picture(frame: np.ndarray) -> np.ndarray:
@@ -72,7 +73,7 @@ def _picture(frame: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(frame)
 
 
-def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
+def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Pictures:
     """Return what the environment of a dataset shows in the states of some rows."""
     manifest = dataset.manifest
     known = {column.key for column in manifest.columns if column.key[0] != "next"}
@@ -81,10 +82,11 @@ def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
     spec = manifest.metadata.get("env_spec")
     if not (spec and keys and known.issuperset(keys)):
         lacks = "qpos and qvel" if spec else "env_spec"
+        hints = [f" Small pictures: {argument('columns', name)}." for name in small]
         raise UsageError(
             f"There are no pictures of {manifest.id}: it has no frames, and no {lacks} for its "
             "environment to show recorded states. Replayed actions would show what may not "
-            "have happened, and are not shown."
+            f"have happened, and are not shown.{''.join(hints)}"
         )
     from datasets_cli.environments.record.recover import recover_environment  # gymnasium
 
@@ -96,9 +98,9 @@ def _of_states(dataset: DatasetArrays, rows: range) -> Pictures:
         with closing(environment):
             yield from _shown(environment, zip(*states, strict=True), manifest.id)
 
-    source = tuple(map(show_key, keys))
-    note = f"the environment is set to each {' and '.join(source)}; all else is as reset leaves it"
-    return Pictures(read, len(rows), source, environment.metadata.get("render_fps"), (note,))
+    names = " and ".join(map(show_key, keys))
+    note = f"the environment is set to each {names}; all else is as reset leaves it"
+    return Pictures(read, len(rows), (*keys,), environment.metadata.get("render_fps"), (note,))
 
 
 def _shown(environment: Any, states: Iterable[Any], id: str) -> Iterator[np.ndarray]:

@@ -11,6 +11,7 @@ from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.installed import open_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import check_numbers, takes_fields
+from datasets_cli.schema.columns import Key
 from datasets_cli.sources.disk import file_to_make, replacing
 
 FPS = 20
@@ -57,7 +58,7 @@ class Rendering(JsonForm):
     id: str
     trajectory: int
     path: Path
-    source: tuple[str, ...]
+    source: tuple[Key, ...]
     num_frames: int
     fps: int
     notes: tuple[str, ...] = ()
@@ -91,6 +92,6 @@ def render(call: RenderCall) -> Rendering:
     with replacing(path) as new:
         notes = [*pictures.notes, *WRITERS[ending](new, pictures.read(numbers), fps)]
     if len(numbers) < pictures.num_rows:
-        notes.append(f"{len(numbers)} of {pictures.num_rows:,} pictures, evenly spaced")
+        notes.append(f"they are of {pictures.num_rows:,} rows, evenly spaced")
     source = pictures.source
     return Rendering(dataset.id, call.trajectory, path, source, len(numbers), fps, tuple(notes))

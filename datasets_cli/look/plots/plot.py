@@ -31,9 +31,7 @@ class PlotCall(InstalledId):
 
     other: str | None = field(default=None, metadata={**INSTALLED_IDS, "metavar": "ID2"})
     _: KW_ONLY
-    kind: Kind = field(
-        default="returns", metadata={"metavar": "KIND", "help": f"One of {', '.join(KINDS)}."}
-    )
+    kind: Kind = field(default="returns", metadata={"help": "What is drawn."})
     out: str | os.PathLike[str] | None = field(
         default=None, metadata={"metavar": "FILE", "help": "A .png or .svg; else the terminal."}
     )
@@ -60,6 +58,10 @@ def plot(call: PlotCall) -> Chart:
     opened = [open_installed(text, config) for text in (call.id, call.other) if text is not None]
     datasets = {each.id: each for each in opened}  # one alone where both are the same
     chart = chart_of(call.kind, [*datasets.values()], CacheRoot(config.root))
+    if len(datasets) < len(opened):
+        chart = replace(
+            chart, notes=(*chart.notes, f"both are {opened[0].id}, which is drawn once")
+        )
     if path is None:
         return chart
     from datasets_cli.look.plots.picture import draw_file

@@ -16,6 +16,7 @@ from datasets_cli.look.statistics import (
     sampled_rows,
     trajectory_columns,
 )
+from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.progress import Silent
 from datasets_cli.schema.column_statistics import MEASURES
 from datasets_cli.schema.columns import REWARD, Key, show_key
@@ -27,6 +28,9 @@ MOST_NUMBERS = 250
 """Of a row that are drawn one by one; more are joined, so that no plot has 20,000 points."""
 
 LARGEST_WHOLE = 2.0**50
+LARGEST = 1e300
+"""What drawings reckon with, such as a margin beside it, stays finite."""
+
 ENDS = ("terminated", "truncated", "both", "neither")
 SPREAD = "thin: all, thick: 80 %, dash: median"
 
@@ -119,8 +123,7 @@ def _check_any(dataset: DatasetArrays, kind: str, num_values: int) -> None:
 def _bins(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
     """Return the edges of bins, and their labels where each is of one whole number."""
     low, high = float(values.min()), float(values.max())
-    if not math.isfinite(high - low):
-        raise UsageError(f"Values from {low:g} to {high:g} are too far apart to plot.")
+    _check_span(low, high)
     is_whole = max(-low, high) < LARGEST_WHOLE and not (values % 1).any()
     if is_whole and high - low < MOST_BARS:
         return np.arange(low, high + 2) - 0.5, [f"{low + k:g}" for k in range(int(high - low) + 1)]
@@ -128,6 +131,14 @@ def _bins(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
         half = max(0.5, abs(low) / 1000)
         return np.array([low - half, high + half]), []
     return np.linspace(low, high, min(MOST_BARS, math.isqrt(len(values)) + 1) + 1), []
+
+
+def _check_span(low: float, high: float) -> None:
+    if max(-low, high) > LARGEST:
+        raise UsageError(
+            f"Values from {low:g} to {high:g} are too far apart to plot: none may be beyond "
+            f"{LARGEST:g}. See: rlds stats"
+        )
 
 
 def _spread(kind: str, name: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
@@ -141,12 +152,15 @@ def _spread(kind: str, name: str, datasets: Sequence[DatasetArrays], root: Cache
         least = [np.fmin.reduceat(of[each], firsts) for each in ("min", "q10")]
         most_of = [np.fmax.reduceat(of[each], firsts) for each in ("q90", "max")]
         rows = np.stack([*least, of["q50"][firsts], *most_of], 1)
+        counts = {name: int(of[name].sum()) for name in ("count", "nan", "infinite")}
+        _check_any(dataset, kind, counts["count"])
+        _check_span(np.nanmin(of["min"]), np.nanmax(of["max"]))
         known = np.isfinite(rows).all(1)
-        _check_any(dataset, kind, known.sum())
         quantiles = tuple(map(tuple, rows[known].tolist()))
         series.append(Series(dataset.id, tuple(firsts[known].tolist()), (), quantiles))
-        if not known.all():
-            notes.append(f"{dataset.id}: {(~known).sum()} without a finite value are left out")
+        if left_out := counts["nan"] + counts["infinite"]:
+            total = left_out + counts["count"]
+            notes.append(f"{dataset.id}: {left_out:,} of {total:,} values are not finite")
     if step > 1:
         notes.append(f"{most:,} numbers are joined by {step}: all of them, the first one's median")
     return _chart(kind, f"number of the {name}", SPREAD, series, (), notes)
@@ -157,12 +171,16 @@ def _measures_below(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.nd
     manifest = dataset.manifest
     columns = [each for each in measured(manifest) if each.key[0] == name and 0 not in each.shape]
     if not columns:
-        raise UsageError(
-            f"There is nothing to plot: {name} of {dataset.id} has no numbers; it may be frames, "
-            f"which rlds render shows, or text. See: rlds info {dataset.id}"
+        keys = KnownColumns(manifest).of(name, "kind")
+        types = ", ".join(
+            f"{show_key(each.key)} {each.dtype}"
+            for each in manifest.all_columns
+            if each.key in keys
         )
-    if load_measures(manifest, root) is None:
-        make_tables(dataset, root, Silent())
-    measures = load_measures(manifest, root)
-    assert measures is not None, "they were kept"
+        raise UsageError(
+            f"There is nothing to plot: {name} of {dataset.id} has no numbers that are measured: "
+            f"{types}. Of frames see: rlds render"
+        )
+    if (measures := load_measures(manifest, root)) is None:
+        _, measures = make_tables(dataset, root, Silent())
     return np.hstack([measures[show_key(each.key)] for each in columns])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, by_reader
 from datasets_cli.replay.trajectories.bounds import begins_of, steps_of
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.mapping import sent
@@ -145,6 +145,6 @@ def _too_short(lengths: torch.Tensor, slice_len: int) -> UsageError:
     """Return the error that no trajectory is as long as a slice."""
     longest = int(lengths.max()) if len(lengths) else 0
     return UsageError(
-        f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter slices, "
-        "or pass strict_length=False to take short trajectories whole."
+        f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter slices"
+        f"{by_reader('.', ', or pass strict_length=False to take short trajectories whole.')}"
     )

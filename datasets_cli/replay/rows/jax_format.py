@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, by_reader
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.rows.batch_format import BatchFormat, columns_of, nest, show_columns
 from datasets_cli.replay.storages.protocol import Storage
@@ -31,6 +31,8 @@ NARROWED = {
 
 NUMBERS = frozenset({EPISODE, MEMBER, ("timesteps",), ("goal_row",)})
 """Columns of int64 that are given as int32."""
+
+WIDER = by_reader("JAX_ENABLE_X64=1", 'jax.config.update("jax_enable_x64", True)')
 
 UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 """Types of leaves that jax does not take."""
@@ -194,13 +196,15 @@ def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
 def _wide(columns: list[tuple[Key, str]]) -> UsageError:
     return UsageError(
         f"jax is set to 32 bits and would cut {show_columns(columns)} to them in silence. Set it "
-        'to 64 with jax.config.update("jax_enable_x64", True), leave them out of a dataset with '
-        "columns=, or ask for 32 with cast=True."
+        f"to 64 with {WIDER}"
+        + by_reader(
+            ".", ", leave them out of a dataset with columns=, or ask for 32 with cast=True."
+        )
     )
 
 
 def _beyond(key: Key, number: Any, wide: np.dtype, target: np.dtype) -> UsageError:
     return UsageError(
         f"{show_key(key)} has {number}, {wide}, which {target} cannot hold. Set jax to 64 bits "
-        'with jax.config.update("jax_enable_x64", True), or leave the column out.'
+        f"with {WIDER}, or leave the column out."
     )
