@@ -24,7 +24,7 @@ Results = TypeVar("Results")
 COUNTED = "with manifest, tables and raw files"
 """What the disk space of a dataset has beside the size of its data."""
 
-ASCII = {
+ASCII: dict[int, Any] = {
     **dict.fromkeys(range(0x2500, 0x2580), "+"),  # lines, blocks, braille
     **dict.fromkeys(range(0x2580, 0x25A0), "#"),
     **dict.fromkeys(range(0x2800, 0x2900), ":"),

@@ -159,7 +159,7 @@ def test_the_largest_numbers_are_too_large_to_plot(
 
 def test_a_terminal_of_ascii_gets_ascii_and_one_dataset_is_drawn_once(config: Config) -> None:
     id = made(config, "twice", {})
-    screen = in_terminal(["plot", id, id], PYTHONIOENCODING="ascii")
+    screen = in_terminal(["plot", id, id], columns=80, PYTHONIOENCODING="ascii")
     assert screen.code == 0 and "###" in screen.raw and screen.raw.isascii()
     assert datasets_cli.plot(id, id).notes == (f"both are {id}, which is drawn once",)
 

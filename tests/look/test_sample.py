@@ -142,3 +142,10 @@ def test_the_seed_decides_the_draws(door: str, monkeypatch: pytest.MonkeyPatch) 
     for seed in (1, 1, 2):
         sample_batch(door, seed=seed)
     assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_batch_larger_than_memory_or_an_epoch_is_told(door: str, capsys: Capture) -> None:
+    with pytest.raises(UsageError, match="of free memory"):
+        sample_batch(door, batch_size=10**13)
+    assert main(["sample", door, "--sampler", "epoch", "--batch-size", "2000"]) == 0
+    assert "a batch of 2,000 has 1,495" in capsys.readouterr().err

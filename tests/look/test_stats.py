@@ -19,7 +19,7 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, DiskFull, UsageError
 from datasets_cli.look import statistics
 from datasets_cli.look.summary import load_summary
 from datasets_cli.store.cache_root import CacheRoot
@@ -263,3 +263,17 @@ def test_json_has_no_nan(config: Config, capsys: Capture) -> None:
     shutil.rmtree(config.root / "tables")
     assert main(["stats", id]) == 0
     assert " - " in capsys.readouterr().out
+
+
+def test_all_looks_take_a_folder_and_a_full_disk_keeps_no_statistics(
+    config: Config, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise DiskFull("full")
+
+    monkeypatch.setattr(statistics, "write_array", full)
+    folder = str(config.root / "datasets" / door)
+    found = datasets_cli.dataset_stats(folder, columns="action", config=config)
+    assert found.made and found.id == door and len(found.numbers["action"]["mean"]) == 28
+    assert datasets_cli.dataset_stats(folder, config=config).made
+    assert datasets_cli.peek(folder, config=config).id == door
