@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from dataclasses import replace
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,6 +19,7 @@ from PIL import Image
 
 import datasets_cli
 from datasets_cli import UsageError
+from datasets_cli.cli import state
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from tests.support.disks import Disks
@@ -157,11 +159,15 @@ def test_the_largest_numbers_are_too_large_to_plot(
     assert "observation: - stands for what is beyond" in capsys.readouterr().out
 
 
-def test_a_terminal_of_ascii_gets_ascii_and_one_dataset_is_drawn_once(config: Config) -> None:
+def test_an_output_of_ascii_gets_ascii_and_one_dataset_is_drawn_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     id = made(config, "twice", {})
-    screen = in_terminal(["plot", id, id], columns=80, PYTHONIOENCODING="ascii")
-    assert screen.code == 0 and "###" in screen.raw and screen.raw.isascii()
-    assert datasets_cli.plot(id, id).notes == (f"both are {id}, which is drawn once",)
+    chart, stream = datasets_cli.plot(id, id), BytesIO()
+    assert chart.notes == (f"both are {id}, which is drawn once",)
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(stream, encoding="ascii"))
+    state.write("\n".join(chart.lines(80)))
+    assert b"###" in stream.getvalue() and b"?" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("kind", ["returns", "reward", "observations"])
