@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +24,10 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 
-Measures = Mapping[str, Any]
 if TYPE_CHECKING:
     import numpy as np
 
+Measures = Mapping[str, Any]
 PARTS = ("columns", "frames", "trajectories")
 MOST_NUMBERS = 64
 """Of a column that a table has a row each of."""

@@ -139,11 +139,6 @@ def change_setting(call: SetCall) -> Setting:
             f"{toml_name(name)} = {toml(value)}"
         )
     check_config(after)
-    with replacing(path) as new:
-        new.write_text(after, encoding="utf-8")
-        if path.exists():
-            shutil.copymode(path, new)  # a mirror may have a password
-    return settings(call.key, config=call.config, root=call.root)[0]
     # A mirror may have a password, now or later.
     write_text(path, after, private=not path.exists() or public_text(after) != after)
     (changed,) = settings(call.key, config=call.config, root=call.root)
