@@ -118,10 +118,11 @@ def options(
     )
     try:
         config = load()
-    except UsageError:
-        if context.invoked_subcommand not in ("config", "env"):  # which tell what is wrong
+    except UsageError as error:
+        if context.invoked_subcommand not in ("config", "env"):
             raise
         config = load(file=ConfigFile())
+        State(config, quiet=quiet).note(f"A default stands for each setting: {error}")
     context.obj = State(config, json=as_json, quiet=quiet)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -15,7 +15,10 @@ from datasets_cli.config import RootOptions
 from datasets_cli.quantities import counted, human_bytes, human_count
 from datasets_cli.setup.recipe_check import CheckRecipeCall
 from datasets_cli.setup.recipes import FamilyCall
-from datasets_cli.setup.settings import SetCall, Setting, SettingsCall
+from datasets_cli.setup.settings import SetCall, SettingsCall
+
+if TYPE_CHECKING:
+    from datasets_cli import Setting
 
 
 @options_of(call=RootOptions)

@@ -167,9 +167,9 @@ def declared_datasets(call: DeclaredCall) -> list[DeclaredDataset]:
                 raise
             failed[name] = str(error)
     if failed:
-        error = PartialFailure.of([*failed], len(names), results)
-        error.append("".join(f"\n  {why}" for why in failed.values()))
-        raise error
+        partial_failure = PartialFailure.of([*failed], len(names), results)
+        partial_failure.append("".join(f"\n  {why}" for why in failed.values()))
+        raise partial_failure
     return results
 
 
@@ -237,14 +237,14 @@ def add_data(call: AddCall) -> AddedData:
             resolve(call.dataset, root, unlisted=True)
     if call.where:
         parse_condition(call.where)
-    table = {"dataset": call.dataset, **_views(call)}
+    table: dict[str, Any] = {"dataset": call.dataset, **_views(call)}
     with arguments_named(as_in_python):
         declaration_of(table)
     known = parse_tables(read_user_text(path) or "", path).get(DATA, {})
     if not re.fullmatch(r"[\w-]+", call.name) or call.name == "add" or call.name in known:
         why = "is there already" if call.name in known else "is no name of data"
-        expected = "letters, digits, _ and -, and not add"
-        raise UsageError(f"{call.name!r} {why}, in {path}. Choose another name: {expected}.")
+        letters = "letters, digits, _ and -, and not add"
+        raise UsageError(f"{call.name!r} {why}, in {path}. Choose another name: {letters}.")
     lines = [f"{key} = {toml(value)}" for key, value in table.items()]
     added = "\n".join([f"[{DATA}.{toml_name(call.name)}]", *lines, ""])
     expected = {**known, call.name: table}

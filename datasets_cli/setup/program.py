@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from datasets_cli.config import RootOptions, check_config, config_path, read_user_text
-from datasets_cli.errors import UsageError, public_url
+from datasets_cli.config import RootOptions, config_path
+from datasets_cli.errors import public_url
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.sources.disk import free_bytes
@@ -41,7 +41,6 @@ class ProgramInfo(JsonForm):
         offline: whether connections are forbidden.
         mirrors: ``{prefix: replacement}``, without user, password and query.
         config_file: of the user, whether it is there or not.
-        config_problem: why no run can begin with it; empty where one can.
         variables: names of those set that change what this program does; their values may be
             secret.
     """
@@ -58,7 +57,6 @@ class ProgramInfo(JsonForm):
     offline: bool
     mirrors: Mapping[str, str]
     config_file: Path
-    config_problem: str
     variables: tuple[str, ...]
 
 
@@ -85,17 +83,8 @@ def program_info(call: RootOptions) -> ProgramInfo:
         offline=config.offline,
         mirrors={public_url(prefix): public_url(to) for prefix, to in config.mirrors},
         config_file=config_path(),
-        config_problem=_config_problem(),
         variables=tuple(sorted(name for name in os.environ if VARIABLES.fullmatch(name))),
     )
-
-
-def _config_problem() -> str:
-    try:
-        check_config(read_user_text(config_path()) or "")
-    except UsageError as error:
-        return str(error)
-    return ""
 
 
 def _needs() -> Iterator[tuple[str, str]]:

@@ -151,8 +151,7 @@ def test_a_disk_that_is_read_only_is_a_usage_error(path: Path, disks: Disks) -> 
 def test_a_broken_file_has_its_place_and_its_problem(path: Path, capsys: Capture) -> None:
     path.write_text("x = ")
     assert main(["config", "path"]) == 0 and capsys.readouterr().out == f"{path}\n"
-    assert main(["env", "--json"]) == 0
-    assert "is not valid TOML" in json.loads(capsys.readouterr().out)["config_problem"]
+    assert main(["env"]) == 0 and "is not valid TOML" in capsys.readouterr().err
     for call in (["config", "get"], ["config", "set", "core.offline", "1"], ["list"]):
         assert main(call) == 2 and "is not valid TOML" in capsys.readouterr().err
 
