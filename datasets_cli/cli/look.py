@@ -12,7 +12,6 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fact, fitted, has_colour, table
 from datasets_cli.errors import UsageError
-from datasets_cli.install.installed import folder_meant
 from datasets_cli.look.card import CardCall
 from datasets_cli.look.compare import CompareCall
 from datasets_cli.look.frames.render import RenderCall
@@ -234,7 +233,8 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
     state = state_of(context)
     if state.width is None and "out" not in call and not state.json:
         for id in filter(None, (call["id"], call.get("other"))):
-            folder_meant(id, state.config)  # an unknown one is told first
+            if id[:1] not in ("/", "."):  # no folder: an unknown one is told first
+                datasets_cli.dataset_path(id, config=state.config)
         raise UsageError(
             "There is no terminal to plot in. Name a file with --out FILE.png or --out FILE.svg, "
             "or have the numbers with --json."
