@@ -115,7 +115,7 @@ class State:
 def write(text: str) -> None:
     """Print on stdout, now."""
     try:
-        encoding = sys.stdout.encoding
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # there may be no stdout
         try:
             text.encode(encoding)
         except UnicodeEncodeError:

@@ -129,7 +129,7 @@ WORDS = [
     Wrong("stats nosuch", 3, "is not a known dataset"),
     Wrong("stats hopper-medium-v2", 3, "rlds download"),
     Wrong("stats demo/iris --columns nosuch", 2, "It has action"),
-    Wrong("card demo/iris --format pdf", 2, "expected one of md, html, hf"),
+    Wrong("card demo/iris --format pdf", 2, "'pdf' is not one of"),
     Wrong("score demo/iris 1", 2, "has no reference scores"),
     Wrong("score hopper-medium-v2", 2, "needs RETURN. Example: rlds score"),
     Wrong("score hopper-medium-v2 high", 2, "must be finite numbers, not 'high'"),

@@ -107,7 +107,7 @@ def test_a_condition_that_cannot_be_is_told_by_the_plan(
     [
         ('fn = "m:f"', "fn cannot stand beside cast"),
         ("cats = 3", "there is no key cats; expected input, fn, out"),
-        ("select = 3", "select is 3; expected texts, each once"),
+        ("select = 3", "select is 3; expected names, none empty, each once"),
         ("n_step = 3", "n_step needs gamma"),
         ("where = 3", "where is 3; expected text"),
         ("seed = 3", "transforms draw nothing. Leave it out"),
@@ -219,7 +219,7 @@ def test_a_request_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"fn": {"cast": 3}}, "cast is 3; expected texts"),
+        ({"fn": {"cast": 3}}, "cast is 3; expected names"),
         ({"fn": {"run": "rm"}}, "there is no transform run"),
         ({"fn": ["cast"]}, "request.json.fn: expected a text or an object, found"),
         ({"options": {}}, "request.json: it is not as a run"),

@@ -31,7 +31,10 @@ class PlotCall(InstalledId):
 
     other: str | None = field(default=None, metadata={**INSTALLED_IDS, "metavar": "ID2"})
     _: KW_ONLY
-    kind: Kind = field(default="returns", metadata={"help": "What is drawn."})
+    kind: Kind = field(
+        default="returns",
+        metadata={"metavar": "KIND", "help": f"What is drawn: {', '.join(KINDS)}."},
+    )
     out: str | os.PathLike[str] | None = field(
         default=None, metadata={"metavar": "FILE", "help": "A .png or .svg; else the terminal."}
     )
