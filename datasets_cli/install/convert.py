@@ -24,7 +24,7 @@ from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest
-from datasets_cli.store.writer import DatasetWriter
+from datasets_cli.store.writer import LayoutWriter
 from datasets_cli.version import TOOL
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
     transitions = Transitions(id, deferred.key if deferred else None)
     builder = _new_builder() if deferred else None
     layout = conversion.layout or ("compact" if deferred else None)
-    with DatasetWriter(layout, conversion.folder, id) as writer:
+    with LayoutWriter(layout, conversion.folder, id) as writer:
         for rows in _rows(conversion, source, transitions, builder):
             writer.write(rows)
             if not deferred:

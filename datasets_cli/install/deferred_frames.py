@@ -26,7 +26,7 @@ from datasets_cli.recipe import Block, DeferredFrames
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable
 from datasets_cli.schema.trajectories import record_of
-from datasets_cli.store.writer import DatasetWriter
+from datasets_cli.store.writer import LayoutWriter
 
 WORTH_PROCESSES = 50_000
 """Fewer frames take less time than processes need to start."""
@@ -55,7 +55,7 @@ def write_frames(
     deferred: DeferredFrames,
     paths: Iterable[Path],
     table: FrameTable,
-    writer: DatasetWriter,
+    writer: LayoutWriter,
     workers: Workers,
     progress: Progress,
 ) -> None:

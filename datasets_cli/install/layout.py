@@ -21,7 +21,7 @@ from datasets_cli.store.commit import check_one_disk, commit
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.writer import DatasetWriter
+from datasets_cli.store.writer import LayoutWriter
 
 
 def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> None:
@@ -48,7 +48,7 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
     make_folder(staging.parent)
     expect_rows(progress, manifest.id, 0, len(dataset))
     offsets = dataset.offsets.numpy()
-    with DatasetWriter(layout, staging, manifest.id, offsets) as writer:
+    with LayoutWriter(layout, staging, manifest.id, offsets) as writer:
         writer.copy_text(dataset.folder, manifest.texts)
         for rows in dataset.blocks():
             writer.write(rows)

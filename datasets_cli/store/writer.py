@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from datasets_cli.store.layouts.compact_writer import CompactWriter
 
 
-class DatasetWriter:
+class LayoutWriter:
     """Writes complete TED rows, with their text, into the files of one layout.
 
     Use it in a ``with`` statement: an error closes its files and removes its folder.
@@ -42,7 +42,7 @@ class DatasetWriter:
         self._layout, self._offsets = layout, offsets
         self._text = TextWriter(folder)
 
-    def __enter__(self) -> DatasetWriter:
+    def __enter__(self) -> LayoutWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -21,7 +21,7 @@ import pytest
 
 from datasets_cli.schema.trajectory_file import HEADER_BYTES
 from datasets_cli.store.manifest import LAYOUTS, read_manifest
-from datasets_cli.store.writer import DatasetWriter
+from datasets_cli.store.writer import LayoutWriter
 from tests.store.test_compact import frames_of, transitions, write
 from tests.support.bit_flips import Flip, Outcome
 from tests.support.paths import PROJECT
@@ -42,7 +42,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rows["mission",] = np.array([f"take {number % 7} keys é" for number in row], object)
     above = tmp_path_factory.mktemp("flips")
     found = {
-        layout: write(partial(DatasetWriter, layout), above / layout, rows).folder
+        layout: write(partial(LayoutWriter, layout), above / layout, rows).folder
         for layout in LAYOUTS
     }
     assert "frames/pixels.zst.dictionary" in read_manifest(found["compact"]).files

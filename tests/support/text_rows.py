@@ -11,7 +11,7 @@ import numpy as np
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.writer import DatasetWriter
+from datasets_cli.store.writer import LayoutWriter
 
 Key = tuple[str, ...]
 
@@ -72,7 +72,7 @@ def write(
         {key: rows[start : start + block_rows] for key, rows in steps.items()}
         for start in range(0, num_steps, block_rows)
     )
-    with closing(DatasetWriter(layout, folder / "staging", ID)) as writer:
+    with closing(LayoutWriter(layout, folder / "staging", ID)) as writer:
         for rows in iterate_rows(Transitions(ID), blocks):
             writer.write(rows)
         written = writer.finish({})

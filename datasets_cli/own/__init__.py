@@ -1,0 +1,1 @@
+"""Data of one's own: steps that no recipe reads, written as a dataset."""

@@ -1,0 +1,130 @@
+"""Columns as people have them, in the names of a dataset: of all steps, or of one episode."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.errors import UsageError
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Key,
+    show_key,
+)
+from datasets_cli.schema.steps import MADE_BY_THE_CORE, NEXT_OBSERVATION
+from datasets_cli.schema.texts import is_text
+
+RETURNED: dict[Key, Key] = {
+    ("reward",): REWARD,
+    ("terminated",): TERMINATED,
+    ("truncated",): TRUNCATED,
+    ("next_observation",): NEXT_OBSERVATION,
+}
+"""What ``step()`` of an environment returns, by the names that people have for it."""
+
+OBSERVATION: Key = ("observation",)
+MAKES = "rlds makes it of terminated, truncated and where trajectories end"
+
+
+def named_columns(columns: Mapping[Any, Any], above: Key = ()) -> StepColumns:
+    """Return columns as arrays, each under its key in a dataset."""
+    # columns: arrays, tensors or lists by name, by tuple of names, or in dicts in one another.
+    named: StepColumns = {}
+    for given, values in _leaves(columns, above):
+        key = (*RETURNED.get(given[:1], given[:1]), *given[1:])
+        if key in MADE_BY_THE_CORE or key == TRAJECTORY_END:
+            raise UsageError(f"columns: {show_key(key)} is no column to give: {MAKES}.")
+        if key in named:
+            raise UsageError(f"columns: {show_key(key)} is given twice. Leave one out.")
+        named[key] = _array(key, values)
+    if not named:
+        raise UsageError("columns: there is none. Expected observation, action, reward and others.")
+    return named
+
+
+def _leaves(columns: Mapping[Any, Any], above: Key) -> Iterator[tuple[Key, Any]]:
+    if not isinstance(columns, Mapping):
+        raise UsageError(
+            f"columns must be a mapping of names to arrays, not {type(columns).__name__}."
+        )
+    for name, values in columns.items():
+        names = name if isinstance(name, tuple) else (name,)
+        if not all(isinstance(each, str) and each for each in names) or not names:
+            raise UsageError(f"columns: a key is a name or a tuple of names, not {name!r}.")
+        key = (*above, *names)
+        if isinstance(values, Mapping):
+            yield from _leaves(values, key)
+        else:
+            yield key, values
+
+
+def _array(key: Key, values: Any) -> np.ndarray:
+    """Return values as an array of numbers, or of texts as objects."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
+        raise UsageError(f"columns: {show_key(key)} is no array: {error}.") from error
+    if array.dtype.kind == "U":
+        array = array.astype(object)
+    if array.dtype.kind == "O" and not all(
+        isinstance(each, str | bytes) or each is None for each in array.flat
+    ):
+        raise UsageError(
+            f"columns: {show_key(key)} holds Python objects. Expected numbers of one shape in each "
+            "row, or text; rlds stores no pickles."
+        )
+    return array
+
+
+def check_lengths(columns: StepColumns, what: str) -> int:
+    """Return the number of steps that columns have, all of them the same."""
+    lengths = {key: len(values) if values.ndim else -1 for key, values in columns.items()}
+    if len(set(lengths.values())) > 1 or -1 in lengths.values():
+        listed = ", ".join(
+            f"{show_key(key)} {'a single number' if n < 0 else f'{n:,}'}"
+            for key, n in lengths.items()
+        )
+        raise UsageError(f"{what}: expected one row a step in every column, found {listed}.")
+    return next(iter(lengths.values()))
+
+
+def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
+    """Return the steps of one whole episode, its last one marked."""
+    named = named_columns(columns)
+    size = len(named[REWARD]) if REWARD in named and named[REWARD].ndim else 0
+    if not size:
+        raise UsageError(f"{what} has no step: expected a reward for each of one step or more.")
+    observed = [key for key in named if key[:1] == OBSERVATION]
+    longer = [key for key in observed if named[key].ndim and len(named[key]) == size + 1]
+    if longer and longer == observed and not any(key[:2] == NEXT_OBSERVATION for key in named):
+        # T + 1 observations: the last one follows the last action.
+        following = {("next", *key): named[key][1:] for key in observed}
+        named |= {key: named[key][:-1] for key in observed} | following
+    for key in (TERMINATED, TRUNCATED):
+        if key in named and not named[key].ndim:  # of the episode: what its last step returned
+            flags = np.zeros(size, np.bool_)
+            flags[-1] = bool(named[key])
+            named[key] = flags
+    check_lengths(named, what)
+    ends = np.zeros(size, np.bool_)
+    for key in (TERMINATED, TRUNCATED):
+        if key in named:
+            ends |= named[key].reshape(size, -1).any(1)
+    if (early := np.flatnonzero(ends[:-1])).size:
+        raise UsageError(
+            f"{what} ends at step {early[0]} of {size} by its flags, and has more steps. Add each "
+            "episode by a call."
+        )
+    ends[-1] = True
+    return {**named, TRAJECTORY_END: ends}
+
+
+def as_texts(columns: StepColumns) -> dict[Key, np.ndarray]:
+    """Return the columns of text."""
+    return {key: values for key, values in columns.items() if is_text(values)}

@@ -1,0 +1,73 @@
+"""Creating a dataset of arrays that are in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+from datasets_cli.install.options import InstalledDataset
+from datasets_cli.options import takes_fields
+from datasets_cli.own.columns import check_lengths, named_columns
+from datasets_cli.own.dataset import OwnOptions, own_id, save_steps
+from datasets_cli.own.ends import trajectory_ends
+from datasets_cli.own.steps import in_blocks
+from datasets_cli.progress import of_dataset
+from datasets_cli.progress_bars import shown
+from datasets_cli.schema.columns import TRAJECTORY_END, rows_per_block
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import restore
+from datasets_cli.store.lock import locked
+
+
+@dataclass(frozen=True)
+class CreateCall(OwnOptions):
+    """What ``create_dataset`` takes.
+
+    Args:
+        id: ``family/name``; the family is any word that no published family has.
+        columns: arrays ``[N, ...]`` of all steps, trajectory after trajectory, by name or tuple of
+            names, or in dicts in one another: ``observation``, ``action`` and ``reward``, and where
+            known ``terminated``, ``truncated`` and ``next_observation``, as ``step()`` returns
+            them. Any other name is a column, too, such as ``("info", "success")``.
+        ends: bool ``[N]``, whether a step is the last one of its trajectory.
+        lengths: int ``[K]``, the steps of each trajectory.
+        episode: int ``[N]``, a number for each step that differs between trajectories.
+    """
+
+    id: str
+    columns: Mapping[Any, Any]
+    _: KW_ONLY
+    ends: Any = None
+    lengths: Any = None
+    episode: Any = None
+
+
+@takes_fields(CreateCall)
+def create_dataset(call: CreateCall) -> InstalledDataset:
+    """Write arrays as a dataset of one's own, installed as any other.
+
+    One of ``ends``, ``lengths`` and ``episode`` says where trajectories end, or both flags do. The
+    values are kept bit for bit. Where ``next_observation`` is not given, the successor rule of the
+    format holds, and the last step of a truncated trajectory is no row.
+
+    Raises:
+        UsageError: a column cannot be kept, nothing says where trajectories end or two things do
+            not agree, the id is of a published family, or it is installed with other data.
+        SourceError: observation, action or reward is missing, or flags are not 0 and 1.
+    """
+    id, columns = own_id(call.id), named_columns(call.columns)
+    num_steps = check_lengths(columns, "columns")
+    ends = trajectory_ends(columns, num_steps, call.ends, call.lengths, call.episode)
+    columns[TRAJECTORY_END] = ends
+    row_bytes = sum(values.nbytes for values in columns.values()) // max(1, num_steps)
+    config = call.chosen_config()
+    root = CacheRoot(config.root)
+    with (
+        shown(call.progress) as screen,
+        of_dataset(screen, id) as told,
+        locked(root.lock(id), id, config.lock_timeout, told),
+    ):
+        restore(root, id)
+        blocks = in_blocks(columns, num_steps, rows_per_block(row_bytes))
+        return save_steps(id, blocks, call, told)

@@ -1,0 +1,103 @@
+"""Steps of one's own as rows of a dataset: converted as a publisher's, and known by their hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.schema.columns import TRAJECTORY_END, Key
+from datasets_cli.schema.transitions import Transitions, iterate_rows
+from datasets_cli.sources.disk import make_folder
+from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
+from datasets_cli.store.layouts.ted_writer import Written
+from datasets_cli.store.writer import LayoutWriter
+
+StepColumns = dict[Key, np.ndarray]
+"""Steps ``[n, ...]`` as the Blocks of recipes have them; ``TRAJECTORY_END`` is always there."""
+
+
+@dataclass(frozen=True)
+class WrittenSteps:
+    """The files of a dataset, and what was read of its steps."""
+
+    written: Written
+    transitions: Transitions
+    digest: StepDigest
+    notes: list[str]
+
+    @property
+    def successors(self) -> dict[str, Any]:
+        """The manifest's entry."""
+        return {**self.transitions.rule, "version": SUCCESSOR_RULE_VERSION}
+
+    def resource(self, filename: str, validator: str, checked: str) -> dict[str, Any]:
+        """Return the manifest's entry of the steps, which are no file that can be fetched again."""
+        return {
+            **{"filename": filename, "url": "", "bytes": self.digest.size_bytes},
+            **{"sha256": self.digest.hex(), "validator": validator, "checked": checked},
+        }
+
+
+def write_steps(
+    folder: Path,
+    id: str,
+    layout: str | None,
+    steps: Iterable[StepColumns],
+    on_rows: Callable[[int], None],
+    before: Iterable[StepColumns] = (),
+) -> WrittenSteps:
+    """Write the rows of steps into a new folder, after rows that are complete."""
+    make_folder(folder.parent)
+    transitions, digest = Transitions(id), StepDigest()
+    new = iterate_rows(transitions, map(digest.take, steps))
+    with LayoutWriter(layout, folder, id) as writer:
+        for rows in chain(before, new):
+            writer.write(rows)
+            on_rows(writer.num_rows)
+        notes = [*writer.notes, *transitions.notes]
+        return WrittenSteps(writer.finish({}), transitions, digest, notes)
+
+
+class StepDigest:
+    """Steps, counted and hashed column by column: the same for any blocks."""
+
+    def __init__(self) -> None:
+        self.num_steps = self.num_episodes = self.size_bytes = 0
+        self._columns: dict[Key, Any] = {}
+
+    def take(self, columns: StepColumns) -> StepColumns:
+        """Add steps, and return them."""
+        for key, values in columns.items():
+            kind = f"{'.'.join(key)} {values.dtype} {values.shape[1:]}"
+            digest = self._columns.setdefault(key, hashlib.sha256(kind.encode()))
+            is_text = values.dtype == object
+            data = (
+                "\0".join([*values.flat, ""]).encode() if is_text else np.ascontiguousarray(values)
+            )
+            digest.update(data)
+            self.size_bytes += len(data) if is_text else values.nbytes
+        self.num_steps += len(columns[TRAJECTORY_END])
+        self.num_episodes += int(columns[TRAJECTORY_END].sum())
+        return columns
+
+    def hex(self) -> str:
+        """Return the sha256 of all columns' digests, 64 hexadecimal digits."""
+        parts = (self._columns[key].digest() for key in sorted(self._columns))
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+
+def _text_bytes(values: np.ndarray) -> bytes:
+    # Bytes that are not UTF-8 stand in a str as escapes.
+    return "\0".join([*values.flat, ""]).encode(errors="surrogateescape")
+
+
+def in_blocks(columns: StepColumns, num_steps: int, step: int) -> Iterator[StepColumns]:
+    """Yield columns in blocks of some steps, as views."""
+    for start in range(0, num_steps, step):
+        yield {key: values[start : start + step] for key, values in columns.items()}

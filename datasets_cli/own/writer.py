@@ -1,0 +1,158 @@
+"""Writing a dataset of one's own episode by episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.options import InstalledDataset
+from datasets_cli.options import takes_fields
+from datasets_cli.own.columns import episode_steps
+from datasets_cli.own.dataset import SOURCE, OwnOptions, own_id, save_steps
+from datasets_cli.own.journal import Journal
+from datasets_cli.progress import of_dataset
+from datasets_cli.progress_bars import shown
+from datasets_cli.schema.steps import StepCheck
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.commit import restore
+from datasets_cli.store.lock import locked
+from datasets_cli.store.manifest import read_manifest
+
+
+@dataclass(frozen=True)
+class WriterCall(OwnOptions):
+    """What ``DatasetWriter`` takes.
+
+    Args:
+        id: ``family/name``; the family is any word that no published family has.
+    """
+
+    id: str
+
+
+class DatasetWriter:
+    """Writes a dataset of one's own, an episode at a time, in a ``with`` statement.
+
+        with DatasetWriter("mine/robot") as writer:
+            for number in range(writer.num_episodes, 100):
+                writer.add_episode({"observation": ..., "action": ..., "reward": ...})
+        writer.dataset.path
+
+    Each episode is on the disk when ``add_episode`` returns: a killed program goes on where it was,
+    at ``num_episodes``, with the result of one that was not killed. The dataset is there when the
+    statement ends without an error.
+
+    Raises:
+        UsageError: the id is of a published family, or is installed and ``force`` is not given.
+        LockedError: another process writes this dataset.
+    """
+
+    @takes_fields(WriterCall)
+    def __init__(self, options: WriterCall) -> None:
+        self._options, self._id = options, own_id(options.id)
+        self._config = options.chosen_config()
+        self._root = CacheRoot(self._config.root)
+        self._held = ExitStack()
+        self._journal: Journal | None = None
+        self.dataset: InstalledDataset | None = None
+
+    def __enter__(self) -> Self:
+        id, root = self._id, self._root
+        with ExitStack() as held:
+            screen = held.enter_context(shown(self._options.progress))
+            self._progress = held.enter_context(of_dataset(screen, id))
+            timeout = self._config.lock_timeout
+            held.enter_context(locked(root.lock(id), id, timeout, self._progress))
+            restore(root, id)
+            self._journal = self._continued(root, id)
+            held.callback(self._journal.close)
+            self._held = held.pop_all()
+        self._check = StepCheck(id)
+        if self.num_episodes:
+            self._progress.note(
+                f"{id}: {self.num_episodes:,} episodes of a writer that was stopped are kept; "
+                "discard() drops them"
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._held:
+            journal = self._opened
+            if kind is not None:
+                return
+            if not journal.num_episodes:
+                raise UsageError(f"{self._id} has no episode: add_episode() was not called.")
+            steps = journal.blocks()
+            source = SOURCE, journal.fingerprint
+            self.dataset = save_steps(self._id, steps, self._options, self._progress, source)
+            journal.remove()
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes that were added so far, also before a kill."""
+        return self._opened.num_episodes
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of these episodes."""
+        return self._opened.num_steps
+
+    def add_episode(self, columns: Mapping[Any, Any]) -> int:
+        """Add the steps of one whole episode, which is on the disk then.
+
+        Args:
+            columns: arrays ``[T, ...]`` by name, as ``create_dataset`` takes them; ``observation``
+                may have T + 1 rows, the last one after the last action; ``terminated`` and
+                ``truncated`` may be one flag, of the last step.
+
+        Returns:
+            The number of episodes so far.
+
+        Raises:
+            UsageError: its columns are not those of the episodes before it, or differ in length.
+            SourceError: observation, action or reward is missing, or flags are not 0 and 1.
+        """
+        journal = self._opened
+        steps = episode_steps(columns, f"Episode {journal.num_episodes}")
+        journal.check(steps)
+        self._check.checked(steps)
+        journal.add(steps)
+        return journal.num_episodes
+
+    def discard(self) -> None:
+        """Drop the episodes that were added so far."""
+        folder = self._opened.folder
+        self._opened.remove()
+        self._journal, self._check = Journal(folder), StepCheck(self._id)
+
+    def _continued(self, root: CacheRoot, id: str) -> Journal:
+        """Return the episodes of a writer that was killed; none where they are installed."""
+        journal, folder = Journal(root.downloads(id)), root.dataset(id)
+        if not has_manifest(folder):
+            return journal
+        sources = read_manifest(folder).resources
+        if journal.num_episodes and journal.fingerprint in [s.get("validator") for s in sources]:
+            journal.remove()  # it was killed after the commit
+            journal = Journal(journal.folder)
+        if not self._options.force:
+            journal.close()
+            raise UsageError(
+                f"{id} is installed. Replace it with {argument('force', 'True')}, or choose "
+                "another name."
+            )
+        return journal
+
+    @property
+    def _opened(self) -> Journal:
+        if self._journal is None:
+            raise UsageError("DatasetWriter is used in a with statement: with DatasetWriter(...)")
+        return self._journal
