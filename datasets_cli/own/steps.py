@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -38,9 +39,10 @@ class WrittenSteps:
 
     def resource(self, filename: str, validator: str, checked: str) -> dict[str, Any]:
         """Return the manifest's entry of the steps, which are no file that can be fetched again."""
+        sha256 = self.digest.hex()  # first: it waits for the bytes to be counted
         return {
             **{"filename": filename, "url": "", "bytes": self.digest.size_bytes},
-            **{"sha256": self.digest.hex(), "validator": validator, "checked": checked},
+            **{"sha256": sha256, "validator": validator, "checked": checked},
         }
 
 
@@ -70,9 +72,31 @@ class StepDigest:
     def __init__(self) -> None:
         self.num_steps = self.num_episodes = self.size_bytes = 0
         self._columns: dict[Key, Any] = {}
+        # Hashing lets the interpreter go: a block is hashed while the next one is written.
+        self._thread = ThreadPoolExecutor(1)
+        self._hashed: Future[None] | None = None
 
     def take(self, columns: StepColumns) -> StepColumns:
         """Add steps, and return them."""
+        self._wait()
+        self._hashed = self._thread.submit(self._hash, columns)
+        self.num_steps += len(columns[TRAJECTORY_END])
+        self.num_episodes += int(columns[TRAJECTORY_END].sum())
+        return columns
+
+    def hex(self) -> str:
+        """Return the sha256 of all columns' digests, 64 hexadecimal digits."""
+        self._wait()
+        self._thread.shutdown()
+        parts = (self._columns[key].digest() for key in sorted(self._columns))
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    def _wait(self) -> None:
+        """Wait for the block before: no more than one is kept for its hash."""
+        if self._hashed is not None:
+            self._hashed.result()
+
+    def _hash(self, columns: StepColumns) -> None:
         for key, values in columns.items():
             kind = f"{'.'.join(key)} {values.dtype} {values.shape[1:]}"
             digest = self._columns.setdefault(key, hashlib.sha256(kind.encode()))
@@ -82,14 +106,6 @@ class StepDigest:
             )
             digest.update(data)
             self.size_bytes += len(data) if is_text else values.nbytes
-        self.num_steps += len(columns[TRAJECTORY_END])
-        self.num_episodes += int(columns[TRAJECTORY_END].sum())
-        return columns
-
-    def hex(self) -> str:
-        """Return the sha256 of all columns' digests, 64 hexadecimal digits."""
-        parts = (self._columns[key].digest() for key in sorted(self._columns))
-        return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def _text_bytes(values: np.ndarray) -> bytes:
