@@ -56,6 +56,8 @@ _LAZY_IMPORTS = {
     "record": "manager.record",
     "peek": "look.peek",
     "sample_batch": "look.sample",
+    "create_dataset": "own.create",
+    "DatasetWriter": "own.writer",
     "run_demo": "manager.demo",
     "program_info": "setup.program",
     "settings": "setup.settings",

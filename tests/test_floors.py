@@ -31,7 +31,7 @@ FLOORS = [
     [
         *("install", "replay.trajectories", "replay.sharing"),
     ],
-    ["replay.storages", "environments"],
+    ["replay.storages", "environments", "own"],
     ["replay.draws", "environments.collectors"],
     ["replay.transforms", "replay.queries"],
     ["replay.rows"],

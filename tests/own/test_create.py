@@ -1,0 +1,169 @@
+"""Arrays in memory become a dataset: every value against the arrays, read by numpy alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datasets_cli
+from datasets_cli import create_dataset
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.own.ends import trajectory_ends
+from datasets_cli.store.manifest import read_manifest
+
+LENGTHS = [3, 1, 4]
+
+
+def steps(count: int = 8) -> dict[Any, Any]:
+    rng = np.random.default_rng(count)
+    return {
+        "observation": {"state": rng.normal(size=(count, 3)).astype(np.float32)},
+        "action": rng.integers(0, 9, (count, 2)),
+        "reward": rng.normal(size=count),
+        "terminated": np.isin(np.arange(count), np.cumsum(LENGTHS) - 1),
+        ("info", "task"): [f"task {number % 3}" for number in range(count)],
+    }
+
+
+def columns_of(id: str, config: Config) -> dict[tuple[str, ...], np.ndarray]:
+    """Return the leaf files of a dataset, read by numpy."""
+    folder = config.root / "datasets" / id
+    manifest = read_manifest(folder)
+    rows = manifest.num_transitions
+    return {
+        column.key: np.fromfile(folder / column.filename, column.dtype).reshape(rows, *column.shape)
+        for column in manifest.columns
+        if column.row_bytes
+    }
+
+
+def test_every_value_is_that_of_the_arrays(config: Config) -> None:
+    given = steps()
+    made = create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
+    found = columns_of("mine/robot", config)
+    state = given["observation"]["state"]
+    assert (made.num_transitions, made.num_trajectories, made.dropped_steps) == (8, 3, 0)
+    assert found["observation", "state"].tobytes() == state.tobytes()
+    assert found["action",].tobytes() == given["action"].tobytes()
+    assert found["next", "reward"].tobytes() == given["reward"].tobytes()
+    after = np.where(given["terminated"][:, None], 0, np.roll(state, -1, 0))
+    np.testing.assert_array_equal(found["next", "observation", "state"], after)
+    assert found["episode",].tolist() == [0, 0, 0, 1, 2, 2, 2, 2]
+    replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
+    assert replay[:]["info", "task"] == given["info", "task"]
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_recorded_successors_stay_at_truncations(config: Config, layout: str) -> None:
+    given = {
+        **steps(),
+        "truncated": np.zeros(8),
+        "next_observation": {"state": np.ones((8, 3), "f4")},
+    }
+    given["terminated"] = np.zeros(8)
+    made = create_dataset("mine/robot", given, lengths=LENGTHS, layout=layout, config=config)
+    assert (made.num_transitions, made.dropped_steps) == (8, 0)
+    replay = datasets_cli.ExperienceReplay("mine/robot", root=config.root)
+    assert replay[:]["next", "observation", "state"].eq(1).all()
+    assert replay[:]["next", "truncated"][:, 0].tolist() == [0, 0, 1, 1, 0, 0, 0, 1]
+
+
+@given(lengths=st.lists(st.integers(1, 5), min_size=1, max_size=9))
+def test_lengths_flags_and_numbers_say_the_same(lengths: list[int]) -> None:
+    count = sum(lengths)
+    episode = np.repeat(np.random.default_rng(count).permutation(len(lengths)), lengths)
+    ends = np.zeros(count, bool)
+    ends[np.cumsum(lengths) - 1] = True
+    by_lengths = trajectory_ends({}, count, None, lengths, None)
+    np.testing.assert_array_equal(by_lengths, ends)
+    np.testing.assert_array_equal(trajectory_ends({}, count, ends[:, None], None, None), ends)
+    np.testing.assert_array_equal(trajectory_ends({}, count, None, None, episode), ends)
+
+
+@pytest.mark.parametrize(
+    ("told", "named"),
+    [
+        ({}, "lengths"),
+        ({"lengths": [3, 1]}, "found 4"),
+        ({"lengths": [3, 1, 0, 4]}, "0 among them"),
+        ({"lengths": [4, 4]}, "Step 2"),  # a terminated step in the middle
+        ({"ends": np.full(8, 2)}, "0 or 1"),
+        ({"ends": np.ones(3)}, r"\[3\]"),
+        ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, "episode 0"),
+        ({"episode": np.zeros(8)}, "whole number"),
+        ({"lengths": LENGTHS, "ends": np.ones(8)}, "Give one"),
+    ],
+)
+def test_where_trajectories_end_is_never_guessed(
+    config: Config, told: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(UsageError, match=named):
+        create_dataset("mine/robot", steps(), config=config, **told)
+    assert not (config.root / "datasets").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "error"),
+    [
+        ("reward", np.zeros(7), UsageError),
+        ("reward", np.zeros((8, 2)), SourceError),
+        ("reward", 3.0, UsageError),
+        ("terminated", np.full(8, 2), SourceError),
+        ("action", [{"a": 1}] * 8, UsageError),
+        ("action", [[1], [1, 2]] * 4, UsageError),
+        ("next_observation", {"state": np.zeros((8, 2), "f4")}, SourceError),
+        ("done", np.zeros(8), UsageError),
+        ("episode", np.zeros(8), UsageError),
+        (("info", ""), np.zeros(8), UsageError),
+        (3, np.zeros(8), UsageError),
+    ],
+)
+def test_a_column_that_cannot_be_kept_is_named(
+    config: Config, column: Any, values: Any, error: type[Exception]
+) -> None:
+    given = {**steps(), column: values}
+    given["terminated"] = values if column == "terminated" else np.zeros(8)
+    with pytest.raises(error, match=str(column if isinstance(column, str) else "columns")[:6]):
+        create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
+    assert not list(config.root.glob("datasets/*/*"))
+    assert not list(config.root.glob("tmp/*"))
+
+
+@pytest.mark.parametrize(
+    "id", ["d4rl/mine", "minari/x", "recorded/x", "derived/x", "robot", "../x"]
+)
+def test_an_id_of_a_published_family_is_refused(config: Config, id: str) -> None:
+    with pytest.raises(UsageError, match=id.replace(".", r"\.")):
+        create_dataset(id, steps(), lengths=LENGTHS, config=config)
+
+
+def test_the_same_data_again_are_up_to_date_and_others_need_force(config: Config) -> None:
+    first = create_dataset("mine/robot", steps(), lengths=LENGTHS, config=config)
+    again = create_dataset("mine/robot", steps(), lengths=LENGTHS, config=config)
+    assert again == first
+    other = {**steps(), "reward": torch.ones(8)}
+    with pytest.raises(UsageError, match="other data"):
+        create_dataset("mine/robot", other, lengths=LENGTHS, config=config)
+    made = create_dataset("mine/robot", other, lengths=LENGTHS, force=True, config=config)
+    assert columns_of("mine/robot", load_config())["next", "reward"].dtype == np.float32
+    assert made.num_transitions == 8 and not list(config.root.glob("tmp/*"))
+
+
+def test_what_is_known_of_the_data_stands_in_the_manifest(config: Config) -> None:
+    info = {"title": "A robot", "licence": "MIT", "ref_max_score": 3.0}
+    create_dataset("mine/robot", steps(), lengths=LENGTHS, info=info, config=config)
+    assert datasets_cli.dataset_info("mine/robot", config=config).licence == "MIT"
+    with pytest.raises(UsageError, match="JSON"):
+        create_dataset("mine/x", steps(), lengths=LENGTHS, info={"a": steps}, config=config)
+
+
+def test_a_dataset_of_ones_own_is_verified_as_any_other(config: Config) -> None:
+    create_dataset("mine/robot", steps(), lengths=LENGTHS, config=config)
+    [verified] = datasets_cli.verify("mine/robot", deep=True, config=config)
+    assert verified.ok and verified.state == "installed"

@@ -1,0 +1,191 @@
+"""Episode after episode: the same dataset as of one run, however often the writer was killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasets_cli
+from datasets_cli import DatasetWriter, create_dataset
+from datasets_cli.config import Config, load_config
+from datasets_cli.errors import LockedError, SourceError, UsageError
+from datasets_cli.store.manifest import read_manifest
+from tests.own.test_create import columns_of
+
+
+def episode(number: int) -> dict[str, Any]:
+    rng = np.random.default_rng(number)
+    count = 1 + number % 5
+    return {
+        "observation": rng.normal(size=(count + 1, 3)).astype(np.float32),
+        "action": rng.normal(size=(count, 2)),
+        "reward": rng.normal(size=count),
+        "truncated": number % 2 == 0,
+        "terminated": number % 2 == 1,
+        "info": {"task": [f"line\n{number}"] * count},
+    }
+
+
+def write(episodes: range, config: Config, **options: Any) -> DatasetWriter:
+    with DatasetWriter("mine/robot", config=config, **options) as writer:
+        for number in episodes:
+            writer.add_episode(episode(number))
+    return writer
+
+
+def test_it_is_the_dataset_of_the_same_arrays(config: Config) -> None:
+    made = write(range(7), config).dataset
+    assert made is not None and made.num_trajectories == 7
+    parts = [episode(number) for number in range(7)]
+    lengths = [len(part["reward"]) for part in parts]
+    before = np.concatenate([part["observation"][:-1] for part in parts])
+    after = np.concatenate([part["observation"][1:] for part in parts])
+    found = columns_of("mine/robot", config)
+    assert found["observation",].tobytes() == before.tobytes()
+    assert found["next", "observation"].tobytes() == after.tobytes()
+    assert found["next", "truncated"][np.cumsum(lengths) - 1, 0].tolist() == [1, 0, 1, 0, 1, 0, 1]
+    replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
+    assert replay[:]["info", "task"][-1] == "line\n6"
+    assert not list(config.root.glob("downloads/mine/*"))
+
+
+def test_it_has_the_content_that_create_dataset_gives(config: Config) -> None:
+    write(range(7), config)
+    of_writer = read_manifest(config.root / "datasets/mine/robot").content
+    parts = [episode(number) for number in range(7)]
+    joined = {
+        "observation": np.concatenate([part["observation"][:-1] for part in parts]),
+        "next_observation": np.concatenate([part["observation"][1:] for part in parts]),
+        "action": np.concatenate([part["action"] for part in parts]),
+        "reward": np.concatenate([part["reward"] for part in parts]),
+        "info": {"task": [*chain(*(part["info"]["task"] for part in parts))]},
+    }
+    lengths = [len(part["reward"]) for part in parts]
+    last = np.cumsum(lengths) - 1
+    for flag in ("terminated", "truncated"):
+        joined[flag] = np.zeros(sum(lengths), bool)
+        joined[flag][last] = [part[flag] for part in parts]
+    create_dataset("mine/robot", joined, lengths=lengths, config=config)
+    assert read_manifest(config.root / "datasets/mine/robot").content == of_writer
+
+
+CHILD = """
+import sys
+from datasets_cli import DatasetWriter
+from tests.own.test_writer import episode
+with DatasetWriter("mine/robot", force=True) as writer:
+    print("open", flush=True)
+    for number in range(writer.num_episodes, 60):
+        writer.add_episode(episode(number))
+"""
+
+
+def test_killed_at_any_moment_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(range(60), load_config())
+    expected = read_manifest(load_config().root / "datasets/mine/robot")
+    monkeypatch.setenv("RLDS_HOME", str(tmp_path / "killed"))
+    config, moments = load_config(), random.Random(0)
+    for _ in range(4):
+        child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
+        assert child.stdout is not None and child.stdout.readline() == b"open\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            child.wait(moments.uniform(0, 0.02))
+            raise subprocess.TimeoutExpired("it was done", 0)
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        child.stdout.close()
+    with DatasetWriter("mine/robot", force=True, config=config) as writer:
+        for number in range(writer.num_episodes, 60):
+            writer.add_episode(episode(number))
+    made = read_manifest(config.root / "datasets/mine/robot")
+    assert (made.content, made.files) == (expected.content, expected.files)
+
+
+@pytest.mark.parametrize("size", [1, 7, 40, 200, 1000])
+def test_what_a_kill_cut_off_is_dropped(config: Config, size: int) -> None:
+    write(range(9), config)
+    expected = read_manifest(config.root / "datasets/mine/robot")
+    datasets_cli.delete("mine/robot", config=config)
+    with pytest.raises(KeyboardInterrupt), DatasetWriter("mine/robot", config=config) as writer:
+        for number in range(5):
+            writer.add_episode(episode(number))
+        raise KeyboardInterrupt
+    for path in (config.root / "downloads/mine/robot").iterdir():
+        if path.name not in ("columns.json", "episodes"):
+            os.truncate(
+                path, max(0, path.stat().st_size - size)
+            )  # never after `episodes`: a lost page
+    with DatasetWriter("mine/robot", config=config) as writer:
+        assert writer.num_episodes < 5
+        for number in range(writer.num_episodes, 9):
+            writer.add_episode(episode(number))
+    made = read_manifest(config.root / "datasets/mine/robot")
+    assert (made.content, made.files) == (expected.content, expected.files)
+
+
+def test_episodes_that_an_error_stopped_are_kept_or_dropped(config: Config) -> None:
+    with pytest.raises(KeyboardInterrupt), DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(episode(0))
+        raise KeyboardInterrupt
+    assert not (config.root / "datasets").exists()
+    with DatasetWriter("mine/robot", config=config) as writer:
+        assert (writer.num_episodes, writer.num_steps) == (1, 1)
+        writer.discard()
+        assert writer.num_episodes == 0
+        assert writer.add_episode(episode(4)) == 1
+    assert writer.dataset is not None and writer.dataset.num_transitions == 5
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "error"),
+    [
+        ("action", np.zeros((2, 3)), UsageError),
+        ("action", np.zeros((2, 2), np.float32), UsageError),
+        ("reward", np.zeros(0), UsageError),
+        ("terminated", np.array([True, False]), UsageError),
+        ("truncated", np.array([0, 3]), SourceError),
+        ("observation", np.zeros((5, 3), np.float32), UsageError),
+    ],
+)
+def test_an_episode_unlike_the_others_is_named(
+    config: Config, column: str, values: np.ndarray, error: type[Exception]
+) -> None:
+    with DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode({**episode(1), "terminated": [0, 1], "truncated": [0, 0]})
+        wrong = {**episode(1), "terminated": [0, 1], "truncated": [0, 0], column: values}
+        with pytest.raises(error):
+            writer.add_episode(wrong)
+        assert writer.num_episodes == 1
+
+
+def test_two_writers_of_one_id_do_not_meet(config: Config) -> None:
+    impatient = replace(config, lock_timeout=0.1)
+    with DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(episode(0))
+        with pytest.raises(LockedError):
+            DatasetWriter("mine/robot", config=impatient).__enter__()
+
+
+def test_without_episodes_there_is_no_dataset(config: Config) -> None:
+    with pytest.raises(UsageError, match="no episode"):
+        write(range(0), config)
+    with pytest.raises(UsageError, match="with statement"):
+        DatasetWriter("mine/robot", config=config).add_episode(episode(0))
+
+
+def test_an_installed_dataset_is_replaced_by_force_alone(config: Config) -> None:
+    write(range(3), config)
+    with pytest.raises(UsageError, match="force"):
+        write(range(4), config)
+    made = write(range(4), config, force=True).dataset
+    assert made is not None and made.num_trajectories == 4
