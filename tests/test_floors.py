@@ -32,7 +32,7 @@ FLOORS = [
         *("install", "replay.trajectories", "replay.sharing"),
     ],
     ["replay.storages", "environments", "own"],
-    ["replay.draws", "environments.collectors"],
+    ["replay.draws", "environments.collectors", "exchange"],
     ["replay.transforms", "replay.queries"],
     ["replay.rows"],
     ["replay.keeping"],

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 from datasets_cli.catalogue.registry import families
 from datasets_cli.config import RootOptions
@@ -48,6 +48,10 @@ class OwnOptions(ProgressOptions, RootOptions):
     def __post_init__(self) -> None:
         check_layout(self.layout)
         checked_info(self.info)
+
+    def with_info(self, info: Mapping[str, Any]) -> Self:
+        """Return the options with this info."""
+        return replace(self, info=info)
 
 
 def own_id(id: str) -> str:

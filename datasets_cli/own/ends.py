@@ -22,11 +22,11 @@ def trajectory_ends(
             f"{' and '.join(map(argument, told))} both say where trajectories end. Give one."
         )
     if ends is not None:
-        return _checked(_of_flags(ends, num_steps), columns)
+        return check_flags(_of_flags(ends, num_steps), columns)
     if lengths is not None:
-        return _checked(_of_lengths(lengths, num_steps), columns)
+        return check_flags(_of_lengths(lengths, num_steps), columns)
     if episode is not None:
-        return _checked(_of_numbers(episode, num_steps), columns)
+        return check_flags(_of_numbers(episode, num_steps), columns)
     if not (TERMINATED in columns and TRUNCATED in columns):
         raise UsageError(
             "Nothing says where trajectories end. Give "
@@ -34,10 +34,10 @@ def trajectory_ends(
             f"each step), {argument('episode')} (a number for each step), or the columns "
             "terminated and truncated."
         )
-    return _flags_of(columns, num_steps)
+    return flagged_ends(columns, num_steps)
 
 
-def _flags_of(columns: StepColumns, num_steps: int) -> np.ndarray:
+def flagged_ends(columns: StepColumns, num_steps: int) -> np.ndarray:
     """Return where a step is terminated or truncated; values are checked where they are written."""
     flags = np.zeros(num_steps, np.bool_)
     for key in (TERMINATED, TRUNCATED):
@@ -96,12 +96,13 @@ def _of_numbers(episode: Any, num_steps: int) -> np.ndarray:
     return flags
 
 
-def _checked(ends: np.ndarray, columns: StepColumns) -> np.ndarray:
-    """Check that no flag ends a trajectory elsewhere."""
-    flagged = _flags_of(columns, len(ends)) & ~ends
+def check_flags(ends: np.ndarray, columns: StepColumns, first: int = 0) -> np.ndarray:
+    """Return where trajectories end, once no flag is known to end one elsewhere."""
+    # first: the number of the first of these steps.
+    flagged = flagged_ends(columns, len(ends)) & ~ends
     if (wrong := np.flatnonzero(flagged)).size:
         raise UsageError(
-            f"Step {wrong[0]:,} is terminated or truncated, and {len(wrong):,} in all, where what "
-            "was given says that the trajectory goes on. Correct one of the two."
+            f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "
+            "the trajectory goes on. Correct one of the two."
         )
     return ends

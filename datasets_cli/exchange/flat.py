@@ -1,0 +1,91 @@
+"""Files of flat columns, all steps one after the other: their steps, in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.errors import UsageError
+from datasets_cli.exchange.format import ColumnMap
+from datasets_cli.exchange.mapping import ENDS
+from datasets_cli.own.columns import RETURNED, check_lengths, named_columns
+from datasets_cli.own.ends import check_flags, flagged_ends, trajectory_ends
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.schema.columns import DONE, TRAJECTORY_END, Key, rows_per_block, show_key
+from datasets_cli.schema.steps import ROOT_FLAGS
+from datasets_cli.store.arrays import DatasetArrays
+from datasets_cli.store.manifest import Manifest
+
+MADE_AGAIN = frozenset({DONE, *ROOT_FLAGS})
+"""Columns that the flags of a step give: they are not written, and made again when read."""
+
+Runs = Callable[[list[str]], Iterator[Mapping[str, Any]]]
+"""Yields runs of rows of some columns by name, in order, each of the same rows."""
+
+
+def flat_steps(
+    columns: ColumnMap, runs: Runs, whole: Callable[[str], np.ndarray]
+) -> Iterator[StepColumns]:
+    """Yield the steps of flat columns; what says where trajectories end is read whole, first."""
+    told = {key: whole(columns[key]) for key in ENDS if key in columns}
+    ends = None
+    if told:
+        lengths = told.get("lengths")
+        num_told = len(next(iter(told.values()))) if lengths is None else int(lengths.sum())
+        ends = trajectory_ends({}, num_told, *map(told.get, ENDS))
+    names = {tuple(key.split(".")): name for key, name in columns.items() if key not in ENDS}
+    first = 0
+    for run in runs([*names.values()]):
+        named = named_columns({key: run[name] for key, name in names.items()})
+        count = check_lengths(named, f"The steps from {first:,} on")
+        if ends is None:
+            marked = flagged_ends(named, count)
+        elif len(ends) < first + count:
+            raise _of_other_length(len(ends), "more")
+        else:
+            marked = check_flags(ends[first : first + count], named, first)
+        first += count
+        yield {**named, TRAJECTORY_END: marked}
+    if ends is not None and len(ends) != first:
+        raise _of_other_length(len(ends), f"{first:,}")
+
+
+def _of_other_length(told: int, found: str) -> UsageError:
+    return UsageError(
+        f"What says where trajectories end is for {told:,} steps, and the columns have {found}. "
+        "Correct one of the two."
+    )
+
+
+def flat_name(key: Key) -> str:
+    """Return the name of a column in flat files: what people call it, or our key with dots."""
+    back = {ours: theirs for theirs, ours in RETURNED.items()}
+    depth = next((n for n in (2, 1) if key[:n] in back), 0)
+    return ".".join((*back.get(key[:depth], ()), *key[depth:])) if depth else show_key(key)
+
+
+def flat_names(manifest: Manifest) -> dict[Key, str]:
+    """Return the names of the columns that flat files have, in the order of the manifest."""
+    keys = [*(each.key for each in manifest.columns), *(each.key for each in manifest.texts)]
+    return {key: flat_name(key) for key in keys if key not in MADE_AGAIN}
+
+
+def key_runs(dataset: DatasetArrays, keys: Iterable[Key]) -> Iterator[StepColumns]:
+    """Yield all rows of some columns in bounded runs, text as objects."""
+    wanted, texts = frozenset(keys), dataset.texts
+    rows, step = dataset.arrays_of(wanted), rows_per_block(dataset.row_bytes)
+    for start in range(0, len(dataset), step):
+        stop = min(start + step, len(dataset))
+        columns = dict(rows.run(start, stop))
+        if texts and not wanted.isdisjoint(texts.keys):
+            gathered = texts.gather(np.arange(start, stop))
+            columns |= {key: np.array(gathered[key], object) for key in wanted & {*texts.keys}}
+        yield columns
+
+
+def lost_metadata(manifest: Manifest) -> list[str]:
+    """Return that a file of arrays alone loses what is said of the data, where anything is."""
+    said = [name for name, value in manifest.metadata.items() if value]
+    return [f"what is said of the data: {', '.join(said)}"] if said else []

@@ -1,0 +1,94 @@
+"""What a format of other tools' files gives, and which formats there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.progress import Progress
+from datasets_cli.store.arrays import DatasetArrays
+from datasets_cli.store.manifest import Manifest
+
+NAMES = ("npz",)
+"""The formats, in the order in which a path is tried; each is a file of this room."""
+
+ColumnMap = Mapping[str, str]
+"""Their column for each of our keys, written with dots; ``ends``, ``lengths`` and ``episode`` are
+keys, too, that say where trajectories end."""
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """What a format finds at a path, before any row is read.
+
+    Args:
+        columns: what can be read: the shape of a step and the element type, as text, by name.
+        map: the columns that have a meaning by their names.
+        dropped: what cannot be kept, and why, by name.
+        info: what the files say of the data, as values of JSON.
+        ends: how the files themselves say where trajectories end; empty where a column must.
+    """
+
+    columns: Mapping[str, str]
+    map: ColumnMap
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    info: Mapping[str, Any] = field(default_factory=dict)
+    ends: str = ""
+
+
+class Format(Protocol):
+    """A format, as the functions of its module."""
+
+    ABOUT: str
+
+    def recognise(self, path: Path) -> Recognised | None:
+        """Return what is at a path; None where it is not of this format.
+
+        Raises:
+            SourceError: it is of this format and damaged.
+        """
+
+    def blocks(self, path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
+        """Yield all steps in bounded blocks, ``TRAJECTORY_END`` among their columns.
+
+        Raises:
+            SourceError: values are not what they must be.
+            UsageError: a column is not there, or two things that say where trajectories end differ.
+        """
+
+    def losses(self, manifest: Manifest) -> list[str]:
+        """Return what of a dataset the format cannot hold, a sentence each."""
+
+    def write(self, dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+        """Write all rows to a new path.
+
+        Raises:
+            UsageError: the rows cannot be written in this format.
+        """
+
+
+def format_of(name: str) -> Format:
+    """Return the format of a name."""
+    if name not in NAMES:
+        raise UsageError(
+            f"{argument('format')} {name!r} is unknown. Expected one of {', '.join(NAMES)}."
+        )
+    module: Any = import_module(f"datasets_cli.exchange.{name}")
+    return module  # type: ignore[no-any-return]
+
+
+def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
+    """Return the format of what is at a path, which may be told, and what it finds there."""
+    if not path.exists():
+        raise UsageError(f"{path} is not there. Give a file or a folder.")
+    for each in (name,) if name else NAMES:
+        if (known := format_of(each).recognise(path)) is not None:
+            return each, known
+    tried = name or ", ".join(NAMES)
+    hint = "" if name else f" Say which it is: {argument('format')}."
+    raise UsageError(f"{path} is not of a format that rlds reads (tried {tried}).{hint}")

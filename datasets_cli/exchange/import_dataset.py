@@ -1,0 +1,117 @@
+"""Importing: other tools' files become a dataset of one's own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from datasets_cli.exchange.format import format_of, recognised
+from datasets_cli.exchange.mapping import chosen_map, lost_names, shown_map
+from datasets_cli.install.options import InstalledDataset
+from datasets_cli.json_form import JsonForm
+from datasets_cli.options import takes_fields
+from datasets_cli.own.dataset import OwnOptions, own_id, save_steps
+from datasets_cli.progress import of_dataset
+from datasets_cli.progress_bars import shown
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import restore
+from datasets_cli.store.lock import locked
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportPlan(JsonForm):
+    """What importing would do.
+
+    Args:
+        path: the file or the folder.
+        format: its format.
+        id: the dataset that it would be.
+        map: the column that is read for each key.
+        dropped: what is not read, a sentence each.
+        ends: how the files say where trajectories end; empty where a column of the map does.
+    """
+
+    JSON = "path format id map dropped ends"
+
+    path: Path
+    format: str
+    id: str
+    map: Mapping[str, str]
+    dropped: tuple[str, ...]
+    ends: str
+
+    @property
+    def options(self) -> str:
+        """The options that say the map."""
+        return shown_map(self.map)
+
+
+@dataclass(frozen=True)
+class ImportCall(OwnOptions):
+    """What ``import_dataset`` takes.
+
+    Args:
+        path: a file or a folder of another tool.
+        id: ``family/name``; the family is any word that no published family has.
+        format: its format; by default the first that recognises it.
+        map: the column for each key, such as ``{"observation": "obs"}``, after what names say.
+            ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
+    """
+
+    path: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "PATH"})
+    id: str = field(metadata={"flag": "--name", "metavar": "NAME", "help": "Its id: family/name."})
+    _: KW_ONLY
+    format: str | None = field(
+        default=None, metadata={"flag": "--from", "metavar": "FORMAT", "complete": "formats"}
+    )
+    map: Mapping[str, str] | None = field(
+        default=None, metadata={"metavar": "KEY=COLUMN", "help": "The column for a key."}
+    )
+
+
+@takes_fields(ImportCall)
+def plan_import(call: ImportCall) -> ImportPlan:
+    """Return what ``import_dataset`` would do with the same arguments; no row is read.
+
+    Raises:
+        UsageError: the path is of no known format, a column is not there, or nothing says where
+            trajectories end.
+        SourceError: it is damaged.
+    """
+    path = Path(call.path)
+    id = own_id(call.id)
+    name, found = recognised(path, call.format)
+    columns = chosen_map(found, call.map)
+    lost = tuple(lost_names(found, columns))
+    return ImportPlan(path=path, format=name, id=id, map=columns, dropped=lost, ends=found.ends)
+
+
+@takes_fields(ImportCall)
+def import_dataset(call: ImportCall) -> InstalledDataset:
+    """Read other tools' files into a dataset of one's own, installed as any other.
+
+    What columns mean is taken from their names, where these have one meaning, and from ``map``.
+    Where trajectories end is never guessed.
+
+    Raises:
+        UsageError: as ``plan_import``, or the id is installed with other data.
+        SourceError: the files are damaged, or have no observation, action or reward.
+    """
+    path, id = Path(call.path), own_id(call.id)
+    name, found = recognised(path, call.format)
+    columns = chosen_map(found, call.map)
+    config = call.chosen_config()
+    root = CacheRoot(config.root)
+    with (
+        shown(call.progress) as screen,
+        of_dataset(screen, id) as told,
+        locked(root.lock(id), id, config.lock_timeout, told),
+    ):
+        restore(root, id)
+        for lost in lost_names(found, columns):
+            told.note(f"{id}: not read: {lost}")
+        steps = format_of(name).blocks(path, columns)
+        info = {**found.info, **(call.info or {}), "imported_from": name}
+        return save_steps(id, steps, call.with_info(info), told, (path.name, ""))
