@@ -13,11 +13,20 @@ from datasets_cli.exchange.mapping import ENDS
 from datasets_cli.own.columns import RETURNED, check_lengths, named_columns
 from datasets_cli.own.ends import check_flags, flagged_ends, trajectory_ends
 from datasets_cli.own.steps import StepColumns
-from datasets_cli.schema.columns import DONE, TRAJECTORY_END, Key, rows_per_block, show_key
+from datasets_cli.schema.columns import (
+    DONE,
+    TERMINATED,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Key,
+    rows_per_block,
+    show_key,
+)
 from datasets_cli.schema.steps import ROOT_FLAGS
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
+FLAGS = (TERMINATED, TRUNCATED)
 MADE_AGAIN = frozenset({DONE, *ROOT_FLAGS})
 """Columns that the flags of a step give: they are not written, and made again when read."""
 
@@ -36,6 +45,8 @@ def flat_steps(
         num_told = len(next(iter(told.values()))) if lengths is None else int(lengths.sum())
         ends = trajectory_ends({}, num_told, *map(told.get, ENDS))
     names = {tuple(key.split(".")): name for key, name in columns.items() if key not in ENDS}
+    if not names:
+        raise UsageError("No column is read: name one for observation, action and reward at least.")
     first = 0
     for run in runs([*names.values()]):
         named = named_columns({key: run[name] for key, name in names.items()})
@@ -59,11 +70,13 @@ def _of_other_length(told: int, found: str) -> UsageError:
     )
 
 
-def flat_name(key: Key) -> str:
+FLAT_NAMES = {ours: show_key(theirs) for theirs, ours in RETURNED.items()}
+
+
+def flat_name(key: Key, names: Mapping[Key, str] = FLAT_NAMES, between: str = ".") -> str:
     """Return the name of a column in flat files: what people call it, or our key with dots."""
-    back = {ours: theirs for theirs, ours in RETURNED.items()}
-    depth = next((n for n in (2, 1) if key[:n] in back), 0)
-    return ".".join((*back.get(key[:depth], ()), *key[depth:])) if depth else show_key(key)
+    depth = next((n for n in (2, 1) if key[:n] in names), 0)
+    return between.join((*([names[key[:depth]]] if depth else []), *key[depth:]))
 
 
 def flat_names(manifest: Manifest) -> dict[Key, str]:

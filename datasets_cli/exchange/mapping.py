@@ -20,6 +20,9 @@ KNOWN_NAMES = {
     "next.observation": ("next_observation", "next_observations", "next_obs", "next_states"),
     "episode": ("episode", "episode_id", "episode_index", "episode_ids"),
     "lengths": ("lengths", "episode_lengths"),
+    "ends": ("episode_terminals",),
+    "info": ("info", "infos"),
+    "next.info": ("next_info", "next_infos"),
 }
 """Names that mean one thing. ``done`` does not: it may be an end, or a termination."""
 
