@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from datasets_cli.catalogue.registry import families
+from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
@@ -16,7 +17,7 @@ from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_one_disk, commit, sweep
-from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.store.manifest import Manifest, Said, read_manifest
 from datasets_cli.store.tables import remove_tables
 from datasets_cli.version import TOOL
 
@@ -81,7 +82,10 @@ def checked_info(info: Mapping[str, Any] | None) -> dict[str, Any]:
             f"{argument('info')} takes {len(text):,} bytes as JSON, and at most "
             f"{MOST_INFO_BYTES:,} are kept in a manifest. Keep it as a file beside the data."
         )
-    return dict(json.loads(text))
+    try:
+        return dict(decode(cast("Any", Said), json.loads(text), argument("info")))
+    except WrongValue as error:
+        raise UsageError(f"{error}.") from error
 
 
 def save_steps(

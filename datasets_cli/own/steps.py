@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.schema.columns import TRAJECTORY_END, Key
+from datasets_cli.schema.texts import as_text, is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
@@ -100,17 +101,14 @@ class StepDigest:
         for key, values in columns.items():
             kind = f"{'.'.join(key)} {values.dtype} {values.shape[1:]}"
             digest = self._columns.setdefault(key, hashlib.sha256(kind.encode()))
-            is_text = values.dtype == object
-            data = (
-                "\0".join([*values.flat, ""]).encode() if is_text else np.ascontiguousarray(values)
-            )
+            data = _text_bytes(key, values) if is_text(values) else np.ascontiguousarray(values)
             digest.update(data)
-            self.size_bytes += len(data) if is_text else values.nbytes
+            self.size_bytes += len(data) if isinstance(data, bytes) else values.nbytes
 
 
-def _text_bytes(values: np.ndarray) -> bytes:
+def _text_bytes(key: Key, values: np.ndarray) -> bytes:
     # Bytes that are not UTF-8 stand in a str as escapes.
-    return "\0".join([*values.flat, ""]).encode(errors="surrogateescape")
+    return "\0".join([*as_text(key, values).flat, ""]).encode(errors="surrogatepass")
 
 
 def in_blocks(columns: StepColumns, num_steps: int, step: int) -> Iterator[StepColumns]:

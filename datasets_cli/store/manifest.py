@@ -61,7 +61,7 @@ _Recipe = Annotated[
     ),
 ]
 _Successors = Annotated[_Object, has({}, rule=str, version=int, dropped_steps=Count)]
-_Metadata = Annotated[
+Said = Annotated[
     _Object,
     has(
         {},
@@ -69,6 +69,7 @@ _Metadata = Annotated[
         **{"ref_min_score": _Number, "ref_max_score": _Number},
     ),
 ]
+"""What is said of the data."""
 _Parent = Annotated[
     _Object,
     has(
@@ -122,7 +123,7 @@ class Manifest(JsonForm):
     resources: tuple[_Resource, ...] = ()
     recipe: _Recipe = field(default_factory=dict)
     successors: _Successors = field(default_factory=dict)
-    metadata: _Metadata = field(default_factory=dict)
+    metadata: Said = field(default_factory=dict)
     statistics: _Statistics = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()

@@ -161,6 +161,15 @@ def test_what_is_known_of_the_data_stands_in_the_manifest(config: Config) -> Non
     assert datasets_cli.dataset_info("mine/robot", config=config).licence == "MIT"
     with pytest.raises(UsageError, match="JSON"):
         create_dataset("mine/x", steps(), lengths=LENGTHS, info={"a": steps}, config=config)
+    with pytest.raises(UsageError, match="licence"):
+        create_dataset("mine/x", steps(), lengths=LENGTHS, info={"licence": 3}, config=config)
+
+
+def test_text_may_be_missing_or_bytes_of_no_character(config: Config) -> None:
+    given = {**steps(), ("info", "task"): [None, "\udcff", b"\xff", "", "a", "b", "c", "d"]}
+    create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
+    replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
+    assert replay[:]["info", "task"] == ["", "\udcff", "\udcff", "", "a", "b", "c", "d"]
 
 
 def test_a_dataset_of_ones_own_is_verified_as_any_other(config: Config) -> None:
