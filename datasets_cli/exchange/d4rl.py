@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -68,8 +69,7 @@ def recognise(path: Path) -> Recognised | None:
 
 
 def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
-    said = found.pop(SAID, None)
-    info = {} if said is None else read_json(read_scalar(said), f"{filename}: {SAID}")
+    info = _said(found.pop(SAID, None), filename)
     dropped = {name: problem for name, item in found.items() if (problem := problem_of(item))}
     of_metadata = [name for name in found if name.startswith(f"{METADATA}/")]
     dropped = dict.fromkeys(of_metadata, f"it is of {METADATA}") | dropped
@@ -85,6 +85,13 @@ def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
     return Recognised(
         {name: described(item) for name, item in good.items()}, columns, dropped, info
     )
+
+
+def _said(item: h5py.Dataset | None, filename: str) -> dict[str, Any]:
+    """Return what the file says of the data, where this program wrote it."""
+    is_ours = item is not None and item.shape == () and h5py.check_string_dtype(item.dtype)
+    said = read_json(read_scalar(item), f"{filename}: {SAID}") if is_ours else {}
+    return said if isinstance(said, dict) else {}
 
 
 def _of_episodes(parent: h5py.Group, episodes: list[str], filename: str) -> Recognised:

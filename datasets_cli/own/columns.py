@@ -70,6 +70,8 @@ def _array(key: Key, values: Any) -> np.ndarray:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
         raise UsageError(f"columns: {show_key(key)} is no array: {error}.") from error
+    if array.dtype.kind in "US" and array is not values:
+        array = np.asarray(values, object)  # numpy's own texts lose zeros at their ends
     if array.dtype.kind == "U":
         array = array.astype(object)
     if array.dtype.kind == "O" and not all(

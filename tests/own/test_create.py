@@ -166,10 +166,10 @@ def test_what_is_known_of_the_data_stands_in_the_manifest(config: Config) -> Non
 
 
 def test_text_may_be_missing_or_bytes_of_no_character(config: Config) -> None:
-    given = {**steps(), ("info", "task"): [None, "\udcff", b"\xff", "", "a", "b", "c", "d"]}
+    given = {**steps(), ("info", "task"): [None, "\udcff", b"\xff", "", "a", "b", "c", "d\0"]}
     create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
     replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
-    assert replay[:]["info", "task"] == ["", "\udcff", "\udcff", "", "a", "b", "c", "d"]
+    assert replay[:]["info", "task"] == ["", "\udcff", "\udcff", "", "a", "b", "c", "d\0"]
 
 
 def test_a_dataset_of_ones_own_is_verified_as_any_other(config: Config) -> None:

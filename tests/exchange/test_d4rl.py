@@ -1,0 +1,443 @@
+"""HDF5 of D4RL, robomimic and d3rlpy: written for h5py and their readers, read from their files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import datasets_cli
+from datasets_cli import create_dataset
+from datasets_cli.config import Config
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.exchange.export_dataset import export_dataset
+from datasets_cli.exchange.import_dataset import import_dataset, plan_import
+from datasets_cli.store.manifest import read_manifest
+from tests.support.d4rl_cuts import CUTS, DOOR
+from tests.support.values import assert_folder, assert_same, expect, read_leaves, read_source
+
+PATHS = {
+    "observations": ("observation",),
+    "actions": ("action",),
+    "rewards": ("next", "reward"),
+    "terminals": ("next", "terminated"),
+    "timeouts": ("next", "truncated"),
+    "next_observations": ("next", "observation"),
+    "infos": ("info",),
+    "next_infos": ("next", "info"),
+}
+MADE = {("done",), ("terminated",), ("truncated",), ("next", "done"), ("episode",)}
+COUNT = 9
+
+# What a user of D4RL has: h5py, numpy, and the loop of `qlearning_dataset`, from its description:
+# float32, the observation of the next row as the successor, no row with a timeout, not the last.
+READER = """
+import sys
+import h5py
+import numpy as np
+
+names = "observations actions rewards terminals timeouts".split()
+with h5py.File(sys.argv[1]) as file:
+    columns = {name: file[name][()] for name in names}
+rows = []
+for i in range(len(columns["rewards"]) - 1):
+    if not columns["timeouts"][i]:
+        rows.append(dict(
+            observations=columns["observations"][i].astype(np.float32),
+            actions=columns["actions"][i].astype(np.float32),
+            rewards=columns["rewards"][i].astype(np.float32),
+            next_observations=columns["observations"][i + 1].astype(np.float32),
+            terminals=bool(columns["terminals"][i]),
+        ))
+np.savez(sys.argv[2], **{name: np.stack([row[name] for row in rows]) for name in rows[0]})
+assert "datasets_cli" not in sys.modules
+"""
+
+
+def read_by_h5py(path: Path) -> dict[tuple[str, ...], np.ndarray]:
+    """Return the columns of an exported file, by our keys; rewards and flags as in a dataset."""
+    columns = {}
+    for name, rows in read_source(path).items():
+        head, *below = name.split("/")
+        flat = head in ("rewards", "terminals", "timeouts")
+        columns[*PATHS[head], *below] = rows[:, None] if flat else rows
+    return columns
+
+
+def stored(folder: Path) -> dict[tuple[str, ...], np.ndarray]:
+    """Return the columns of a dataset folder in the layout ``ted`` that an export has."""
+    return {key: rows for key, rows in read_leaves(folder).items() if key not in MADE}
+
+
+def installed(name: str, layout: str, config: Config) -> str:
+    datasets_cli.download(f"demo/{name}", layout=layout, config=config)
+    return f"demo/{name}"
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.parametrize("name", ["door-human", "door-minari", "iris", "pong"])
+def test_h5py_reads_every_value_of_an_export(
+    config: Config, tmp_path: Path, name: str, layout: str
+) -> None:
+    id, path = installed(name, layout, config), tmp_path / "out.hdf5"
+    assert export_dataset(id, "d4rl", path, config=config).losses == ()
+    if layout == "compact":
+        datasets_cli.convert(id, layout="ted", config=config)
+    assert_same(read_by_h5py(path), stored(config.root / "datasets" / id))
+    made = import_dataset(path, "mine/back", layout="ted", config=config)
+    before, after = read_leaves(config.root / "datasets" / id), read_leaves(made.path)
+    assert_same(after, before)
+
+
+@pytest.mark.parametrize("name", list(CUTS))
+def test_a_published_file_becomes_the_rows_that_its_values_give(config: Config, name: str) -> None:
+    made = import_dataset(CUTS[name].path, "mine/cut", layout="ted", config=config)
+    assert_folder(made.path, expect(read_source(CUTS[name].path)))
+
+
+def test_the_dict_of_d4rls_users_is_that_of_the_original(hopper: str, tmp_path: Path) -> None:
+    theirs, path = tmp_path / "theirs.npz", tmp_path / "out.hdf5"
+    export_dataset(hopper, "d4rl", path)
+    command = [sys.executable, "-I", "-c", READER, str(path), str(theirs)]
+    subprocess.run(command, check=True, timeout=120)
+    ours = datasets_cli.ExperienceReplay(hopper).qlearning_dataset(like="d4rl")
+    with np.load(theirs) as found:
+        assert {*ours} - {*found} == {"timeouts"}
+        for name in found:
+            assert found[name].dtype == ours[name].dtype, name
+            assert found[name].tobytes() == ours[name].tobytes(), name
+
+
+def steps(seed: int, lengths: list[int], kind: str = "float32") -> dict[Any, Any]:
+    rng, count = np.random.default_rng(seed), sum(lengths)
+    terminated = np.zeros(count, bool)
+    terminated[np.cumsum(lengths) - 1] = rng.integers(0, 2, len(lengths))
+    texts = np.array(["", "a", "ü\n", "\udcff"], object)
+    return {
+        "observation": {
+            "state": rng.integers(0, 99, (count, 3)).astype(kind),
+            "deep": {"none": np.zeros((count, 0), "i1"), "on": rng.integers(0, 2, count) > 0},
+        },
+        "next_observation": {
+            "state": rng.integers(0, 99, (count, 3)).astype(kind),
+            "deep": {"none": np.zeros((count, 0), "i1"), "on": rng.integers(0, 2, count) > 0},
+        },
+        "action": {"arm": rng.normal(size=(count, 2)), "grip": rng.integers(-9, 9, count, "i1")},
+        "reward": rng.normal(size=count).astype("float16"),
+        "terminated": terminated,
+        ("info", "task"): texts[rng.integers(0, 4, count)],
+        ("info", "words"): texts[rng.integers(0, 4, (count, 2))],
+        ("next", "info", "score"): rng.normal(size=(count, 1)).astype("complex64"),
+    }
+
+
+@given(
+    lengths=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    kind=st.sampled_from(["bool", "int8", "uint16", "float16", "float64", "int64"]),
+    layout=st.sampled_from(["ted", "compact"]),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_columns_come_back(
+    config: Config, tmp_path: Path, lengths: list[int], kind: str, layout: str, seed: int
+) -> None:
+    given, path = steps(seed, lengths, kind), tmp_path / "out.hdf5"
+    options: Any = {"config": config, "force": True, "progress": None}
+    create_dataset("mine/a", given, lengths=lengths, layout=layout, **options)
+    export_dataset("mine/a", "d4rl", path, **options)
+    found = read_source(path)
+    wanted = by_path(given)
+    last = np.zeros(sum(lengths), bool)
+    last[np.cumsum(lengths) - 1] = True
+    wanted["timeouts"] = last & ~given["terminated"]
+    assert {*found} == {*wanted}
+    for name, rows in wanted.items():
+        values = np.vectorize(encoded, [object])(rows) if rows.dtype == object else rows
+        assert (found[name].dtype, found[name].shape) == (values.dtype, values.shape), name
+        assert found[name].tolist() == values.tolist(), name
+    import_dataset(path, "mine/b", layout=layout, **options)
+    export_dataset("mine/b", "d4rl", tmp_path / "again.hdf5", **options)
+    again = read_source(tmp_path / "again.hdf5")
+    assert {name: (str(rows.dtype), rows.tolist()) for name, rows in again.items()} == {
+        name: (str(rows.dtype), rows.tolist()) for name, rows in found.items()
+    }
+
+
+def encoded(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def by_path(given: Mapping[Any, Any]) -> dict[str, np.ndarray]:
+    """Return columns by the paths that an export gives them."""
+    names = {"observation": "observations", "next_observation": "next_observations"}
+    names |= {"action": "actions", "reward": "rewards", "terminated": "terminals"}
+    paths = {}
+    for key, values in given.items():
+        if isinstance(values, dict):
+            below = by_path(values)
+            paths |= {f"{names.get(key, key)}/{name}": rows for name, rows in below.items()}
+        else:
+            path = "/".join(key) if isinstance(key, tuple) else names.get(key, key)
+            paths[path.replace("next/info", "next_infos").replace("info/", "infos/")] = values
+    return paths
+
+
+def _shift(file: h5py.File) -> None:
+    file["observations"][1:] = file["observations"][:-1]
+
+
+def _cast(file: h5py.File) -> None:
+    rows = file["actions"][:].astype("f8")
+    del file["actions"]
+    file["actions"] = rows
+
+
+def _swap(file: h5py.File) -> None:
+    flags = file["terminals"][:]
+    file["terminals"][:], file["timeouts"][:] = file["timeouts"][:], flags
+
+
+def _shorten(file: h5py.File) -> None:
+    for name, rows in {name: file[name][:-1] for name in PATHS if name in file}.items():
+        if name != "infos":
+            del file[name]
+            file[name] = rows
+
+
+def _lose(file: h5py.File) -> None:
+    del file["infos/qpos"]
+
+
+def _end_elsewhere(file: h5py.File) -> None:
+    file["timeouts"][100] = True
+
+
+@pytest.mark.parametrize("fault", [_shift, _cast, _swap, _shorten, _lose, _end_elsewhere])
+def test_a_planted_fault_is_seen(
+    hopper: str, config: Config, tmp_path: Path, fault: Callable[[h5py.File], None]
+) -> None:
+    path = tmp_path / "out.hdf5"
+    export_dataset(hopper, "d4rl", path)
+    if fault is _shorten:
+        with h5py.File(path, "a") as file:
+            del file["infos"]
+    with h5py.File(path, "a") as file:
+        fault(file)
+    folder = config.root / "datasets" / hopper
+    with pytest.raises(AssertionError):
+        assert_same(read_by_h5py(path), stored(folder))
+    made = import_dataset(path, "mine/faulty", config=config)
+    with pytest.raises(AssertionError):
+        assert_same(read_leaves(made.path), read_leaves(folder))
+
+
+def flat(count: int = COUNT) -> dict[str, Any]:
+    flags = np.zeros(count, bool)
+    flags[-1:] = True
+    return {
+        "observations": np.arange(2.0 * count).reshape(count, 2),
+        "actions": np.arange(count),
+        "rewards": np.ones(count, "f4"),
+        "terminals": flags,
+        "timeouts": np.zeros(count, bool),
+    }
+
+
+def save(path: Path, columns: Mapping[str, Any]) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, rows in columns.items():
+            if rows is not None:
+                file[name] = rows
+    return path
+
+
+def test_terminals_alone_do_not_say_where_trajectories_end(config: Config, tmp_path: Path) -> None:
+    path = save(tmp_path / "flow.hdf5", {**flat(), "timeouts": None, "steps": [4, 5]})
+    with pytest.raises(UsageError, match=r"ends=COLUMN.*lengths=COLUMN"):
+        import_dataset(path, "mine/flow", config=config)
+    assert not (config.root / "datasets").exists()
+    made = import_dataset(path, "mine/flow", map={"lengths": "steps"}, config=config)
+    assert (made.num_trajectories, made.num_transitions, made.dropped_steps) == (2, 8, 1)
+    made = import_dataset(path, "mine/all", map={"ends": "terminals"}, config=config)
+    assert (made.num_trajectories, made.num_transitions) == (1, 9)
+
+
+def test_groups_of_robomimic_are_trajectories_in_the_order_of_their_numbers(
+    config: Config, tmp_path: Path
+) -> None:
+    path = tmp_path / "robomimic.hdf5"
+    with h5py.File(path, "w") as file:
+        for number in (10, 2, 0):
+            demo = file.create_group(f"data/demo_{number}")
+            demo.attrs["num_samples"] = 3
+            for name in ("obs/eye", "next_obs/eye"):
+                demo[name] = np.full((3, 4), number + 0.5 * (name[0] == "n"))
+            demo["actions"], demo["rewards"] = np.full((3, 2), number), np.zeros(3)
+            demo["states"], demo["dones"] = np.zeros((3, 9)), [0, 1, 1]
+            demo["one"] = 4
+            if number:
+                demo["some"] = np.zeros(3)
+        file["mask/train"] = np.array([b"demo_0"])
+    plan = plan_import(path, "mine/lift")
+    assert plan.ends and plan.map["observation.eye"] == "obs/eye"
+    dropped = {text.split(":")[0] for text in plan.dropped}
+    assert dropped == {"states", "dones", "one", "some", "mask", "attribute num_samples"}
+    made = import_dataset(path, "mine/lift", config=config)
+    leaves = read_leaves(made.path)
+    assert leaves["observation", "eye"][:, 0].tolist() == [0, 0, 0, 2, 2, 2, 10, 10, 10]
+    assert leaves["next", "observation", "eye"][::3, 3].tolist() == [0.5, 2.5, 10.5]
+    assert leaves["next", "truncated"][:, 0].tolist() == [0, 0, 1] * 3
+    assert leaves["episode",].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    for wrong in ({"ends": "dones"}, {"next.terminated": "dones"}):
+        with pytest.raises(UsageError, match=r"data|Step 1"):
+            import_dataset(path, "mine/x", map=wrong, config=config)
+
+
+def test_episode_terminals_of_d3rlpy_are_ends(config: Config, tmp_path: Path) -> None:
+    given = {**flat(), "timeouts": None, "version": "1.1.0", "discrete_action": False}
+    ends = np.isin(np.arange(COUNT), (3, COUNT - 1)).astype("f4")
+    path = save(tmp_path / "d3rlpy.h5", {**given, "episode_terminals": ends})
+    made = import_dataset(path, "mine/d3rlpy", config=config)
+    assert (made.num_trajectories, made.num_transitions) == (2, 8)
+    save(path, {**given, "episode_terminals": ends, "terminals": np.ones(COUNT)})
+    with pytest.raises(UsageError, match="Step 0"):
+        import_dataset(path, "mine/contradictory", config=config)
+
+
+def _refer(file: h5py.File) -> None:
+    del file["rewards"]
+    file["rewards"] = h5py.ExternalLink("/etc/passwd", "/")
+
+
+def _link(file: h5py.File) -> None:
+    file["rewards_too"] = h5py.SoftLink("/rewards")
+
+
+def _circle(file: h5py.File) -> None:
+    file["infos/again"] = file.require_group("infos")
+
+
+@pytest.mark.parametrize(("change", "named"), [(_refer, "ExternalLink"), (_link, "SoftLink")])
+def test_links_are_refused(
+    config: Config, tmp_path: Path, change: Callable[[h5py.File], None], named: str
+) -> None:
+    path = save(tmp_path / "links.hdf5", flat())
+    with h5py.File(path, "a") as file:
+        change(file)
+    with pytest.raises(SourceError, match=named):
+        import_dataset(path, "mine/links", config=config)
+
+
+def test_a_circle_of_groups_ends(config: Config, tmp_path: Path) -> None:
+    path = save(tmp_path / "circle.hdf5", flat())
+    with h5py.File(path, "a") as file:
+        _circle(file)
+    assert import_dataset(path, "mine/circle", config=config).num_transitions == COUNT
+
+
+def test_what_no_column_can_have_is_named(config: Config, tmp_path: Path) -> None:
+    path = save(tmp_path / "odd.hdf5", flat())
+    with h5py.File(path, "a") as file:
+        file.create_dataset("infos/refs", (COUNT,), h5py.ref_dtype)
+        file["infos/table"] = np.zeros(COUNT, [("a", "f4"), ("b", "i4")])
+        file.create_dataset("infos/ragged", (COUNT,), h5py.vlen_dtype("i4"))
+        file["infos/empty"] = h5py.Empty("f4")
+        file["infos/short"] = np.zeros(COUNT - 1)
+        file["infos/long"] = np.zeros(COUNT, np.longdouble)
+        file["metadata/algorithm"], file["metadata/weight"] = b"SAC", np.zeros((COUNT, 2))
+        file["other"] = np.zeros(COUNT)
+    plan = plan_import(path, "mine/odd")
+    odd = {f"infos/{name}" for name in ("refs", "table", "ragged", "empty", "short", "long")}
+    named = {text.split(":")[0] for text in plan.dropped}
+    assert named == odd | {"metadata/algorithm", "metadata/weight", "other"}
+    assert import_dataset(path, "mine/odd", config=config).num_transitions == COUNT
+    with pytest.raises(UsageError, match="infos/refs"):
+        plan_import(path, "mine/odd", map={"info.refs": "infos/refs"})
+
+
+def _wrong_files(folder: Path) -> dict[str, Path]:
+    whole = save(folder / "whole.hdf5", {**flat(), "metadata/x": np.zeros(99_999)}).read_bytes()
+    files = {name: folder / f"{name}.hdf5" for name in ("empty", "cut", "noise", "links")}
+    for name, data in {"empty": b"", "cut": whole[:5000], "noise": b"\x89HDF\r\n\x1a\n?"}.items():
+        files[name].write_bytes(data)
+    save(files["links"], {})
+    ragged = save(folder / "ragged.hdf5", {**flat(), "actions": np.zeros(4)})
+    nothing = save(folder / "nothing.hdf5", flat(0))
+    twice = save(folder / "flag.hdf5", {**flat(), "timeouts": np.full(COUNT, np.nan)})
+    table = save(folder / "table.hdf5", {"observations": np.zeros(4, [("a", "f4")])})
+    odd = save(folder / "odd.hdf5", {"data/demo_0/obs": np.zeros((0, 3)), "data/x1": 3})
+    listed = [folder, *files.values(), ragged, nothing, twice, table, odd]
+    return {path.stem: path for path in listed}
+
+
+def test_wrong_files_leave_nothing_behind(config: Config, tmp_path: Path) -> None:
+    folder = tmp_path / "wrong"
+    folder.mkdir()
+    for name, path in _wrong_files(folder).items():
+        with pytest.raises((UsageError, SourceError)):
+            import_dataset(path, "mine/wrong", format="d4rl", config=config)
+            pytest.fail(name)
+        assert not [*config.root.glob("datasets/*/*"), *config.root.glob("tmp/*")], name
+
+
+def test_nan_only_is_kept(config: Config, tmp_path: Path) -> None:
+    given = {**flat(), "rewards": np.full(COUNT, np.nan), "infos/a.b": np.zeros(COUNT)}
+    made = import_dataset(save(tmp_path / "nan.hdf5", given), "mine/nan", config=config)
+    leaves = read_leaves(made.path)
+    assert leaves["next", "reward"].tobytes() == given["rewards"].tobytes()
+    assert leaves["info", "a", "b"].shape == (COUNT,)
+
+
+def test_what_the_file_cannot_hold_is_named_before_it_is_written(
+    config: Config, tmp_path: Path
+) -> None:
+    half = np.zeros(COUNT, np.dtype([("bfloat16", "<u2")]))
+    odd = {("info", "half"): half, ("info", "a.b"): np.zeros(COUNT), ("data", "x"): np.zeros(COUNT)}
+    given = {**steps(0, [COUNT]), **odd}
+    create_dataset("mine/odd", given, lengths=[COUNT], config=config)
+    path = tmp_path / "odd.hdf5"
+    losses = export_dataset("mine/odd", "d4rl", path, dry_run=True, config=config).losses
+    assert {text.split(":")[0] for text in losses} == {"info.half", "info.a.b", "data.x"}
+    with pytest.raises(UsageError, match=r"info\.half"):
+        export_dataset("mine/odd", "d4rl", path, config=config)
+    assert not path.exists()
+    export_dataset("mine/odd", "d4rl", path, allow_loss=True, config=config)
+    assert "infos/half" not in read_source(path)
+
+
+def test_a_zero_byte_in_a_text_is_refused_and_nothing_is_left(
+    config: Config, tmp_path: Path
+) -> None:
+    given = {**steps(0, [3]), ("info", "task"): ["a", "b\0", "c"]}
+    create_dataset("mine/zero", given, lengths=[3], config=config)
+    with pytest.raises(UsageError, match=r"info\.task"):
+        export_dataset("mine/zero", "d4rl", tmp_path / "out.hdf5", config=config)
+    assert not [*tmp_path.glob("*.hdf5*"), *tmp_path.glob(".*")]
+
+
+def test_what_is_said_of_the_data_comes_back(config: Config, tmp_path: Path) -> None:
+    info = {"title": "A robot", "licence": "MIT", "ref_max_score": 3.0, "more": {"a": [1]}}
+    create_dataset("mine/robot", steps(0, [3]), lengths=[3], info=info, config=config)
+    path = tmp_path / "out.hdf5"
+    assert export_dataset("mine/robot", "d4rl", path, config=config).losses == ()
+    import_dataset(path, "mine/back", config=config)
+    metadata = read_manifest(config.root / "datasets/mine/back").metadata
+    assert {name: metadata[name] for name in info} == info
+    with h5py.File(path, "a") as file:
+        del file["metadata/rlds"]
+        file["metadata/rlds"] = '{"licence": 3}'
+    with pytest.raises(UsageError, match="licence"):
+        import_dataset(path, "mine/other", config=config)
+
+
+def test_the_demo_file_of_door_is_read_as_the_recipe_reads_it(config: Config) -> None:
+    made = import_dataset(DOOR, "mine/door", layout="ted", config=config)
+    assert_folder(made.path, expect(read_source(DOOR)))
