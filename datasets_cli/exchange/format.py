@@ -15,6 +15,7 @@ from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 NAMES = ("npz", "d4rl")
+NAMES = ("npz", "minari", "torchrl")
 """The formats, in the order in which a path is tried; each is a file of this room."""
 
 ColumnMap = Mapping[str, str]
@@ -32,6 +33,7 @@ class Recognised:
         dropped: what cannot be kept, and why, by name.
         info: what the files say of the data, as values of JSON.
         ends: how the files themselves say where trajectories end; empty where a column must.
+        notes: sentences that a person should see.
     """
 
     columns: Mapping[str, str]
@@ -39,6 +41,7 @@ class Recognised:
     dropped: Mapping[str, str] = field(default_factory=dict)
     info: Mapping[str, Any] = field(default_factory=dict)
     ends: str = ""
+    notes: tuple[str, ...] = ()
 
 
 class Format(Protocol):

@@ -20,7 +20,7 @@ from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ImportPlan(JsonForm):
     """What importing would do.
 
@@ -31,9 +31,10 @@ class ImportPlan(JsonForm):
         map: the column that is read for each key.
         dropped: what is not read, a sentence each.
         ends: how the files say where trajectories end; empty where a column of the map does.
+        notes: sentences that a person should see.
     """
 
-    JSON = "path format id map dropped ends"
+    JSON = "path format id map dropped ends notes"
 
     path: Path
     format: str
@@ -41,6 +42,7 @@ class ImportPlan(JsonForm):
     map: Mapping[str, str]
     dropped: tuple[str, ...]
     ends: str
+    notes: tuple[str, ...] = ()
 
     @property
     def options(self) -> str:
@@ -85,7 +87,7 @@ def plan_import(call: ImportCall) -> ImportPlan:
     name, found = recognised(path, call.format)
     columns = chosen_map(found, call.map)
     lost = tuple(lost_names(found, columns))
-    return ImportPlan(path=path, format=name, id=id, map=columns, dropped=lost, ends=found.ends)
+    return ImportPlan(path, name, id, columns, lost, found.ends, found.notes)
 
 
 @takes_fields(ImportCall)
@@ -112,6 +114,8 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
         restore(root, id)
         for lost in lost_names(found, columns):
             told.note(f"{id}: not read: {lost}")
+        for note in found.notes:
+            told.note(f"{id}: {note}")
         steps = format_of(name).blocks(path, columns)
         info = {**found.info, **(call.info or {}), "imported_from": name}
         return save_steps(id, steps, call.with_info(info), told, (path.name, ""))

@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -88,6 +88,8 @@ class _Level:
     depth: int
     mapped: bool
     escaped: bool
+    left_out: list[str] | None
+    """Where entries that are no tensors are not opened, the paths of these."""
 
     @property
     def meta(self) -> Path:
@@ -103,12 +105,14 @@ class _Level:
         """Return the level of a folder in this one."""
         if self.depth == MOST_DEPTH:
             raise DamagedDataset(f"{self.folder} is more than {MOST_DEPTH} folders deep.")
-        return _Level(self.folder / name, batch, self.depth + 1, self.mapped, self.escaped)
+        return replace(self, folder=self.folder / name, batch=batch, depth=self.depth + 1)
 
 
-def read_tensordict(folder: Path, *, mapped: bool = False, escaped: bool = False) -> TensorDictBase:
+def read_tensordict(
+    folder: Path, *, mapped: bool = False, escaped: bool = False, left_out: list[str] | None = None
+) -> TensorDictBase:
     """Return the TensorDict of a folder; a tensorclass comes as a TensorDict."""
-    rows = _read(_Level(folder, (), 0, mapped, escaped))
+    rows = _read(_Level(folder, (), 0, mapped, escaped, left_out))
     if not isinstance(rows, TensorDictBase) or isinstance(rows, NonTensorStack):
         raise UsageError(f"{folder} is not a TensorDict but a {type(rows).__name__}.")
     return rows
@@ -140,6 +144,9 @@ def _read_tensordict(level: _Level, meta: StateDict) -> TensorDict:
                 continue
             raise wrong(path, stored, "what is known of an entry", entry)
         name = entry_name(stored, level.depth, "type" in entry) if level.escaped else stored
+        if level.left_out is not None and str(entry.get("type")).startswith("NonTensor"):
+            level.left_out.append(str(level.folder / file_name(stored)))
+            continue
         if "type" in entry:
             entries[name] = _read(level.below(file_name(stored), batch))
             continue

@@ -1,0 +1,124 @@
+"""tensordict's memory-mapped folders, which TorchRL reads: a file a leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.errors import DamagedDataset, SourceError, UsageError
+from datasets_cli.exchange.flat import MADE_AGAIN, flat_steps, key_runs, lost_metadata
+from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.exchange.mapping import guess
+from datasets_cli.formats.limits import check_limit
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.progress import Progress
+from datasets_cli.schema.columns import META_FILENAME, Column, rows_per_block, show_key
+from datasets_cli.store.arrays import DatasetArrays
+from datasets_cli.store.layouts.ted_writer import TedWriter, write_meta_files
+from datasets_cli.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    import torch
+
+ABOUT = "a folder of tensordict, which TorchRL reads: a file a tensor"
+STORAGE = "storage_metadata.json"
+"""Beside the tensors where they are a dumped storage of TorchRL's."""
+TED = ("observation", "action", "info", "next")
+
+
+def recognise(path: Path) -> Recognised | None:
+    """Return the leaves of a folder; see ``Format``."""
+    if not (path / META_FILENAME).is_file():
+        return None
+    leaves, dropped, num_rows = _leaves(path)
+    names = {name for name in leaves if name.partition(".")[0] in TED}
+    made = {show_key(key) for key in MADE_AGAIN}
+    # Where there is "next", each name is ours, and "terminated" is what was before the step.
+    ted = any(name.startswith("next.") for name in names)
+    columns = guess(name for name in leaves if not (ted and name in made))
+    told = "in the order of the storage: where it was full, the oldest rows may be in the middle"
+    return Recognised(
+        {
+            name: f"{str(rows.dtype).removeprefix('torch.')} {list(rows.shape[1:])}"
+            for name, rows in leaves.items()
+        },
+        {**columns, **({name: name for name in leaves if name in names - made} if ted else {})},
+        {name: "it is no tensor" for name in dropped},
+        notes=(f"{num_rows:,} rows, {told}",) if (path / STORAGE).exists() else (),
+    )
+
+
+def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
+    """Yield all steps; see ``Format``."""
+    from datasets_cli.schema.bits import to_array
+
+    leaves, _, num_rows = _leaves(path)
+    check_limit("rows", num_rows, path.name)
+
+    def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
+        step = rows_per_block(sum(leaves[name][:1].nbytes for name in names))
+        for start in range(0, num_rows, step):
+            rows = slice(start, min(start + step, num_rows))
+            yield {name: to_array(leaves[name][rows]) for name in names}
+
+    return flat_steps(columns, runs, lambda name: to_array(leaves[name][:num_rows]))
+
+
+def losses(manifest: Manifest) -> list[str]:
+    """Return what a folder of tensors cannot hold; see ``Format``."""
+    texts = [f"{show_key(each.key)}: text is no tensor" for each in manifest.texts]
+    empty = [
+        f"{show_key(each.key)}: it has no number, and tensordict leaves it out"
+        for each in manifest.columns
+        if not each.row_bytes
+    ]
+    return [*texts, *empty, *lost_metadata(manifest)]
+
+
+def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+    """Write the leaves as the ``ted`` layout has them, and nothing beside; see ``Format``."""
+    columns: list[Column] = [each for each in dataset.manifest.columns if each.row_bytes]
+    path.mkdir()
+    with closing(TedWriter(path, dataset.id, dataset.starts)) as writer:
+        for run in key_runs(dataset, [each.key for each in columns]):
+            writer.write(run)
+            progress.writing(writer.num_rows)
+    write_meta_files(path, columns, len(dataset))
+
+
+def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
+    """Return the tensors of a folder, mapped, what is none, and the number of rows."""
+    from datasets_cli.replay.keeping.read_folder import read_tensordict
+    from datasets_cli.replay.storages.state_files import read_state, whole
+
+    left_out: list[str] = []
+    try:
+        rows = read_tensordict(path, mapped=True, escaped=True, left_out=left_out)
+        stored = path / STORAGE
+        length = whole(read_state(stored), "len", stored) if stored.exists() else None
+    except (DamagedDataset, FileNotFoundError) as error:
+        raise SourceError(f"{path} is no whole folder of tensordict: {error}") from error
+    if len(rows.batch_size) != 1:
+        raise UsageError(
+            f"{path} has rows of the batch size {list(rows.batch_size)}. Expected one dimension, "
+            "all steps one after the other: reshape(-1) keeps the order of time in each row."
+        )
+    leaves = dict(_tensors(rows))
+    dropped = [name for name, rows in leaves.items() if rows is None]
+    dropped += [".".join(Path(each).relative_to(path).parts) for each in left_out]
+    count = len(rows) if length is None else min(length, len(rows))
+    return {name: rows for name, rows in leaves.items() if rows is not None}, dropped, count
+
+
+def _tensors(rows: Any, above: str = "") -> Iterator[tuple[str, torch.Tensor | None]]:
+    """Yield the tensors of a TensorDict by their names; None for what is none."""
+    import torch
+    from tensordict import TensorDict
+
+    for name, item in rows.items():
+        if isinstance(item, TensorDict):
+            yield from _tensors(item, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", item if isinstance(item, torch.Tensor) else None
