@@ -34,7 +34,7 @@ from datasets_cli.schema.columns import (
     successor_of,
 )
 from datasets_cli.schema.element_types import NUMPY_TYPES
-from datasets_cli.schema.texts import TEXT, AnyColumn
+from datasets_cli.schema.texts import TEXT, AnyColumn, as_text, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -108,10 +108,11 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     assert source is not None, "it was recognised"
     for block in read_blocks(path.name, load_recipe("minari").blocks(source)):
         names = {show_key(key): key for key in block.columns}
-        yield {TRAJECTORY_END: block.columns[TRAJECTORY_END]} | {
-            names.get(key, tuple(key.split("."))): block.columns[names[name]]
-            for key, name in columns.items()
-        }
+        steps = {TRAJECTORY_END: block.columns[TRAJECTORY_END]}
+        for name, theirs in columns.items():
+            key, rows = names.get(name, tuple(name.split("."))), block.columns[names[theirs]]
+            steps[key] = as_text(key, rows) if is_text(rows) else rows
+        yield steps
 
 
 def _source(path: Path) -> Source | None:

@@ -99,7 +99,8 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
         stored = path / STORAGE
         length = whole(read_state(stored), "len", stored) if stored.exists() else None
     except (DamagedDataset, FileNotFoundError) as error:
-        raise SourceError(f"{path} is no whole folder of tensordict: {error}") from error
+        why = str(error).removesuffix(" Dump the buffer again.")
+        raise SourceError(f"{path.name} is no whole folder of tensordict: {why}") from error
     if len(rows.batch_size) != 1:
         raise UsageError(
             f"{path} has rows of the batch size {list(rows.batch_size)}. Expected one dimension, "

@@ -1,0 +1,257 @@
+"""Minari's folders: written for Minari's own reader, and read from it, value by value."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import h5py
+import minari
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from minari import MinariDataset
+
+import datasets_cli
+from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
+from datasets_cli.config import Config
+from datasets_cli.errors import RldsError, SourceError, UsageError
+from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
+from tests.support import minari_files
+from tests.support.interpreters import started
+
+LENGTHS = [3, 1, 4, 2]
+READ_ALL = """
+import sys, numpy as np
+from minari import MinariDataset
+for folder in sys.argv[1:]:
+    episodes = list(MinariDataset(folder))
+    parts = {
+        "observation": [e.observations[:-1] for e in episodes],
+        "next.observation": [e.observations[1:] for e in episodes],
+        "action": [e.actions for e in episodes],
+        "next.reward": [e.rewards for e in episodes],
+        "next.terminated": [e.terminations for e in episodes],
+        "next.truncated": [e.truncations for e in episodes],
+        "episode": [np.full(len(e), e.id) for e in episodes],
+    }
+    np.savez(folder + ".npz", **{name: np.concatenate(rows) for name, rows in parts.items()})
+assert "datasets_cli" not in sys.modules
+"""
+
+
+def as_minari_reads(folder: Path) -> Columns:
+    """Return the steps of made data, read by Minari."""
+    parts: dict[tuple[str, ...], list[Any]] = {}
+    for episode in MinariDataset(folder):
+        found = {
+            ("next", "reward"): episode.rewards[:, None],
+            ("next", "terminated"): episode.terminations[:, None],
+            ("next", "truncated"): episode.truncations[:, None],
+            ("info", "speed"): episode.infos["speed"],
+            ("info", "task"): np.array([t.decode() for t in episode.infos["task"]], object),
+            **{("action", name): rows for name, rows in episode.actions.items()},
+            **{("observation", name): rows[:-1] for name, rows in episode.observations.items()},
+        }
+        for name, rows in episode.observations.items():
+            found["next", "observation", name] = rows[1:]
+        for key, rows in found.items():
+            parts.setdefault(key, []).append(rows)
+    return {key: np.concatenate(rows) for key, rows in parts.items()}
+
+
+def export_made(config: Config, folder: Path, steps: Columns, **options: Any) -> Path:
+    create_dataset("mine/made", steps, lengths=LENGTHS, config=config, force=True, **options)
+    export_dataset("mine/made", "minari", folder, config=config, force=True)
+    return folder
+
+
+def test_minari_reads_all_of_demo_data_without_us(config: Config, tmp_path: Path) -> None:
+    names = ("door-human", "door-minari", "iris", "pong")
+    for name in names:
+        datasets_cli.download(f"demo/{name}", layout="ted", config=config)
+        export_dataset(f"demo/{name}", "minari", tmp_path / name, config=config)
+    done = started("-c", READ_ALL, *(str(tmp_path / name) for name in names))
+    assert done.returncode == 0, done.stderr
+    for name in names:
+        leaves = leaf_files(f"demo/{name}", config)
+        found = np.load(tmp_path / f"{name}.npz")
+        for key in found.files:
+            expected = leaves[tuple(key.split("."))].reshape(found[key].shape)
+            assert not differing({(key,): found[key]}, {(key,): expected}), (name, key)
+
+
+@pytest.mark.parametrize("name", ["door-human", "door-minari", "iris", "pong"])
+def test_what_is_exported_is_imported_again(config: Config, tmp_path: Path, name: str) -> None:
+    datasets_cli.download(f"demo/{name}", layout="compact", config=config)
+    lost = export_dataset(f"demo/{name}", "minari", tmp_path / name, config=config).losses
+    import_dataset(tmp_path / name, "mine/again", layout="ted", config=config)
+    datasets_cli.convert(f"demo/{name}", layout="ted", config=config)
+    assert not lost
+    assert not differing(leaf_files("mine/again", config), leaf_files(f"demo/{name}", config))
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=6)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), step=st.integers(1, 9))
+def test_steps_of_any_lengths_and_types_are_kept(
+    config: Config, tmp_path: Path, layout: str, lengths: list[int], step: int
+) -> None:
+    steps = made_steps(lengths)
+    create_dataset("mine/any", steps, lengths=lengths, layout=layout, config=config, force=True)
+    with pytest.MonkeyPatch.context() as patch:  # episodes in several runs
+        patch.setattr("datasets_cli.exchange.flat.rows_per_block", lambda row_bytes: step)
+        export_dataset("mine/any", "minari", tmp_path / "any", config=config, force=True)
+    assert not differing(as_minari_reads(tmp_path / "any"), steps)
+    import_dataset(tmp_path / "any", "mine/again", layout="ted", config=config, force=True)
+    found = leaf_files("mine/again", config)
+    numbers = {key: rows for key, rows in steps.items() if rows.dtype != object}
+    assert not differing({key: found[key] for key in numbers}, numbers)
+    assert found["episode",].tolist() == np.repeat(range(len(lengths)), lengths).tolist()
+    replay = datasets_cli.ExperienceReplay("mine/again", text=True, root=config.root)
+    assert replay[:]["info", "task"] == steps["info", "task"].tolist()
+
+
+def _rewrite(file: h5py.File, path: str, rows: np.ndarray) -> None:
+    del file[path]
+    file[path] = rows
+
+
+FAULTS = {
+    "shift": lambda f: _rewrite(f, "episode_0/actions/move", np.roll(f["episode_0/actions/move"], 1, 0)),
+    "cast": lambda f: _rewrite(f, "episode_2/infos/speed", f["episode_2/infos/speed"][:].astype("f4")),
+    "flags": lambda f: f.move("episode_0/terminations", "x")
+    or f.move("episode_0/truncations", "episode_0/terminations")
+    or f.move("x", "episode_0/truncations"),
+    "row": lambda f: _rewrite(f, "episode_2/rewards", f["episode_2/rewards"][:-1]),
+    "episodes": lambda f: f.move("episode_0", "x")
+    or f.move("episode_2", "episode_0")
+    or f.move("x", "episode_2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(config: Config, tmp_path: Path, fault: str) -> None:
+    steps = made_steps(LENGTHS)
+    folder = export_made(config, tmp_path / "made", steps)
+    assert not differing(as_minari_reads(folder), steps)
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        FAULTS[fault](file)
+    assert differing(as_minari_reads(folder), steps)
+
+
+@pytest.mark.parametrize("row", [2, 6])
+def test_a_successor_that_is_not_the_next_row_is_refused(
+    config: Config, tmp_path: Path, row: int
+) -> None:
+    steps = made_steps([9, 3])
+    steps["observation", "state"][[row, 8], 1] += 1
+    create_dataset("mine/jumps", steps, lengths=[9, 3], config=config)
+    with pytest.raises(UsageError, match=f"Row {row}: observation.state"):
+        export_dataset("mine/jumps", "minari", tmp_path / "out", config=config)
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_spaces_and_what_is_said_stay(config: Config, tmp_path: Path) -> None:
+    datasets_cli.download("demo/door-minari", config=config)
+    export_dataset(
+        "demo/door-minari", "minari", tmp_path / "D4RL" / "door-v1" / "data", config=config
+    )
+    assert plan_import(tmp_path / "D4RL" / "door-v1", "mine/door").format == "minari"
+    found = MinariDataset(tmp_path / "D4RL" / "door-v1" / "data")
+    assert found.spec.env_spec.id == "AdroitHandDoor-v1"
+    assert found.action_space.low.tolist() == [-1] * 28
+    assert found.storage.metadata["author"] == {"Rodrigo de Lazcano"}
+
+
+def test_what_minari_has_no_place_for_is_said(config: Config, tmp_path: Path) -> None:
+    steps: dict[Any, Any] = made_steps(LENGTHS)
+    steps["observation", "words"] = np.full((10, 2), "a", object)
+    steps["next", "observation", "words"] = steps["observation", "words"]
+    steps["info", "a/b"] = steps["info", "_index_3"] = steps["weight",] = np.ones(10)
+    create_dataset("mine/odd", steps, lengths=LENGTHS, config=config)
+    with pytest.raises(UsageError, match="allow_loss"):
+        export_dataset("mine/odd", "minari", tmp_path / "out", config=config)
+    told = export_dataset("mine/odd", "minari", tmp_path / "out", config=config, allow_loss=True)
+    lost = {loss.partition(":")[0] for loss in told.losses}
+    assert lost == {"observation.words", "info.a/b", "info._index_3", "weight"}
+    kept = made_steps(LENGTHS)
+    assert not differing(as_minari_reads(tmp_path / "out"), kept)
+
+
+@pytest.mark.parametrize("form", ["hdf5", "arrow"])
+def test_a_dataset_of_minaris_writer_is_imported(
+    config: Config, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(minari_files, "DATA_FORMAT", form)
+    folder = minari_files.build(minari_files.box(3), minari_files.box(2), infos=lambda n: {"x": np.ones((n + 1, 2))})  # fmt: skip
+    import_dataset(folder, "mine/theirs", layout="ted", config=config)
+    episodes = list(MinariDataset(folder))
+    found = leaf_files("mine/theirs", config)
+    np.testing.assert_array_equal(
+        found["next", "observation"], np.concatenate([e.observations[1:] for e in episodes])
+    )
+    np.testing.assert_array_equal(
+        found["next", "info", "x"], np.concatenate([e.infos["x"][1:] for e in episodes])
+    )
+
+
+def _truncate(folder: Path) -> None:
+    data = (folder / "main_data.hdf5").read_bytes()
+    (folder / "main_data.hdf5").write_bytes(data[: len(data) // 2])
+
+
+def _ragged(folder: Path) -> None:
+    with h5py.File(folder / "main_data.hdf5", "a") as file:
+        _rewrite(file, "episode_0/actions/pick", np.zeros(9, int))
+
+
+WRONG = {
+    "truncated": (_truncate, SourceError),
+    "ragged": (_ragged, SourceError),
+    "empty": (lambda folder: (folder / "main_data.hdf5").write_bytes(b""), SourceError),
+    "no JSON": (lambda folder: (folder / "metadata.json").write_text("{"), SourceError),
+    "a list": (lambda folder: (folder / "metadata.json").write_text("[]"), SourceError),
+    "no data": (lambda folder: (folder / "main_data.hdf5").unlink(), UsageError),
+    "a folder": (lambda folder: shutil.rmtree(folder) or folder.mkdir(), UsageError),
+    "no episode": (lambda folder: h5py.File(folder / "main_data.hdf5", "w").close(), SourceError),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_files_make_nothing(config: Config, tmp_path: Path, wrong: str) -> None:
+    folder = export_made(config, tmp_path / "made", made_steps(LENGTHS))
+    change, error = WRONG[wrong]
+    change(folder)
+    with pytest.raises(error) as caught:
+        import_dataset(folder, "mine/wrong", config=config)
+    assert isinstance(caught.value, RldsError)
+    assert not (config.root / "datasets" / "mine" / "wrong").exists()
+    assert not list((config.root / "tmp").glob("*"))
+
+
+def test_ends_that_are_named_are_refused(config: Config, tmp_path: Path) -> None:
+    folder = export_made(config, tmp_path / "made", made_steps(LENGTHS))
+    with pytest.raises(UsageError, match="ends"):
+        import_dataset(folder, "mine/x", map={"ends": "next.truncated"}, config=config)
+    import_dataset(folder, "mine/x", map={"info.fast": "info.speed"}, layout="ted", config=config)
+    assert ("info", "fast") in leaf_files("mine/x", config)
+
+
+def test_text_with_a_zero_character_is_refused(config: Config, tmp_path: Path) -> None:
+    steps = made_steps(LENGTHS)
+    steps["info", "task"][4] = "a\0b"
+    with pytest.raises(UsageError, match=r"info\.task"):
+        export_made(config, tmp_path / "made", steps)
+    assert not list(tmp_path.glob("*made*"))
+
+
+def test_frames_are_kept_and_said_to_be_no_jpeg(config: Config, tmp_path: Path) -> None:
+    datasets_cli.download("demo/pong", config=config)
+    export_dataset("demo/pong", "minari", tmp_path / "pong", config=config)
+    said = json.loads((tmp_path / "pong" / "metadata.json").read_text())
+    assert (said["jpeg_encoding"], said["data_format"]) == (False, "hdf5")
+    assert said["minari_version"] in minari.supported_dataset_versions

@@ -1,0 +1,231 @@
+"""tensordict's folders: read by tensordict and TorchRL, and read from what they wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensordict import NonTensorStack, TensorDict
+from torchrl.data import LazyMemmapStorage, SliceSampler, TensorDictReplayBuffer, TensorStorage
+
+import datasets_cli
+from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
+from datasets_cli.config import Config
+from datasets_cli.errors import IntegrityError, SourceError, UsageError
+from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
+from tests.support.interpreters import started
+
+READ_ALL = """
+import sys, numpy as np
+from tensordict import TensorDict
+for folder in sys.argv[1:]:
+    rows = TensorDict.load_memmap(folder).flatten_keys(".")
+    np.savez(folder + ".npz", **{name: rows[name].numpy() for name in rows.keys()})
+assert "datasets_cli" not in sys.modules
+"""
+
+
+def as_tensordict_reads(folder: Path) -> Columns:
+    rows = TensorDict.load_memmap(folder).flatten_keys(".")
+    return {tuple(name.split(".")): rows[name].numpy() for name in rows.keys()}  # noqa: SIM118
+
+
+def numbers_of(steps: Columns) -> Columns:
+    return {key: rows for key, rows in steps.items() if rows.dtype != object}
+
+
+def export(id: str, folder: Path, config: Config) -> Path:
+    return export_dataset(id, "torchrl", folder, config=config, allow_loss=True, force=True).path
+
+
+def test_tensordict_reads_all_of_demo_data_without_us(config: Config, tmp_path: Path) -> None:
+    names = ("door-human", "door-minari", "iris", "pong")
+    for name in names:
+        datasets_cli.download(f"demo/{name}", layout="compact", config=config)
+        export(f"demo/{name}", tmp_path / name, config)
+        import_dataset(tmp_path / name, f"mine/{name}", layout="ted", config=config)
+    done = started("-c", READ_ALL, *(str(tmp_path / name) for name in names))
+    assert done.returncode == 0, done.stderr
+    for name in names:
+        datasets_cli.convert(f"demo/{name}", layout="ted", config=config)
+        leaves = leaf_files(f"demo/{name}", config)
+        found = np.load(tmp_path / f"{name}.npz")
+        assert not differing({tuple(key.split(".")): found[key] for key in found.files}, leaves)
+        assert not differing(leaf_files(f"mine/{name}", config), leaves)
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=6)
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), step=st.integers(1, 9))
+def test_steps_of_any_lengths_and_types_are_kept(
+    config: Config, tmp_path: Path, layout: str, lengths: list[int], step: int
+) -> None:
+    steps = made_steps(lengths)
+    create_dataset("mine/any", steps, lengths=lengths, layout=layout, config=config, force=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("datasets_cli.exchange.flat.rows_per_block", lambda row_bytes: step)
+        export("mine/any", tmp_path / "any", config)
+    found, expected = as_tensordict_reads(tmp_path / "any"), numbers_of(steps)
+    assert not differing({key: found[key] for key in expected}, expected)
+    import_dataset(tmp_path / "any", "mine/again", layout="ted", config=config, force=True)
+    found = leaf_files("mine/again", config)
+    assert not differing({key: found[key] for key in expected}, expected)
+    assert found["episode",].tolist() == np.repeat(range(len(lengths)), lengths).tolist()
+
+
+def test_torchrl_samples_whole_trajectories(config: Config, tmp_path: Path) -> None:
+    datasets_cli.download("demo/door-human", config=config)
+    rows = TensorDict.load_memmap(export("demo/door-human", tmp_path / "door", config))
+    sampler = SliceSampler(num_slices=4, traj_key="episode")
+    buffer = TensorDictReplayBuffer(storage=TensorStorage(rows), sampler=sampler, batch_size=40)
+    batch = buffer.sample().reshape(4, 10)
+    assert (batch["episode"] == batch["episode"][:, :1]).all()
+    assert batch["observation"][:, 1:].equal(batch["next", "observation"][:, :-1])
+
+
+def test_types_that_numpy_lacks_and_names_that_folders_lack_are_kept(
+    config: Config, tmp_path: Path
+) -> None:
+    halves = torch.arange(8).reshape(4, 2).to(torch.bfloat16)
+    steps = {
+        "observation": np.frombuffer(halves.view(torch.int16).numpy().tobytes(), [("bfloat16", "<u2")]).reshape(4, 2),
+        "action": {"shape": np.arange(4), "a/b %": np.ones(4, np.int8)},
+        "reward": np.zeros(4),
+        ("info", "none"): np.zeros((4, 0)),
+    }  # fmt: skip
+    create_dataset("mine/odd", steps, lengths=[4], config=config)
+    told = export_dataset("mine/odd", "torchrl", tmp_path / "odd", config=config, allow_loss=True)
+    assert [loss.partition(":")[0] for loss in told.losses] == ["info.none"]
+    rows = TensorDict.load_memmap(tmp_path / "odd")
+    assert rows["observation"].equal(halves[:3])
+    import_dataset(tmp_path / "odd", "mine/again", config=config)
+    again = datasets_cli.ExperienceReplay("mine/again", root=config.root)[:]
+    assert again["observation"].equal(halves[:3])
+    assert again["action", "shape"].tolist() == [0, 1, 2]
+    assert again["action", "a/b %"].dtype == torch.int8
+
+
+def theirs(folder: Path, count: int = 6) -> TensorDict:
+    rows = TensorDict(
+        {
+            "obs": torch.randn(count, 3),
+            "actions": torch.arange(count),
+            "rewards": torch.randn(count),
+            "terminals": torch.tensor([False, False, True] * (count // 3)),
+            "task": NonTensorStack(*"abcdef"[:count]),
+            "ids": torch.arange(count) // 3,
+        },
+        [count],
+    )
+    rows.memmap(folder)
+    return rows
+
+
+def test_a_folder_of_others_is_read_by_names_and_a_map(config: Config, tmp_path: Path) -> None:
+    rows = theirs(tmp_path / "theirs")
+    with pytest.raises(UsageError, match="ends"):
+        plan_import(tmp_path / "theirs", "mine/theirs")
+    plan = plan_import(tmp_path / "theirs", "mine/theirs", map={"episode": "ids"})
+    assert (plan.format, plan.map["observation"]) == ("torchrl", "obs")
+    assert plan.dropped == ("task: it is no tensor",)
+    import_dataset(tmp_path / "theirs", "mine/theirs", map={"episode": "ids"}, layout="ted", config=config)  # fmt: skip
+    found = leaf_files("mine/theirs", config)
+    assert found["observation",].tobytes() == rows["obs"].numpy().tobytes()
+    assert found["next", "terminated"][:, 0].tolist() == rows["terminals"].tolist()
+
+
+def test_a_storage_that_is_not_full_has_the_rows_that_were_written(
+    config: Config, tmp_path: Path
+) -> None:
+    buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(50))
+    rows = theirs(tmp_path / "theirs").exclude("task")
+    buffer.extend(rows)
+    buffer.dumps(tmp_path / "dump")
+    given = {"path": tmp_path / "dump" / "storage", "id": "mine/part", "map": {"ends": "terminals"}}
+    assert plan_import(**given).notes[0].startswith("6 rows")
+    made = import_dataset(**given, config=config)
+    assert (made.num_transitions, made.num_trajectories) == (6, 2)
+
+
+def _swap(folder: Path) -> None:
+    (folder / "next" / "terminated.memmap").rename(folder / "x")
+    (folder / "next" / "truncated.memmap").rename(folder / "next" / "terminated.memmap")
+    (folder / "x").rename(folder / "next" / "truncated.memmap")
+
+
+def _roll(name: str, dtype: str) -> Callable[[Path], None]:
+    return lambda f: np.roll(np.fromfile(f / name, dtype), 1).tofile(f / name)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        _swap,
+        _roll("next/reward.memmap", "f4"),
+        _roll("episode.memmap", "i8"),
+        lambda f: (f / "info" / "speed.memmap").unlink(),
+    ],
+)
+def test_a_planted_fault_is_found(
+    config: Config, tmp_path: Path, fault: Callable[[Path], None]
+) -> None:
+    create_dataset("mine/made", made_steps([3, 1, 4, 2]), lengths=[3, 1, 4, 2], config=config)
+    folder = export("mine/made", tmp_path / "made", config)
+    whole = {key: rows.copy() for key, rows in as_tensordict_reads(folder).items()}
+    fault(folder)
+    assert differing(as_tensordict_reads(folder), whole)
+
+
+def _link(folder: Path) -> None:
+    (folder / "obs.memmap").rename(folder.parent / "elsewhere")
+    (folder / "obs.memmap").symlink_to(folder.parent / "elsewhere")
+
+
+def _meta(folder: Path, **entries: Any) -> None:
+    known = json.loads((folder / "meta.json").read_text())
+    (folder / "meta.json").write_text(json.dumps({**known, **entries}))
+
+
+def _batch(folder: Path) -> None:
+    shutil.rmtree(folder)
+    TensorDict({"obs": torch.zeros(3, 2), "reward": torch.zeros(3, 2)}, [3, 2]).memmap(folder)
+
+
+WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
+    "truncated": (lambda f: os.truncate(f / "obs.memmap", 10), SourceError),
+    "missing": (lambda f: (f / "obs.memmap").unlink(), SourceError),
+    "a link": (_link, SourceError),
+    "no JSON": (lambda f: (f / "meta.json").write_text("{"), SourceError),
+    "no meta": (lambda f: (f / "meta.json").unlink(), UsageError),
+    "a class": (lambda f: _meta(f, _type="<class 'os.system'>"), UsageError),
+    "two dimensions": (_batch, UsageError),
+    "outside": (lambda f: _meta(f, **{"../x": {"type": "TensorDict"}}), IntegrityError),
+    "no row": (lambda f: TensorDict({"obs": torch.zeros(0, 2)}, [0]).memmap(f), IntegrityError),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_folders_make_nothing(config: Config, tmp_path: Path, wrong: str) -> None:
+    theirs(tmp_path / "theirs")
+    change, error = WRONG[wrong]
+    change(tmp_path / "theirs")
+    with pytest.raises(error):
+        import_dataset(tmp_path / "theirs", "mine/x", map={"episode": "ids"}, config=config)
+    assert not list(config.root.glob("datasets/*/*")) and not list(config.root.glob("tmp/*"))
+
+
+def test_what_was_pickled_is_not_opened(config: Config, tmp_path: Path) -> None:
+    theirs(tmp_path / "theirs")
+    (tmp_path / "theirs" / "task" / "other.pickle").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
+    (tmp_path / "theirs" / "task" / "meta.json").write_text("no JSON")
+    plan = plan_import(tmp_path / "theirs", "mine/x", map={"ends": "terminals"})
+    assert plan.dropped == ("ids: no key is given for it", "task: it is no tensor")
