@@ -14,8 +14,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-NAMES = ("npz", "d4rl")
-NAMES = ("npz", "minari", "torchrl")
+NAMES = ("npz", "d4rl", "minari", "torchrl")
 """The formats, in the order in which a path is tried; each is a file of this room."""
 
 ColumnMap = Mapping[str, str]

@@ -45,7 +45,7 @@ def recognise(path: Path) -> Recognised | None:
             for name, rows in leaves.items()
         },
         {**columns, **({name: name for name in leaves if name in names - made} if ted else {})},
-        {name: "it is no tensor" for name in dropped},
+        dict.fromkeys(dropped, "it is no tensor"),
         notes=(f"{num_rows:,} rows, {told}",) if (path / STORAGE).exists() else (),
     )
 

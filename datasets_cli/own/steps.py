@@ -102,8 +102,6 @@ class StepDigest:
             kind = f"{'.'.join(key)} {values.dtype} {values.shape[1:]}"
             digest = self._columns.setdefault(key, hashlib.sha256(kind.encode()))
             data = _text_bytes(key, values) if is_text(values) else np.ascontiguousarray(values)
-            is_text = values.dtype == object
-            data = _text_bytes(values) if is_text else np.ascontiguousarray(values)
             digest.update(data)
             self.size_bytes += len(data) if isinstance(data, bytes) else values.nbytes
 
