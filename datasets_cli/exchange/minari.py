@@ -229,7 +229,8 @@ def _bits(rows: np.ndarray) -> np.ndarray:
 
 def _arrays(manifest: Manifest) -> tuple[list[_Array], dict[Key, str]]:
     """Return the arrays of an episode, and why the other columns are none."""
-    columns = {each.key: each for each in (*manifest.columns, *manifest.texts)}
+    both: tuple[AnyColumn, ...] = (*manifest.columns, *manifest.texts)
+    columns = {each.key: each for each in both}
     forms = {key: (each.dtype, each.shape) for key, each in columns.items()}
     arrays, lost = [], {}
     for key, column in columns.items():

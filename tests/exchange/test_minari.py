@@ -120,9 +120,10 @@ def _rewrite(file: h5py.File, path: str, rows: np.ndarray) -> None:
     file[path] = rows
 
 
+MOVE, SPEED = "episode_0/actions/move", "episode_2/infos/speed"
 FAULTS = {
-    "shift": lambda f: _rewrite(f, "episode_0/actions/move", np.roll(f["episode_0/actions/move"], 1, 0)),
-    "cast": lambda f: _rewrite(f, "episode_2/infos/speed", f["episode_2/infos/speed"][:].astype("f4")),
+    "shift": lambda f: _rewrite(f, MOVE, np.roll(f[MOVE], 1, 0)),
+    "cast": lambda f: _rewrite(f, SPEED, f[SPEED][:].astype("f4")),
     "flags": lambda f: f.move("episode_0/terminations", "x")
     or f.move("episode_0/truncations", "episode_0/terminations")
     or f.move("x", "episode_0/truncations"),
@@ -187,7 +188,8 @@ def test_a_dataset_of_minaris_writer_is_imported(
     config: Config, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     monkeypatch.setattr(minari_files, "DATA_FORMAT", form)
-    folder = minari_files.build(minari_files.box(3), minari_files.box(2), infos=lambda n: {"x": np.ones((n + 1, 2))})  # fmt: skip
+    spaces = minari_files.box(3), minari_files.box(2)
+    folder = minari_files.build(*spaces, infos=lambda n: {"x": np.ones((n + 1, 2))})
     import_dataset(folder, "mine/theirs", layout="ted", config=config)
     episodes = list(MinariDataset(folder))
     found = leaf_files("mine/theirs", config)

@@ -96,8 +96,9 @@ def test_types_that_numpy_lacks_and_names_that_folders_lack_are_kept(
     config: Config, tmp_path: Path
 ) -> None:
     halves = torch.arange(8).reshape(4, 2).to(torch.bfloat16)
+    bits = halves.view(torch.int16).numpy().tobytes()
     steps = {
-        "observation": np.frombuffer(halves.view(torch.int16).numpy().tobytes(), [("bfloat16", "<u2")]).reshape(4, 2),
+        "observation": np.frombuffer(bits, [("bfloat16", "<u2")]).reshape(4, 2),
         "action": {"shape": np.arange(4), "a/b %": np.ones(4, np.int8)},
         "reward": np.zeros(4),
         ("info", "none"): np.zeros((4, 0)),
@@ -134,10 +135,11 @@ def test_a_folder_of_others_is_read_by_names_and_a_map(config: Config, tmp_path:
     rows = theirs(tmp_path / "theirs")
     with pytest.raises(UsageError, match="ends"):
         plan_import(tmp_path / "theirs", "mine/theirs")
-    plan = plan_import(tmp_path / "theirs", "mine/theirs", map={"episode": "ids"})
+    given = {"path": tmp_path / "theirs", "id": "mine/theirs", "map": {"episode": "ids"}}
+    plan = plan_import(**given)
     assert (plan.format, plan.map["observation"]) == ("torchrl", "obs")
     assert plan.dropped == ("task: it is no tensor",)
-    import_dataset(tmp_path / "theirs", "mine/theirs", map={"episode": "ids"}, layout="ted", config=config)  # fmt: skip
+    import_dataset(**given, layout="ted", config=config)
     found = leaf_files("mine/theirs", config)
     assert found["observation",].tobytes() == rows["obs"].numpy().tobytes()
     assert found["next", "terminated"][:, 0].tolist() == rows["terminals"].tolist()
