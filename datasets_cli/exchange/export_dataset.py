@@ -56,7 +56,9 @@ class ExportCall(ProgressOptions, InstalledId):
 
     FIRST = ("id",)
 
-    format: str = field(metadata={"flag": "--to", "metavar": "FORMAT", "complete": "formats"})
+    format: str = field(
+        metadata={"flag": "--to", "metavar": "FORMAT", "complete": "written_formats"}
+    )
     path: str | os.PathLike[str] = field(metadata={"flag": "--out", "metavar": "PATH"})
     _: KW_ONLY
     allow_loss: bool = field(
@@ -78,7 +80,8 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
     """
     config, path = call.chosen_config(), Path(call.path)
     id = installed_id(call.id, config)
-    chosen, dataset = format_of(call.format), open_arrays(CacheRoot(config.root).dataset(id))
+    chosen = format_of(call.format, is_written=True)
+    dataset = open_arrays(CacheRoot(config.root).dataset(id))
     lost = tuple(chosen.losses(dataset.manifest))
     if call.dry_run:
         return ExportedDataset(id, call.format, path, lost)

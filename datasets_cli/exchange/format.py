@@ -15,7 +15,10 @@ from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 NAMES = ("npz", "d4rl", "minari", "torchrl")
+NAMES = ("npz", "parquet", "csv", "hf")
 """The formats, in the order in which a path is tried; each is a file of this room."""
+READ_ONLY = frozenset({"csv", "hf"})
+"""Those that are not written, and whose files have no ``losses`` and ``write``."""
 
 ColumnMap = Mapping[str, str]
 """Their column for each of our keys, written with dots; ``ends``, ``lengths`` and ``episode`` are
@@ -74,11 +77,13 @@ class Format(Protocol):
         """
 
 
-def format_of(name: str) -> Format:
+def format_of(name: str, *, is_written: bool = False) -> Format:
     """Return the format of a name."""
-    if name not in NAMES:
+    names = [each for each in NAMES if not (is_written and each in READ_ONLY)]
+    if name not in names:
+        what = "is read, and not written" if name in NAMES else "is unknown"
         raise UsageError(
-            f"{argument('format')} {name!r} is unknown. Expected one of {', '.join(NAMES)}."
+            f"{argument('format')} {name!r} {what}. Expected one of {', '.join(names)}."
         )
     module: Any = import_module(f"datasets_cli.exchange.{name}")
     return module  # type: ignore[no-any-return]

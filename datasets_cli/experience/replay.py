@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
+from datasets_cli.exchange.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
 from datasets_cli.experience.episodes import EpisodeReader
 from datasets_cli.experience.opening import open_folder, open_or_install
 from datasets_cli.experience.options import (
@@ -176,7 +177,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
     iterate_episodes = method_of("_whole", EpisodeReader.iterate_episodes)
     sample_episodes = method_of("_whole", EpisodeReader.sample_episodes)
     qlearning_dataset = method_of("_rows", qlearning_dataset)
-    to_pandas = method_of("_rows", DatasetStorage.to_pandas)
+    to_numpy = method_of("_rows", to_numpy)
+    to_pandas = method_of("_rows", to_pandas)
+    to_arrow = method_of("_rows", to_arrow)
+    to_hf_dataset = method_of("_rows", to_hf_dataset)
     _repr_html_ = method_of("_rows", DatasetStorage._repr_html_)
 
     episodes_at = view_of(ViewChoices.episodes_at)

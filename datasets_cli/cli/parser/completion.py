@@ -1,4 +1,4 @@
-"""What the Tab key offers: ids, families, layouts; fast, and without a word of error.
+"""What the Tab key offers: ids, families, layouts, formats; fast, and without a word of error.
 
 The script that ``rlds --install-completion`` gives to a shell runs ``rlds`` with the words so far
 in variables, of which ``_RLDS_COMPLETE`` says for which shell.
@@ -76,6 +76,20 @@ def layouts() -> list[str]:
     from datasets_cli.store.manifest import LAYOUTS
 
     return [*LAYOUTS]
+
+
+def formats() -> list[str]:
+    """Return the names of other tools' formats."""
+    from datasets_cli.exchange.format import NAMES
+
+    return [*NAMES]
+
+
+def written_formats() -> list[str]:
+    """Return the names of those that are written."""
+    from datasets_cli.exchange.format import READ_ONLY
+
+    return [name for name in formats() if name not in READ_ONLY]
 
 
 def _names_below(context: typer.Context, folder: str) -> list[str]:

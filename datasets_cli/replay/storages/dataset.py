@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import NonTensorStack, TensorDict
@@ -21,7 +19,6 @@ from datasets_cli.replay.storages.options import PreviousRewardOptions, StorageO
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
-from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.mapping import choose_device_options
 from datasets_cli.schema.texts import TEXT
@@ -30,12 +27,6 @@ from datasets_cli.store.dataset import Accept, Dataset, open_dataset
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.selection import Selection
 from datasets_cli.store.text_rows import Values
-
-if TYPE_CHECKING:
-    import pandas
-
-MOST_COLUMNS = 1000
-"""Of a DataFrame."""
 
 
 class DatasetStorage(Storage):
@@ -114,35 +105,6 @@ class DatasetStorage(Storage):
         columns += [(show_key(text.key), TEXT, [*text.shape]) for text in texts]
         table = pandas.DataFrame(columns, columns=["column", "dtype", "shape of a row"])
         return html_table(f"{self.dataset.id}: {self._counts}", table)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """Return all rows as a DataFrame, which has a column for each number of a row.
-
-        Of a leaf ``[n]`` the columns are ``observation.0`` up to n - 1.
-
-        Raises:
-            UsageError: there would be more than 1,000 columns, as of frames, or the copy would take
-                more than half of the free memory. ``columns=`` chooses what is read.
-        """
-        import pandas  # heavy, and few ask for it
-
-        dataset = self.dataset
-        width = sum(math.prod(column.shape) for column in dataset.columns_read)
-        if width > MOST_COLUMNS:
-            raise UsageError(
-                f"{dataset.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
-                "fewer for a DataFrame. Open it with columns= that leave frames out."
-            )
-        dataset.check_memory(2 * len(self))
-        parts: dict[str, Any] = {}
-        for column in dataset.columns_read:
-            name, rows = show_key(column.key), to_array(dataset.columns(column.key)[column.key])
-            numbers = rows.reshape(len(self), math.prod(column.shape)).T
-            alone = len(numbers) == 1
-            parts |= {name if alone else f"{name}.{n}": part for n, part in enumerate(numbers)}
-        texts = self._texts.keys if self._texts else ()
-        parts |= {show_key(key): self._texts.column(key) for key in texts if self._texts}
-        return pandas.DataFrame(parts)
 
     @property
     def _chosen(self) -> str:

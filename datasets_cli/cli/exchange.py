@@ -1,0 +1,79 @@
+"""``rlds import`` and ``export``: other tools' files in and out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+import datasets_cli
+from datasets_cli.cli.parser.arguments import Limits, Yes
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.state import State, state_of
+from datasets_cli.cli.terminal import fitted
+from datasets_cli.errors import UsageError
+from datasets_cli.exchange.export_dataset import ExportCall
+from datasets_cli.exchange.import_dataset import ImportCall
+from datasets_cli.exchange.mapping import typed_map
+from datasets_cli.quantities import counted, human_bytes
+
+if TYPE_CHECKING:
+    from datasets_cli import ExportedDataset, ImportPlan
+
+
+@options_of(call=ImportCall)
+def import_data(
+    context: typer.Context, *, call: GivenOptions, yes: Yes = False, limit: Limits = None
+) -> None:
+    """Read a file or a folder of another tool into a dataset of your own, as any other.
+
+    What its columns mean is taken from their names, shown as the --map options that say the same,
+    and asked about; --yes takes it, and so does a --map for every column that is read. Where
+    trajectories end is never guessed.
+    """
+    state = state_of(context).with_limits(limit)
+    given = typed_map(call.pop("map", ()))
+    call |= {"map": given} if given else {}
+    plan = datasets_cli.plan_import(**call, config=state.config)
+    if plan.map.items() <= given.items() or yes:
+        for line in plan.dropped:  # the work itself says it where it is asked to
+            state.note(f"{plan.path} has what is not read: {line}")
+    else:
+        _ask(state, plan)
+    made = datasets_cli.import_dataset(**call, **state.settings)
+    lines = [f"{made.id}: {counted(made.num_transitions, 'transition')} in {made.path}"]
+    state.emit({**made.to_json(), "plan": plan.to_json()}, fitted(lines, state.width), [made.id])
+
+
+def _ask(state: State, plan: ImportPlan) -> None:
+    """Show what the columns are taken for, and go on if the user agrees."""
+    state.note(f"{plan.path} is {plan.format}. By their names its columns are: {plan.options}")
+    for line in plan.dropped:
+        state.note(f"Not read: {line}")
+    if not state.interactive:
+        raise UsageError(
+            f"The columns are known by their names alone. Add --yes to agree, or say it: "
+            f"{plan.options}"
+        )
+    state.confirm(f"Read it into {plan.id} so?", yes=False)
+
+
+@options_of(call=ExportCall)
+def export(context: typer.Context, *, call: GivenOptions) -> None:
+    """Write an installed dataset in the format of another tool, with every value unchanged.
+
+    What the format cannot hold is listed before the first byte; without --allow-loss that ends it.
+    The file or folder is there when it is whole.
+    """
+    state = state_of(context)
+    made = datasets_cli.export_dataset(**call, **state.settings)
+    lines = fitted(_export_lines(made, is_tried="dry_run" in call), state.width)
+    state.emit(made.to_json(), lines, [str(made.path)])
+
+
+def _export_lines(made: ExportedDataset, *, is_tried: bool) -> list[str]:
+    lost = [f"  not kept: {line}" for line in made.losses]
+    if is_tried:
+        nothing = "" if lost else "; all of it is kept"
+        return [f"{made.id} as {made.format} would be {made.path}{nothing}", *lost]
+    return [f"{made.id} as {made.format}: {made.path}, {human_bytes(made.size_bytes)}", *lost]

@@ -1,0 +1,280 @@
+"""Columns of Arrow tables as columns of steps, and back: what Parquet, CSV and others share.
+
+pyarrow need not be installed: import this where such a table is read or written.
+A table that is written here says in its schema which key each column is, and what is known of the
+data: ``{"keys": {"next.reward": "reward"}, "metadata": {...}}``, as JSON under ``rlds``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.exchange.flat import MADE_AGAIN, flat_steps
+from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.exchange.mapping import guess
+from datasets_cli.formats.limits import check_limit
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.schema.columns import DONE, REWARD, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.steps import ROOT_FLAGS
+from datasets_cli.schema.texts import TEXT, AnyColumn
+
+try:
+    import pyarrow as pa
+
+    from datasets_cli.formats import arrow
+except ModuleNotFoundError as error:
+    if not (error.name or "").startswith("pyarrow"):
+        raise
+    raise UsageError(
+        "Parquet, CSV and Arrow need pyarrow, which is not installed: "
+        "pip install 'rlds-cli[parquet]'"
+    ) from error
+
+OURS = b"rlds"
+STORED = NUMPY_TYPES - {"complex64", "complex128"} | {TEXT}
+SCALARS = frozenset({REWARD, TERMINATED, TRUNCATED, DONE, *ROOT_FLAGS})
+"""Columns ``[N, 1]`` that other tools have as one number a row."""
+
+Batches = Callable[[list[str]], Iterable[pa.RecordBatch]]
+"""Yields the rows of some columns of the table, by name, and of others perhaps."""
+
+_NUMBERED = re.compile(r"(.*[^\d])(\d+)")
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column of a table, a field of a struct in one, or several numbers that are a vector."""
+
+    paths: tuple[tuple[str, ...], ...]
+    type: pa.DataType
+
+    def __str__(self) -> str:
+        value, is_ragged = self.type, False
+        while _is_list(value):
+            is_ragged |= not pa.types.is_fixed_size_list(value)
+            value = value.value_type
+        shape = [len(self.paths)] if self.is_joined else [*arrow.row_shape(self.type)]
+        kind = np.dtype(value.to_pandas_dtype()) if _is_number(value) else TEXT
+        return f"lists of {kind}" if is_ragged else f"{kind} {shape}"
+
+    @property
+    def is_joined(self) -> bool:
+        return len(self.paths) > 1
+
+    @property
+    def stem(self) -> str:
+        """What people call a vector whose numbers are columns; empty for any other."""
+        return _stem(".".join(self.paths[0])).rstrip("._") if self.is_joined else ""
+
+    def values(self, batch: pa.RecordBatch, name: str) -> np.ndarray:
+        """Return the values ``[n, *shape]``; text as objects."""
+        parts = [_values(batch, path, name) for path in self.paths]
+        return np.stack(parts, 1) if self.is_joined else parts[0]
+
+
+def storable(column: AnyColumn) -> bool:
+    """Return whether Arrow has the element type and the shape of a column."""
+    return column.dtype in STORED and 0 not in column.shape
+
+
+def schema_of(columns: Mapping[str, AnyColumn], metadata: Mapping[str, Any]) -> pa.Schema:
+    """Return the schema of a table with these columns by name."""
+    fields = []
+    for name, column in columns.items():
+        kind = pa.string() if column.dtype == TEXT else pa.from_numpy_dtype(np.dtype(column.dtype))
+        shape = column.shape if not (column.key in SCALARS and column.shape == (1,)) else ()
+        for size in reversed(shape):
+            kind = pa.list_(pa.field("element", kind, nullable=False), size)
+        fields.append(pa.field(name, kind, nullable=False))
+    keys = {show_key(c.key): name for name, c in columns.items() if c.key not in MADE_AGAIN}
+    return pa.schema(fields, {OURS: json.dumps({"keys": keys, "metadata": metadata})})
+
+
+def batch_of(rows: Mapping[Key, np.ndarray], names: Mapping[str, Key], schema: pa.Schema) -> Any:
+    """Return rows as a record batch of a schema."""
+    columns = []
+    for field in schema:
+        kinds = [field.type]
+        while pa.types.is_fixed_size_list(kinds[-1]):
+            kinds.append(kinds[-1].value_type)
+        try:
+            values = pa.array(rows[names[field.name]].reshape(-1), kinds[-1])
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{field.name} has a text that is not UTF-8, as Arrow's are."
+            ) from error
+        for kind in reversed(kinds[:-1]):
+            values = pa.FixedSizeListArray.from_arrays(values, type=kind)
+        columns.append(values)
+    return pa.record_batch(columns, schema=schema)
+
+
+def recognise_table(schema: pa.Schema) -> Recognised:
+    """Return the columns of a table, by its schema alone."""
+    columns, dropped = table_columns(schema)
+    document = _ours(schema)
+    given = document.get("keys", {}).items()
+    known = {key: name for key, name in given if name in columns}
+    stems = {column.stem or name: name for name, column in columns.items()}
+    guessed = {key: stems[name] for key, name in guess(stems).items()}
+    shown = {name: str(column) for name, column in columns.items()}
+    return Recognised(shown, known or guessed, dropped, document.get("metadata", {}))
+
+
+def table_columns(schema: pa.Schema) -> tuple[dict[str, _Column], dict[str, str]]:
+    """Return the columns of a table that can be kept, by name, and why others cannot."""
+    check_limit("columns", len(schema), "The table")
+    columns: dict[str, _Column] = {}
+    dropped: dict[str, str] = {}
+    for path, kind in _leaves(schema):
+        name = ".".join(path)
+        value = kind
+        while _is_list(value):
+            value = value.value_type
+        if name in columns:
+            dropped[name] = "the table has two columns of this name"
+        elif _is_number(value) or _is_text(value):
+            columns[name] = _Column((path,), kind)
+        else:
+            dropped[name] = f"a column cannot have values of type {value}"
+    return (columns if _ours(schema) else _joined(columns)), dropped
+
+
+def table_steps(
+    columns: ColumnMap, schema: pa.Schema, batches: Batches, filename: str
+) -> Iterator[StepColumns]:
+    """Yield all steps of a table."""
+    known, _ = table_columns(schema)
+
+    def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
+        shapes: dict[str, tuple[int, ...]] = {}
+        roots = [path[0] for name in names for path in known[name].paths]
+        for batch in batches([*dict.fromkeys(roots)]):
+            if batch.num_rows:
+                run = {name: known[name].values(batch, f"{filename}: {name}") for name in names}
+                for name, values in run.items():
+                    if shapes.setdefault(name, values.shape[1:]) != values.shape[1:]:
+                        raise _ragged(f"{filename}: {name}")
+                yield run
+
+    def whole(name: str) -> np.ndarray:
+        parts = [run[name] for run in runs([name])]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    with damage(filename):
+        yield from flat_steps(columns, runs, whole)
+
+
+@contextmanager
+def damage(filename: str) -> Iterator[None]:
+    """Turn what pyarrow raises over a file into ``SourceError``."""
+    try:
+        yield
+    except (SourceError, UsageError):
+        raise
+    except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+        raise SourceError(f"{filename} is damaged, or not what its name says: {error}.") from error
+
+
+def _ours(schema: pa.Schema) -> dict[str, Any]:
+    """Return what a table that was written here says of itself; nothing of any other."""
+    text = (schema.metadata or {}).get(OURS)
+    if text is None:
+        return {}
+    check_limit("json_bytes", len(text), "The metadata of the table")
+    try:
+        document = json.loads(text)
+        keys, metadata = dict(document["keys"]), dict(document["metadata"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SourceError(f"The metadata of the table is damaged: {error}.") from error
+    return {"keys": {str(key): str(name) for key, name in keys.items()}, "metadata": metadata}
+
+
+def _leaves(
+    fields: Iterable[pa.Field], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    for field in fields:
+        if pa.types.is_struct(field.type) and len(above) < 32:
+            yield from _leaves(field.type, (*above, field.name))
+        else:
+            yield (*above, field.name), field.type
+
+
+def _joined(columns: dict[str, _Column]) -> dict[str, _Column]:
+    """Return columns with ``x_0``, ``x_1`` and so on as one vector, ``x_0..1``."""
+    joined: dict[str, _Column] = {}
+    by_stem = {each: [*group] for each, group in groupby(sorted(columns, key=_stem), _stem)}
+    for name, column in columns.items():
+        stem = _stem(name)
+        group = by_stem[stem]
+        numbers = sorted(group, key=lambda each: (len(each), each))
+        is_vector = stem and numbers == [f"{stem}{n}" for n in range(len(group))]
+        kinds = {str(columns[each].type) for each in group}
+        if not is_vector or len(kinds) > 1 or len(group) == 1 or _is_list(column.type):
+            joined[name] = column
+        elif name == numbers[0]:
+            paths = tuple(columns[each].paths[0] for each in numbers)
+            joined[f"{name}..{len(group) - 1}"] = _Column(paths, column.type)
+    return joined
+
+
+def _stem(name: str) -> str:
+    """Return what stands before the number that a name ends with; nothing where there is none."""
+    numbered = _NUMBERED.fullmatch(name)
+    return numbered[1] if numbered else ""
+
+
+def _values(batch: pa.RecordBatch, path: tuple[str, ...], name: str) -> np.ndarray:
+    values = batch.column(batch.schema.get_field_index(path[0]))
+    for part in path[1:]:
+        _check_whole(values, name)
+        values = values.field(part)
+    values = arrow.equal_lists(values)
+    inner = values
+    while pa.types.is_fixed_size_list(inner.type):
+        _check_whole(inner, name)
+        inner = inner.flatten()
+    if _is_list(inner.type):
+        raise _ragged(name)
+    if pa.types.is_dictionary(inner.type):  # of texts
+        inner = inner.dictionary_decode()
+    if not pa.types.is_floating(inner.type):  # where pandas writes NaN as missing
+        _check_whole(inner, name)
+    return arrow.to_numpy(inner).reshape(len(values), *arrow.row_shape(values.type))
+
+
+def _check_whole(values: pa.Array, name: str) -> None:
+    if values.null_count:
+        raise SourceError(
+            f"{name} has missing values, and expected is one in each row. Fill them, or leave the "
+            "column out."
+        )
+
+
+def _ragged(name: str) -> SourceError:
+    return SourceError(f"{name} has lists of different lengths, and expected is one shape.")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    is_of_any_size = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    return is_of_any_size or pa.types.is_fixed_size_list(kind)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)

@@ -1,0 +1,78 @@
+"""CSV: a row a step, a number a column; columns that are numbered from 0 on are one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import UsageError
+from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.own.steps import StepColumns
+
+ABOUT = "CSV: a row a step, a number a column, read alone"
+DELIMITERS = {".csv": ",", ".tsv": "\t"}
+BLOCK_BYTES = 4 << 20
+"""Of text; the first block says which type a column has."""
+
+
+def recognise(path: Path) -> Recognised | None:
+    """Return the columns of a file, by its first block; see ``Format``."""
+    if path.is_dir() or path.suffix not in DELIMITERS:
+        return None
+    from datasets_cli.exchange import arrow_table
+
+    with arrow_table.damage(path.name):
+        return arrow_table.recognise_table(_schema(path))
+
+
+def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
+    """Yield all steps; see ``Format``."""
+    from datasets_cli.exchange import arrow_table
+
+    with arrow_table.damage(path.name):
+        schema = _schema(path)
+
+    def batches(names: list[str]) -> Iterable[Any]:
+        types = {name: schema.field(name).type for name in names}
+        return _opened(path, {"column_types": types, "include_columns": names})
+
+    return arrow_table.table_steps(columns, schema, batches, path.name)
+
+
+def _opened(path: Path, convert: dict[str, Any]) -> Any:
+    from pyarrow import csv
+
+    return csv.open_csv(
+        str(path),
+        csv.ReadOptions(block_size=BLOCK_BYTES),
+        csv.ParseOptions(delimiter=DELIMITERS[path.suffix]),
+        csv.ConvertOptions(timestamp_parsers=[], **convert),
+    )
+
+
+def _schema(path: Path) -> Any:
+    """Return the columns and their types; whole numbers beside others of a vector are as those."""
+    import pyarrow as pa
+
+    from datasets_cli.exchange.arrow_table import table_columns
+
+    schema = _opened(path, {}).schema
+    if len(set(schema.names)) < len(schema.names):
+        raise UsageError(f"{path.name} has two columns of one name. Rename one in its first line.")
+    floats = pa.schema(
+        [
+            field.with_type(pa.float64()) if pa.types.is_integer(field.type) else field
+            for field in schema
+        ]
+    )
+    joined = {
+        path[0]
+        for column in table_columns(floats)[0].values()
+        if column.is_joined and column.type == pa.float64()
+        for path in column.paths
+        if len({schema.field(part[0]).type for part in column.paths}) > 1
+    }
+    return pa.schema(
+        [(floats if each.name in joined else schema).field(each.name) for each in schema]
+    )

@@ -1,0 +1,63 @@
+"""Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow streams and a list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.sources.disk import read_bounded
+
+ABOUT = "a folder of Hugging Face's datasets, of save_to_disk, read alone"
+LIST, SPLITS = "state.json", "dataset_dict.json"
+MOST_LIST_BYTES = 16 << 20
+
+
+def recognise(path: Path) -> Recognised | None:
+    """Return the columns of a folder; see ``Format``."""
+    if (path / SPLITS).is_file() and not (path / LIST).exists():
+        parts = [each.parent.name for each in sorted(path.glob(f"*/{LIST}"))]
+        raise UsageError(f"{path} has several datasets. Give one of: {', '.join(parts)}.")
+    if not (path / LIST).is_file():
+        return None
+    from datasets_cli.exchange import arrow_table
+
+    with arrow_table.damage(path.name):
+        return arrow_table.recognise_table(next(_streams(path)).schema)
+
+
+def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
+    """Yield all steps; see ``Format``."""
+    from datasets_cli.exchange import arrow_table
+
+    with arrow_table.damage(path.name):
+        schema = next(_streams(path)).schema
+
+    def batches(names: list[str]) -> Iterable[Any]:
+        for stream in _streams(path):
+            if stream.schema != schema:
+                raise SourceError(f"{path.name} has files of different columns.")
+            for batch in stream:
+                batch.validate(full=True)  # offsets may point out of their arrays
+                yield batch
+
+    return arrow_table.table_steps(columns, schema, batches, path.name)
+
+
+def _streams(path: Path) -> Iterator[Any]:
+    """Yield the files that the list names, in its order, mapped."""
+    import pyarrow as pa
+
+    document = json.loads(read_bounded(path / LIST, MOST_LIST_BYTES))
+    files = document.get("_data_files") if isinstance(document, dict) else None
+    if not files or not isinstance(files, list):
+        raise SourceError(f"{path / LIST} names no file of data.")
+    for each in files:
+        name = each.get("filename") if isinstance(each, dict) else None
+        if not isinstance(name, str) or Path(name).name != name:
+            raise SourceError(f"{path / LIST} names {name!r}, and expected is a file beside it.")
+        yield pa.ipc.open_stream(pa.memory_map(str(path / name)))

@@ -1,0 +1,180 @@
+"""Rows of a dataset, or of a view of one, as other libraries have them in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.nested_keys import NestedKeys
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.texts import AnyColumn
+from datasets_cli.store.arrays import plain_numbers
+from datasets_cli.store.dataset import Dataset
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+
+MOST_COLUMNS = 1000
+"""Of a DataFrame."""
+
+
+def to_numpy(
+    storage: DatasetStorage, columns: NestedKeys | None = None, rows: Any = None
+) -> dict[str, np.ndarray]:
+    """Return rows as arrays ``[n, ...]`` by the keys of their columns, with dots between names.
+
+    Args:
+        storage: the rows of the dataset.
+        columns: the keys of what is read, text too, groups such as ``"next"`` whole; by default
+            what the buffer reads.
+        rows: a slice, or whole numbers; by default all.
+
+    Raises:
+        UsageError: the copy would take more than half of the free memory, there is no such row or
+            column, or numpy does not have its numbers.
+    """
+    dataset = _reading(storage, columns).dataset
+    numbers = _numbers(rows, len(dataset))
+    dataset.check_memory(len(numbers))
+    step, whole = rows_per_block(dataset.row_bytes), dict[Key, np.ndarray]()
+    for start in range(0, max(1, len(numbers)), step):
+        for key, values in _gathered(dataset, numbers[start : start + step]).items():
+            if key not in whole:
+                whole[key] = np.empty((len(numbers), *values.shape[1:]), values.dtype)
+            whole[key][start : start + step] = values
+    return {show_key(key): values for key, values in whole.items()}
+
+
+def to_pandas(
+    storage: DatasetStorage, columns: NestedKeys | None = None, rows: Any = None
+) -> pandas.DataFrame:
+    """Return rows as a DataFrame, which has a column for each number of a row.
+
+    Of a leaf ``[n]`` the columns are ``observation.0`` up to n - 1.
+
+    Args:
+        storage: the rows of the dataset.
+        columns: as ``to_numpy`` takes them.
+        rows: likewise.
+
+    Raises:
+        UsageError: as ``to_numpy``, or there would be more than 1,000 columns, as of frames.
+    """
+    import pandas  # heavy, and few ask for it
+
+    storage = _reading(storage, columns)
+    dataset = storage.dataset
+    width = sum(math.prod(column.shape) for column in dataset.columns_read)
+    if width > MOST_COLUMNS:
+        raise UsageError(
+            f"{dataset.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
+            "fewer for a DataFrame. Leave frames out with columns=."
+        )
+    dataset.check_memory(2 * len(_numbers(rows, len(dataset))))
+    parts: dict[str, Any] = {}
+    for name, values in to_numpy(storage, None, rows).items():
+        flat = values.reshape(len(values), math.prod(values.shape[1:])).T
+        parts |= {name if len(flat) == 1 else f"{name}.{n}": part for n, part in enumerate(flat)}
+    return pandas.DataFrame(parts)
+
+
+def to_arrow(
+    storage: DatasetStorage, columns: NestedKeys | None = None
+) -> pyarrow.RecordBatchReader:
+    """Return a reader of all rows in bounded batches; vectors are lists of a fixed size.
+
+    A Parquet file of these batches is one that ``rlds import`` reads.
+
+    Args:
+        storage: the rows of the dataset.
+        columns: as ``to_numpy`` takes them.
+
+    Raises:
+        UsageError: pyarrow is not installed, there is no such column, or Arrow cannot hold one.
+    """
+    from datasets_cli.exchange import arrow_table
+
+    dataset = _reading(storage, columns).dataset
+    texts = dataset.texts.columns if dataset.texts else ()
+    known: dict[str, AnyColumn] = {show_key(c.key): c for c in (*dataset.columns_read, *texts)}
+    if lost := [name for name, column in known.items() if not arrow_table.storable(column)]:
+        raise UsageError(f"Arrow cannot hold {', '.join(lost)}. Leave it out with columns=.")
+    schema = arrow_table.schema_of(known, dataset.manifest.metadata)
+    names = {name: column.key for name, column in known.items()}
+
+    def batches() -> Iterator[Any]:
+        step = rows_per_block(dataset.row_bytes)
+        for start in range(0, len(dataset), step):
+            numbers = np.arange(start, min(start + step, len(dataset)))
+            yield arrow_table.batch_of(_gathered(dataset, numbers), names, schema)
+
+    return arrow_table.pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def to_hf_dataset(storage: DatasetStorage, columns: NestedKeys | None = None) -> Any:
+    """Return all rows as a ``datasets.Dataset`` in memory, with the columns of ``to_arrow``.
+
+    Args:
+        storage: the rows of the dataset.
+        columns: as ``to_numpy`` takes them.
+
+    Raises:
+        UsageError: as ``to_arrow``, ``datasets`` is not installed, or the copy would take more than
+            half of the free memory.
+    """
+    try:
+        from datasets import Dataset as Table
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "datasets is not installed: pip install 'rlds-cli[hf]', or write Parquet, which its "
+            "load_dataset reads."
+        ) from error
+    storage = _reading(storage, columns)
+    storage.dataset.check_memory(len(storage))
+    return Table(to_arrow(storage).read_all())
+
+
+def _reading(storage: DatasetStorage, columns: NestedKeys | None) -> DatasetStorage:
+    """Return the same rows with only some columns, text too."""
+    if columns is None:
+        return storage
+    reopen, (folder, options, *others) = storage.__reduce__()  # type: ignore[misc]
+    chosen: DatasetStorage = reopen(folder, replace(options, columns=columns, text=True), *others)
+    return chosen
+
+
+def _numbers(rows: Any, num_rows: int) -> np.ndarray:
+    """Return the numbers int64 ``[n]`` of rows that a user names."""
+    if rows is None or isinstance(rows, slice):
+        return np.arange(*(rows or slice(None)).indices(num_rows))
+    numbers = np.asarray(rows)
+    is_whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
+    if not is_whole or ((numbers >= num_rows) | (numbers < -num_rows)).any():
+        raise UsageError(
+            f"rows: expected a slice, or whole numbers below {num_rows:,}, not {rows!r:.80}."
+        )
+    numbers = numbers.astype(np.int64)
+    return np.where(numbers < 0, numbers + num_rows, numbers)
+
+
+def _gathered(dataset: Dataset, numbers: np.ndarray) -> dict[Key, np.ndarray]:
+    """Return some rows of all columns that are read, text as objects."""
+    columns: dict[Key, np.ndarray] = {}
+    keys = frozenset(column.key for column in dataset.columns_read)
+    for key, rows in dataset.arrays_of(keys).gather(numbers).items():
+        values = plain_numbers(rows)
+        if values is None:
+            raise UsageError(f"numpy does not have {show_key(key)}. Leave it out with columns=.")
+        columns[key] = values
+    texts = dataset.texts.gather(numbers) if dataset.texts else {}
+    for key, values in texts.items():
+        assert dataset.texts is not None
+        columns[key] = np.array(values, object).reshape(len(numbers), *dataset.texts.shape(key))
+    return {key: columns[key] for key in dataset.keys}

@@ -1,0 +1,98 @@
+"""Parquet: one file, a row a step; vectors as lists of a fixed size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.exchange.flat import flat_names, key_runs
+from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.progress import Progress
+from datasets_cli.schema.columns import rows_per_block, show_key
+from datasets_cli.store.arrays import DatasetArrays
+from datasets_cli.store.manifest import Manifest
+
+ABOUT = "Parquet: one file, a row a step"
+MAGIC = b"PAR1"
+BUFFER_BYTES = 1 << 20
+"""Of a column that is being read; without it pyarrow reads a whole row group of packed bytes."""
+
+
+def recognise(path: Path) -> Recognised | None:
+    """Return the columns of a file; see ``Format``."""
+    if path.is_dir() or not (path.suffix == ".parquet" or _begins_so(path)):
+        return None
+    from datasets_cli.exchange import arrow_table
+
+    with arrow_table.damage(path.name):
+        return arrow_table.recognise_table(_opened(path)[0].schema_arrow)
+
+
+def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
+    """Yield all steps; see ``Format``."""
+    from datasets_cli.exchange import arrow_table
+
+    with arrow_table.damage(path.name):
+        file, step = _opened(path)
+
+    def batches(names: list[str]) -> Iterable[Any]:
+        # A name with a dot may choose others, too, which are not looked at.
+        return file.iter_batches(step, columns=names)
+
+    return arrow_table.table_steps(columns, file.schema_arrow, batches, path.name)
+
+
+def losses(manifest: Manifest) -> list[str]:
+    """Return what Parquet cannot hold; see ``Format``."""
+    from datasets_cli.exchange.arrow_table import storable
+
+    return [
+        f"{show_key(each.key)}: Arrow has no {each.dtype} {list(each.shape)}, and the column is "
+        "left out"
+        for each in (*manifest.columns, *manifest.texts)
+        if not storable(each)
+    ]
+
+
+def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+    """Write a file, a bounded row group for each run of rows; see ``Format``."""
+    import pyarrow.parquet as pq
+
+    from datasets_cli.exchange import arrow_table
+
+    manifest = dataset.manifest
+    columns = {each.key: each for each in (*manifest.columns, *manifest.texts)}
+    names = {
+        name: key
+        for key, name in flat_names(manifest).items()
+        if arrow_table.storable(columns[key])
+    }
+    by_name = {name: columns[key] for name, key in names.items()}
+    schema = arrow_table.schema_of(by_name, manifest.metadata)
+    with pq.ParquetWriter(path, schema) as writer:
+        num_rows = 0
+        for run in key_runs(dataset, names.values()):
+            batch = arrow_table.batch_of(run, names, schema)
+            writer.write_batch(batch, row_group_size=batch.num_rows)
+            progress.writing(num_rows := num_rows + batch.num_rows)
+
+
+def _begins_so(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _opened(path: Path) -> tuple[Any, int]:
+    """Return a file and how many of its rows are read at a time, once its pages are checked."""
+    import pyarrow.parquet as pq
+
+    from datasets_cli.formats.limits import check_limit, limit
+    from datasets_cli.formats.structure.parquet_pages import cost_of
+
+    with path.open("rb") as opened:
+        cost = cost_of(opened, path.name)
+    file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
+    check_limit("rows", file.metadata.num_rows, path.name)
+    return file, min(cost.num_rows(limit("table_bytes")), rows_per_block(cost.row_bytes))
