@@ -54,6 +54,11 @@ from datasets_cli.errors import SourceError as SourceError
 from datasets_cli.errors import UnknownDataset as UnknownDataset
 from datasets_cli.errors import UnverifiedDataset as UnverifiedDataset
 from datasets_cli.errors import UsageError as UsageError
+from datasets_cli.exchange.export_dataset import ExportedDataset as ExportedDataset
+from datasets_cli.exchange.export_dataset import export_dataset as export_dataset
+from datasets_cli.exchange.import_dataset import ImportPlan as ImportPlan
+from datasets_cli.exchange.import_dataset import import_dataset as import_dataset
+from datasets_cli.exchange.import_dataset import plan_import as plan_import
 from datasets_cli.experience.replay import ExperienceReplay as ExperienceReplay
 from datasets_cli.install.options import Downloads as Downloads
 from datasets_cli.install.options import FailedDataset as FailedDataset
@@ -116,6 +121,8 @@ from datasets_cli.manager.usage import DiskUsage as DiskUsage
 from datasets_cli.manager.usage import disk_usage as disk_usage
 from datasets_cli.manager.verify import VerifiedDataset as VerifiedDataset
 from datasets_cli.manager.verify import verify as verify
+from datasets_cli.own.create import create_dataset as create_dataset
+from datasets_cli.own.writer import DatasetWriter as DatasetWriter
 from datasets_cli.preprocessing.derived import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.derived import DerivedDataset as DerivedDataset
 from datasets_cli.preprocessing.pipeline import Pipeline as Pipeline

@@ -12,6 +12,7 @@ import pytest
 from datasets_cli import ExperienceReplay, Mixture, ReplayBufferEnsemble, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
+from datasets_cli.exchange.in_memory import to_pandas
 from datasets_cli.quantities import few_lines
 from datasets_cli.schema.columns import Column
 from tests.support.text_rows import ODD_TEXTS, steps_of, write
@@ -69,10 +70,10 @@ def test_notebooks_show_tables_of_datasets_specs_and_trajectories(hopper: str) -
 def test_rows_are_a_table_of_pandas(tmp_path: Path, config: Config, layout: str) -> None:
     folder = write(tmp_path, layout, steps_of(ODD_TEXTS, wide=np.zeros((14, 1001))))
     columns = ["action", ("observation", "x"), ("observation", "mission")]
-    table = open_storage(folder, text=True, columns=columns).to_pandas()
+    table = to_pandas(open_storage(folder, text=True, columns=columns))
     names = {"action", "observation.x.0", "observation.x.1", "observation.mission"}
     assert isinstance(table, pandas.DataFrame) and set(table) == names
     assert table["observation.x.1"].tolist() == [2.0 * row + 1 for row in range(14)]
     assert table["observation.mission"][3] == ODD_TEXTS[3]
     with pytest.raises(UsageError, match=r"numbers a row; expected 1,000 or fewer"):
-        open_storage(folder).to_pandas()
+        to_pandas(open_storage(folder))

@@ -11,7 +11,7 @@ from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, for_reader
 from datasets_cli.exchange.export_dataset import ExportCall
 from datasets_cli.exchange.import_dataset import ImportCall
 from datasets_cli.exchange.mapping import typed_map
@@ -35,10 +35,7 @@ def import_data(
     given = typed_map(call.pop("map", ()))
     call |= {"map": given} if given else {}
     plan = datasets_cli.plan_import(**call, config=state.config)
-    if plan.map.items() <= given.items() or yes:
-        for line in plan.dropped:  # the work itself says it where it is asked to
-            state.note(f"{plan.path} has what is not read: {line}")
-    else:
+    if not (yes or plan.map.items() <= given.items()):
         _ask(state, plan)
     made = datasets_cli.import_dataset(**call, **state.settings)
     lines = [f"{made.id}: {counted(made.num_transitions, 'transition')} in {made.path}"]
@@ -47,7 +44,8 @@ def import_data(
 
 def _ask(state: State, plan: ImportPlan) -> None:
     """Show what the columns are taken for, and go on if the user agrees."""
-    state.note(f"{plan.path} is {plan.format}. By their names its columns are: {plan.options}")
+    by_names = f"{plan.path} is {plan.format}. By their names its columns are: {plan.options}"
+    state.note(for_reader(by_names))
     for line in plan.dropped:
         state.note(f"Not read: {line}")
     if not state.interactive:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 
@@ -33,7 +33,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     with arrow_table.damage(path.name):
         schema = _schema(path)
 
-    def batches(names: list[str]) -> Iterable[Any]:
+    def batches(names: list[str]) -> Any:
         types = {name: schema.field(name).type for name in names}
         return _opened(path, {"column_types": types, "include_columns": names})
 
@@ -60,6 +60,8 @@ def _schema(path: Path) -> Any:
     schema = _opened(path, {}).schema
     if len(set(schema.names)) < len(schema.names):
         raise UsageError(f"{path.name} has two columns of one name. Rename one in its first line.")
+    if all(map(pa.types.is_null, schema.types)):
+        raise SourceError(f"{path.name} has no row below its first line.")
     floats = pa.schema(
         [
             field.with_type(pa.float64()) if pa.types.is_integer(field.type) else field

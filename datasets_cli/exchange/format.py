@@ -83,7 +83,7 @@ def format_of(name: str, *, is_written: bool = False) -> Format:
     if name not in names:
         what = "is read, and not written" if name in NAMES else "is unknown"
         raise UsageError(
-            f"{argument('format')} {name!r} {what}. Expected one of {', '.join(names)}."
+            f"{argument('format')}: {name!r} {what}. Expected one of {', '.join(names)}."
         )
     module: Any = import_module(f"datasets_cli.exchange.{name}")
     return module  # type: ignore[no-any-return]

@@ -145,7 +145,8 @@ def _reading(storage: DatasetStorage, columns: NestedKeys | None) -> DatasetStor
     """Return the same rows with only some columns, text too."""
     if columns is None:
         return storage
-    reopen, (folder, options, *others) = storage.__reduce__()  # type: ignore[misc]
+    reopened: Any = storage.__reduce__()
+    reopen, (folder, options, *others) = reopened
     chosen: DatasetStorage = reopen(folder, replace(options, columns=columns, text=True), *others)
     return chosen
 
@@ -174,7 +175,7 @@ def _gathered(dataset: Dataset, numbers: np.ndarray) -> dict[Key, np.ndarray]:
             raise UsageError(f"numpy does not have {show_key(key)}. Leave it out with columns=.")
         columns[key] = values
     texts = dataset.texts.gather(numbers) if dataset.texts else {}
-    for key, values in texts.items():
+    for key, listed in texts.items():
         assert dataset.texts is not None
-        columns[key] = np.array(values, object).reshape(len(numbers), *dataset.texts.shape(key))
+        columns[key] = np.array(listed, object).reshape(len(numbers), *dataset.texts.shape(key))
     return {key: columns[key] for key in dataset.keys}

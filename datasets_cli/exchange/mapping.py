@@ -26,19 +26,21 @@ KNOWN_NAMES = {
 }
 """Names that mean one thing. ``done`` does not: it may be an end, or a termination."""
 
+ROOTS = ("observation.", "action.", "info.", "next.")
+"""What names with dots begin with that are keys themselves."""
+
 
 def guess(names: Iterable[str]) -> dict[str, str]:
-    """Return the column of each key whose names there is one of, and ``info`` below that."""
+    """Return the column of each key whose names there is one of, and those named as keys are."""
     left = list(names)
     columns = {
         key: given[0]
         for key, known in KNOWN_NAMES.items()
         if len(given := [name for name in known if name in left]) == 1
     }
-    for root in ("info", "next.info"):
-        prefix = f"{root}."
-        columns |= {name: name for name in left if name.startswith(prefix)}
-    return columns
+    # They win: beside next.terminated, terminated is of the step before.
+    dotted = (name for name in left if name.startswith(ROOTS) and name != "next.done")
+    return columns | {name: name for name in dotted}
 
 
 def typed_map(pairs: Iterable[str]) -> dict[str, str]:

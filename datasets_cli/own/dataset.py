@@ -40,7 +40,7 @@ class OwnOptions(ProgressOptions, RootOptions):
         force: replace a dataset of this id that holds other data.
     """
 
-    info: Mapping[str, Any] | None = None
+    info: Mapping[str, Any] | None = field(default=None, metadata={"typed": None})
     layout: str | None = field(default=None, metadata=LAYOUT)
     force: bool = field(
         default=False, metadata={"help": "Replace a dataset of this name that holds other data."}

@@ -1,0 +1,326 @@
+"""Parquet, CSV and folders of ``datasets``: what pandas and pyarrow read, and what is read back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datasets_cli
+from datasets_cli import ExperienceReplay, create_dataset, export_dataset, import_dataset
+from datasets_cli.config import Config
+from datasets_cli.errors import RldsError, SourceError, UsageError
+from tests.own.test_create import columns_of, steps
+
+DEMOS = ["demo/door-human", "demo/door-minari", "demo/pong", "demo/iris"]
+THEIRS = {
+    ("next", "reward"): "reward",
+    ("next", "terminated"): "terminated",
+    ("next", "truncated"): "truncated",
+    ("next", "observation"): "next_observation",
+}
+MADE = {("done",), ("terminated",), ("truncated",), ("next", "done")}
+PEER = """
+import sys, numpy, pandas
+table = pandas.read_parquet(sys.argv[1])
+def whole(column):
+    values = column.to_numpy()
+    return numpy.stack([whole(pandas.Series(list(each))) for each in values]) \\
+        if isinstance(values[0], numpy.ndarray) else values
+def stacked(values):
+    return numpy.stack([stacked(each) for each in values]) if values.dtype == object else values
+numpy.savez(sys.argv[2], **{name: stacked(table[name].to_numpy()) for name in table})
+assert "datasets_cli" not in sys.modules
+"""
+
+
+def same(found: np.ndarray, right: np.ndarray) -> bool:
+    """Return whether arrays have the same type, shape and bits."""
+    return (found.dtype, found.shape, found.tobytes()) == (
+        right.dtype,
+        right.shape,
+        right.tobytes(),
+    )
+
+
+def given_steps() -> dict[Any, Any]:
+    """Return steps of every kind of column, with successors."""
+    count = 8
+    rng = np.random.default_rng(0)
+    state = rng.normal(size=(count, 3)).astype(np.float32)
+    state[2, 1] = np.nan
+    return {
+        **steps(count),
+        "observation": {"state": state, "frame": rng.integers(0, 255, (count, 4, 5), np.uint8)},
+        "next_observation": {"state": state + 1, "frame": np.zeros((count, 4, 5), np.uint8)},
+        "info": {
+            "half": rng.normal(size=(count, 1)).astype(np.float16),
+            "flag": np.arange(count) % 3 == 0,
+            "small": np.arange(count, dtype=np.int8),
+            "large": np.uint64(2**64 - 1) - np.arange(count, dtype=np.uint64),
+            "words": np.array([[f"a {n}", "ж\n,"] for n in range(count)], object),
+        },
+    }
+
+
+@pytest.mark.parametrize("id", DEMOS)
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_pandas_alone_reads_every_value_and_it_comes_back(
+    config: Config, tmp_path: Path, id: str, layout: str
+) -> None:
+    datasets_cli.download(id, layout="ted", config=config)
+    right = columns_of(id, config)
+    datasets_cli.convert(id, layout=layout, config=config)
+    export_dataset(id, "parquet", tmp_path / "a.parquet", config=config)
+    subprocess.run([sys.executable, "-c", PEER, "a.parquet", "a.npz"], cwd=tmp_path, check=True)
+    found = np.load(tmp_path / "a.npz")
+    assert {*found} == {THEIRS.get(key, ".".join(key)) for key in right if key not in MADE}
+    for key, values in right.items():
+        if key not in MADE:
+            theirs = found[THEIRS.get(key, ".".join(key))]
+            assert same(theirs, values[:, 0] if key[-1] in FLAGS else values), key
+    import_dataset(tmp_path / "a.parquet", "mine/back", layout="ted", config=config)
+    back = columns_of("mine/back", config)
+    assert back.keys() == right.keys()
+    assert all(same(back[key], right[key]) for key in right)
+
+
+FLAGS = ("reward", "terminated", "truncated")
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+def test_every_kind_of_column_comes_back_with_what_is_known_of_the_data(
+    config: Config, tmp_path: Path, layout: str
+) -> None:
+    info = {"title": "Ein Röböter", "ref_max_score": 3.0}
+    columns = given_steps()
+    lengths = {"lengths": [3, 1, 4]}
+    create_dataset("mine/a", columns, info=info, layout=layout, config=config, **lengths)
+    made = export_dataset("mine/a", "parquet", tmp_path / "a.parquet", config=config)
+    assert made.losses == ()
+    import_dataset(tmp_path / "a.parquet", "mine/b", layout="ted", config=config)
+    back = columns_of("mine/b", config)
+    assert same(back["observation", "state"], columns["observation"]["state"])
+    assert same(back["observation", "frame"], columns["observation"]["frame"])
+    for name in ("half", "flag", "small", "large"):
+        assert same(back["info", name], columns["info"][name]), name
+    replay = ExperienceReplay("mine/b", text=True, root=config.root)
+    words = replay.to_numpy(["action", ("info", "words")])["info.words"]
+    assert (words == columns["info"]["words"]).all()
+    assert replay.metadata["title"] == info["title"]
+
+
+FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
+    "shift by one": lambda table: table.set_column(
+        0,
+        table.schema.names[0],
+        pa.chunked_array([*table[0].slice(1).chunks, table[0][:1].chunk(0)]),
+    ),
+    "a cast": lambda table: table.set_column(
+        table.schema.names.index("reward"),
+        "reward",
+        table["reward"].cast(pa.float32()).cast(pa.float64()),
+    ),
+    "swapped flags": lambda table: table.rename_columns(
+        [
+            {"terminated": "truncated", "truncated": "terminated"}.get(n, n)
+            for n in table.schema.names
+        ]
+    ),
+    "the last row lost": lambda table: table.slice(0, len(table) - 1),
+    "wrong episodes": lambda table: table.set_column(
+        table.schema.names.index("episode"), "episode", pa.array(np.arange(len(table)) // 2)
+    ),
+    "a column lost": lambda table: table.drop_columns(["info.small"]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_a_difference_or_refused(
+    config: Config, tmp_path: Path, fault: str
+) -> None:
+    create_dataset("mine/a", given_steps(), lengths=[3, 1, 4], layout="ted", config=config)
+    right = columns_of("mine/a", config)
+    path = tmp_path / "a.parquet"
+    export_dataset("mine/a", "parquet", path, config=config)
+    pq.write_table(FAULTS[fault](pq.read_table(path)), path)
+    try:
+        import_dataset(path, "mine/b", layout="ted", config=config)
+    except RldsError:
+        return
+    back = columns_of("mine/b", config)
+    assert back.keys() != right.keys() or not all(same(back[key], right[key]) for key in right)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=4),
+    dtype=st.sampled_from(["bool", "int8", "uint16", "float16", "float32", "float64"]),
+    shape=st.sampled_from([(), (1,), (3,), (2, 2)]),
+)
+def test_any_shape_and_type_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], dtype: str, shape: Any
+) -> None:
+    folder, count = tmp_path_factory.mktemp("any"), sum(lengths)
+    config = Config(folder / "root")
+    data = np.random.default_rng(count).integers(0, 2, (count, *shape)).astype(dtype)
+    columns = {"observation": data, "next_observation": data, "action": data}
+    columns["reward"] = np.arange(float(count))
+    create_dataset("mine/a", columns, lengths=lengths, layout="ted", config=config)
+    export_dataset("mine/a", "parquet", folder / "a.parquet", config=config)
+    import_dataset(folder / "a.parquet", "mine/b", layout="ted", config=config)
+    right, back = columns_of("mine/a", config), columns_of("mine/b", config)
+    assert all(same(back[key], right[key]) for key in right) and back.keys() == right.keys()
+
+
+def test_a_table_of_pandas_with_lists_and_missing_numbers_is_read(
+    config: Config, tmp_path: Path
+) -> None:
+    table = pandas.DataFrame(
+        {
+            "observation": [[1.0, 2.0], [3.0, 4.0]],
+            "action": [1, 2],
+            "reward": [0.5, np.nan],
+            "episode": [7, 7],
+            "when": pandas.to_datetime(["2020-01-01"] * 2),
+        }
+    )
+    table.to_parquet(tmp_path / "a.parquet")
+    plan = datasets_cli.plan_import(tmp_path / "a.parquet", "mine/a", config=config)
+    assert plan.dropped == ("when: a column cannot have values of type timestamp[us]",)
+    import_dataset(tmp_path / "a.parquet", "mine/a", config=config)
+    assert columns_of("mine/a", config)["observation",].tolist() == [[1.0, 2.0]]
+
+
+CSV = """observation_0,observation_1,action,reward,episode,t
+0,0.5,1,0.1,0,1
+1,1,2,1,0,2
+2,3,3,1,1,3
+"""
+
+
+def test_numbered_columns_of_csv_are_one_vector_and_that_is_said(
+    config: Config, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(CSV + "4,5,6,1,1,4\n")
+    plan = datasets_cli.plan_import(path, "mine/a", config=config)
+    assert plan.map["observation"] == "observation_0..1"
+    assert plan.dropped == ("t: no key is given for it",)
+    import_dataset(path, "mine/a", config=config)
+    right = pandas.read_csv(path).iloc[[0, 2]]
+    back = columns_of("mine/a", config)
+    vector = right[["observation_0", "observation_1"]].to_numpy()
+    assert same(back["observation",], vector) and same(back["action",], right["action"].to_numpy())
+
+
+WRONG: dict[str, tuple[str, str | bytes, type[RldsError]]] = {
+    "empty": ("a.csv", "", SourceError),
+    "no row": ("a.csv", CSV.splitlines()[0] + "\n", SourceError),
+    "a short row": ("a.csv", CSV + "1,2\n", SourceError),
+    "text among numbers": ("a.csv", CSV + "1,2,3,x,4,5\n", UsageError),
+    "a missing action": ("a.csv", CSV + "1,2,,3,4,5\n", SourceError),
+    "two of a name": ("a.csv", "action,action,reward\n1,2,3\n", UsageError),
+    "no ends": ("a.csv", "observation,action,reward\n1,2,3\n", UsageError),
+    "not UTF-8": ("a.csv", b"observation,action,reward,episode\n\xff,1,1,1\n", SourceError),
+    "no Parquet": ("a.parquet", "no", SourceError),
+    "no list": ("state.json", "{}", SourceError),
+    "a list of others": ("state.json", '{"_data_files": [{"filename": "../x"}]}', SourceError),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_file_leaves_nothing(config: Config, tmp_path: Path, case: str) -> None:
+    name, content, error = WRONG[case]
+    place = tmp_path / "given"
+    place.mkdir()
+    (place / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(RldsError) as raised:
+        import_dataset(place if name == "state.json" else place / name, "mine/a", config=config)
+    assert isinstance(raised.value, SourceError | UsageError)
+    assert error in (type(raised.value), UsageError)
+    assert not [*config.root.glob("datasets/*/*"), *config.root.glob("tmp/*")]
+
+
+@pytest.mark.parametrize("part", [0.3, 0.9, 0.999])
+def test_a_cut_parquet_file_is_refused(config: Config, tmp_path: Path, part: float) -> None:
+    create_dataset("mine/a", steps(), lengths=[3, 1, 4], config=config)
+    path = tmp_path / "a.parquet"
+    export_dataset("mine/a", "parquet", path, config=config)
+    path.write_bytes(path.read_bytes()[: int(part * path.stat().st_size)])
+    with pytest.raises(SourceError, match=r"a\.parquet"):
+        import_dataset(path, "mine/b", config=config)
+    assert not [*config.root.glob("datasets/mine/b*")]
+
+
+def test_lists_of_different_lengths_are_refused(config: Config, tmp_path: Path) -> None:
+    columns = {"observation": [[1.0], [1.0, 2.0]], "action": [1, 2], "reward": [0.0, 1.0]}
+    pq.write_table(pa.table({**columns, "episode": [0, 0]}), tmp_path / "a.parquet")
+    with pytest.raises(SourceError, match="different lengths"):
+        import_dataset(tmp_path / "a.parquet", "mine/a", config=config)
+
+
+def test_what_arrow_has_not_is_named_before_a_byte_is_written(
+    config: Config, tmp_path: Path
+) -> None:
+    columns = {**steps(), "wave": np.zeros(8, np.complex64)}
+    create_dataset("mine/a", columns, lengths=[3, 1, 4], config=config)
+    with pytest.raises(UsageError, match="wave"):
+        export_dataset("mine/a", "parquet", tmp_path / "a.parquet", config=config)
+    assert not [*tmp_path.glob("a.parquet*")]
+    path = tmp_path / "a.parquet"
+    export_dataset("mine/a", "parquet", path, allow_loss=True, config=config)
+    assert "wave" not in pq.read_schema(path).names
+
+
+def test_rows_in_memory_are_those_of_the_files(config: Config) -> None:
+    columns = given_steps()
+    create_dataset("mine/a", columns, lengths=[3, 1, 4], config=config)
+    replay = ExperienceReplay("mine/a", root=config.root)
+    state = columns["observation"]["state"]
+    assert same(replay.to_numpy()["observation.state"], state)
+    assert same(replay.episodes_at([2]).to_numpy("observation")["observation.state"], state[4:])
+    picked = replay.to_numpy(("observation", "state"), rows=[-1, 0])["observation.state"]
+    assert same(picked, state[[-1, 0]])
+    reader = replay.to_arrow(["action", ("info", "words")])
+    assert reader.read_all()["info.words"].to_pylist() == columns["info"]["words"].tolist()
+    table = replay.to_pandas(columns="action", rows=slice(2, 5))
+    assert (table.to_numpy() == columns["action"][2:5]).all()
+    for rows in ([8], [0.5], "a"):
+        with pytest.raises(UsageError, match="rows"):
+            replay.to_numpy(rows=rows)
+
+
+def test_a_copy_that_does_not_fit_is_refused(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_dataset("mine/a", given_steps(), lengths=[3, 1, 4], config=config)
+    replay = ExperienceReplay("mine/a", root=config.root)
+    monkeypatch.setattr("datasets_cli.system_errors.SMALL_BYTES", 0)
+    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 100)
+    for copy in (replay.to_numpy, replay.to_pandas, replay.to_hf_dataset):
+        with pytest.raises(UsageError, match="memory"):
+            copy("action")
+    assert replay.to_numpy("action", rows=[0])["action"].shape == (1, 2)
+
+
+def test_datasets_reads_it_and_its_folder_comes_back(config: Config, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    create_dataset("mine/a", given_steps(), lengths=[3, 1, 4], layout="ted", config=config)
+    table = ExperienceReplay("mine/a", root=config.root, text=True).to_hf_dataset()
+    table.save_to_disk(tmp_path / "folder", num_shards=2)
+    table = datasets.load_from_disk(tmp_path / "folder")
+    assert table[3]["action"] == given_steps()["action"][3].tolist()
+    made = import_dataset(tmp_path / "folder", "mine/b", layout="ted", config=config)
+    right, back = columns_of("mine/a", config), columns_of("mine/b", config)
+    assert made.num_transitions == 8
+    assert back.keys() == right.keys() and all(same(back[key], right[key]) for key in right)
