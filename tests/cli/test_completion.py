@@ -58,6 +58,7 @@ def home(tmp_path: Path, config: Config) -> Path:
         ("rlds download x --layout ", ["ted", "compact"]),
         ("rlds convert x --layout c", ["compact"]),
         ("rlds download x --engine d", ["dask"]),
+        ("rlds import x --from p", ["parquet"]),
         ("rlds list --installe", ["--installed"]),
         ("rlds conf", ["config"]),
         ("rlds config ", ["get", "set", "path"]),

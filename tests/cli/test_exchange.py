@@ -1,0 +1,63 @@
+"""``rlds import`` and ``export``: what is said and asked, and the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas
+import pytest
+
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+
+Capture = pytest.CaptureFixture[str]
+CSV = "observation,action,reward,episode,t\n0,1,0.5,0,1\n1,2,1.5,0,2\n"
+
+
+@pytest.fixture
+def table(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.csv").write_text(CSV)
+    return "a.csv"
+
+
+def test_without_a_terminal_the_guess_is_printed_and_not_taken(table: str, capsys: Capture) -> None:
+    words = ["import", table, "--name", "mine/a"]
+    assert main(words) == 2
+    options = capsys.readouterr().err.strip().rpartition("say it: ")[2].split()
+    assert options[:2] == ["--map", "observation=observation"]
+    assert main([*words, *options]) == 0
+    assert "t: no key is given" in capsys.readouterr().err
+    assert main([*words, "--yes", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["id"], document["plan"]["format"]) == ("mine/a", "csv")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--map", "observation"],
+        ["--map", "observation=x"],
+        ["--map", "action=action", "--map", "action=t"],
+        ["--from", "zip"],
+        ["--from", "npz"],
+    ],
+)
+def test_a_wrong_import_is_exit_code_2(table: str, capsys: Capture, words: list[str]) -> None:
+    assert main(["import", table, "--name", "mine/a", "--yes", *words]) == 2
+    assert "\ue000" not in capsys.readouterr().err
+
+
+def test_an_export_says_what_is_lost_and_replaces_when_told(table: str, capsys: Capture) -> None:
+    assert main(["download", "demo/iris", "-q"]) == 0
+    npz, parquet = (["export", "demo/iris", "--to", f, "--out", f"x.{f}"] for f in FORMATS)
+    assert main(npz) == 2
+    assert main([*npz, "--dry-run"]) == 0
+    assert "not kept" in capsys.readouterr().out and not Path("x.npz").exists()
+    assert main(parquet) == 0 and main(parquet) == 2 and main([*parquet, "--force"]) == 0
+    assert len(pandas.read_parquet("x.parquet")) == 150
+    assert main(["export", "demo/iris", "--to", "csv", "--out", "x"]) == 2
+
+
+FORMATS = ("npz", "parquet")
