@@ -267,14 +267,15 @@ def _ragged(name: str) -> SourceError:
 
 def _is_list(kind: pa.DataType) -> bool:
     is_of_any_size = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    return is_of_any_size or pa.types.is_fixed_size_list(kind)
+    return bool(is_of_any_size or pa.types.is_fixed_size_list(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    is_whole = pa.types.is_boolean(kind) or pa.types.is_integer(kind)
+    return bool(is_whole or pa.types.is_floating(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

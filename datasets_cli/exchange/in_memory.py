@@ -99,11 +99,14 @@ def to_arrow(
     Raises:
         UsageError: pyarrow is not installed, there is no such column, or Arrow cannot hold one.
     """
-    from datasets_cli.exchange import arrow_table
+    from pyarrow import RecordBatchReader
+
+    from datasets_cli.exchange import arrow_table  # says what to install for pyarrow
 
     dataset = _reading(storage, columns).dataset
     texts = dataset.texts.columns if dataset.texts else ()
-    known: dict[str, AnyColumn] = {show_key(c.key): c for c in (*dataset.columns_read, *texts)}
+    known: dict[str, AnyColumn] = {show_key(each.key): each for each in dataset.columns_read}
+    known |= {show_key(each.key): each for each in texts}
     if lost := [name for name, column in known.items() if not arrow_table.storable(column)]:
         raise UsageError(f"Arrow cannot hold {', '.join(lost)}. Leave it out with columns=.")
     schema = arrow_table.schema_of(known, dataset.manifest.metadata)
@@ -115,7 +118,7 @@ def to_arrow(
             numbers = np.arange(start, min(start + step, len(dataset)))
             yield arrow_table.batch_of(_gathered(dataset, numbers), names, schema)
 
-    return arrow_table.pa.RecordBatchReader.from_batches(schema, batches())
+    return RecordBatchReader.from_batches(schema, batches())
 
 
 def to_hf_dataset(storage: DatasetStorage, columns: NestedKeys | None = None) -> Any:

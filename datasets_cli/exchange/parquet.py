@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from datasets_cli.exchange.flat import flat_names, key_runs
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
-from datasets_cli.schema.columns import rows_per_block, show_key
+from datasets_cli.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.texts import AnyColumn
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -37,7 +38,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     with arrow_table.damage(path.name):
         file, step = _opened(path)
 
-    def batches(names: list[str]) -> Iterable[Any]:
+    def batches(names: list[str]) -> Any:
         # A name with a dot may choose others, too, which are not looked at.
         return file.iter_batches(step, columns=names)
 
@@ -48,10 +49,11 @@ def losses(manifest: Manifest) -> list[str]:
     """Return what Parquet cannot hold; see ``Format``."""
     from datasets_cli.exchange.arrow_table import storable
 
+    columns: list[AnyColumn] = [*manifest.columns, *manifest.texts]
     return [
         f"{show_key(each.key)}: Arrow has no {each.dtype} {list(each.shape)}, and the column is "
         "left out"
-        for each in (*manifest.columns, *manifest.texts)
+        for each in columns
         if not storable(each)
     ]
 
@@ -63,7 +65,8 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     from datasets_cli.exchange import arrow_table
 
     manifest = dataset.manifest
-    columns = {each.key: each for each in (*manifest.columns, *manifest.texts)}
+    columns: dict[Key, AnyColumn] = {each.key: each for each in manifest.columns}
+    columns |= {each.key: each for each in manifest.texts}
     names = {
         name: key
         for key, name in flat_names(manifest).items()
@@ -71,7 +74,10 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     }
     by_name = {name: columns[key] for name, key in names.items()}
     schema = arrow_table.schema_of(by_name, manifest.metadata)
-    with pq.ParquetWriter(path, schema) as writer:
+    # Of numbers a dictionary takes longer than the rest, and hardly one is there twice.
+    texts = {flat_names(manifest)[each.key]: len(each.shape) for each in manifest.texts}
+    paths = [f"{name}{'.list.element' * depth}" for name, depth in texts.items()]
+    with pq.ParquetWriter(path, schema, use_dictionary=paths or False) as writer:
         num_rows = 0
         for run in key_runs(dataset, names.values()):
             batch = arrow_table.batch_of(run, names, schema)
