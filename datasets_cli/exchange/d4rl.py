@@ -176,7 +176,7 @@ def _left_out(manifest: Manifest) -> dict[Key, str]:
     """Return the columns that are not written, each with the reason."""
     taken = {*PATHS.values(), EPISODES, METADATA}
     left_out = {}
-    for key, kind in ((each.key, each.dtype) for each in (*manifest.columns, *manifest.texts)):
+    for key, kind in ((each.key, each.dtype) for each in manifest.all_columns):
         if kind not in {*NUMPY_TYPES, TEXT}:
             left_out[key] = f"h5py has no {kind}, and the column is left out"
         is_renamed = key[:1] in PATHS or key[:2] in PATHS
@@ -196,7 +196,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
                 (len(dataset), *(() if each.key in (REWARD, *FLAGS) else each.shape)),
                 h5py.string_dtype() if each.dtype == TEXT else each.dtype,
             )
-            for each in (*manifest.columns, *manifest.texts)
+            for each in manifest.all_columns
             if each.key not in unwritten
         }
         first = 0

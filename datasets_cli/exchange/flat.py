@@ -81,7 +81,7 @@ def flat_name(key: Key, names: Mapping[Key, str] = FLAT_NAMES, between: str = ".
 
 def flat_names(manifest: Manifest) -> dict[Key, str]:
     """Return the names of the columns that flat files have, in the order of the manifest."""
-    keys = [*(each.key for each in manifest.columns), *(each.key for each in manifest.texts)]
+    keys = [column.key for column in manifest.all_columns]
     return {key: flat_name(key) for key in keys if key not in MADE_AGAIN}
 
 

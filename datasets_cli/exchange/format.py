@@ -14,8 +14,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-NAMES = ("npz", "d4rl", "minari", "torchrl")
-NAMES = ("npz", "parquet", "csv", "hf")
+NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
 """The formats, in the order in which a path is tried; each is a file of this room."""
 READ_ONLY = frozenset({"csv", "hf"})
 """Those that are not written, and whose files have no ``losses`` and ``write``."""

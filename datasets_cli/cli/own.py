@@ -1,8 +1,9 @@
-"""``rlds import`` and ``export``: other tools' files in and out."""
+"""``rlds record``, ``import`` and ``export``: data of one's own, in and out."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted
+from datasets_cli.environments.record.options import RecordCall
 from datasets_cli.errors import UsageError, for_reader
 from datasets_cli.exchange.export_dataset import ExportCall
 from datasets_cli.exchange.import_dataset import ImportCall
@@ -75,3 +77,35 @@ def _export_lines(made: ExportedDataset, *, is_tried: bool) -> list[str]:
         nothing = "" if lost else "; all of it is kept"
         return [f"{made.id} as {made.format} would be {made.path}{nothing}", *lost]
     return [f"{made.id} as {made.format}: {made.path}, {human_bytes(made.size_bytes)}", *lost]
+
+
+@options_of(call=RecordCall)
+def record(context: typer.Context, *, call: GivenOptions) -> None:
+    """Record episodes of a gymnasium environment into a dataset; print its folder.
+
+    The values are the same for every number of workers, and a recording that was killed continues
+    where it stopped, with the same result. The same command again does nothing. The observation
+    after the last action of an episode is the true one, and what ended it is kept. What an
+    environment tells in its info is not recorded.
+
+    Needs gymnasium: pip install 'rlds-cli[collect]'. A policy is code of this folder, and is run.
+    """
+    state = state_of(context)
+    call["env_options"] = dict(map(_option, call.get("env_options", [])))
+    if (checks := call.get("check_actions")) != "strict":
+        call["check_actions"] = checks != "false"
+    made = datasets_cli.record(**{"num_workers": None, **call}, **state.settings)
+    steps = counted(made.num_transitions, "transition")
+    episodes = counted(made.num_trajectories, "trajectory")
+    state.note(f"{made.id}: {steps} in {episodes}, {human_bytes(made.size_bytes)} on disk")
+    state.emit(made.to_json(), [str(made.path)], [str(made.path)])
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not (name.isidentifier() and equals):
+        raise UsageError(f"-o {text} is not NAME=VALUE. Example: -o continuous=true")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
