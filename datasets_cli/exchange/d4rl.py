@@ -36,7 +36,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.steps import NEXT_OBSERVATION
-from datasets_cli.schema.texts import TEXT, is_text
+from datasets_cli.schema.texts import TEXT, AnyColumn, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -176,13 +176,17 @@ def _left_out(manifest: Manifest) -> dict[Key, str]:
     """Return the columns that are not written, each with the reason."""
     taken = {*PATHS.values(), EPISODES, METADATA}
     left_out = {}
-    for key, kind in ((each.key, each.dtype) for each in manifest.all_columns):
+    for key, kind in ((each.key, each.dtype) for each in _columns(manifest)):
         if kind not in {*NUMPY_TYPES, TEXT}:
             left_out[key] = f"h5py has no {kind}, and the column is left out"
         is_renamed = key[:1] in PATHS or key[:2] in PATHS
         if (not is_renamed and key[0] in taken) or any(set(name) & set("/.\0") for name in key):
             left_out[key] = "its name means something else in HDF5 or D4RL, and it is left out"
     return left_out
+
+
+def _columns(manifest: Manifest) -> tuple[AnyColumn, ...]:
+    return (*manifest.columns, *manifest.texts)
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
@@ -196,7 +200,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
                 (len(dataset), *(() if each.key in (REWARD, *FLAGS) else each.shape)),
                 h5py.string_dtype() if each.dtype == TEXT else each.dtype,
             )
-            for each in manifest.all_columns
+            for each in _columns(manifest)
             if each.key not in unwritten
         }
         first = 0

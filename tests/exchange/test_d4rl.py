@@ -179,7 +179,7 @@ def by_path(given: Mapping[Any, Any]) -> dict[str, np.ndarray]:
     """Return columns by the paths that an export gives them."""
     names = {"observation": "observations", "next_observation": "next_observations"}
     names |= {"action": "actions", "reward": "rewards", "terminated": "terminals"}
-    paths = {}
+    paths: dict[str, np.ndarray] = {}
     for key, values in given.items():
         if isinstance(values, dict):
             below = by_path(values)
