@@ -16,7 +16,6 @@ from datasets_cli.environments.record.options import RecordCall
 from datasets_cli.errors import UsageError, for_reader
 from datasets_cli.exchange.export_dataset import ExportCall
 from datasets_cli.exchange.import_dataset import ImportCall
-from datasets_cli.exchange.mapping import typed_map
 from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -34,10 +33,9 @@ def import_data(
     trajectories end is never guessed.
     """
     state = state_of(context).with_limits(limit)
-    given = typed_map(call.pop("map", ()))
-    call |= {"map": given} if given else {}
     plan = datasets_cli.plan_import(**call, config=state.config)
-    if not (yes or plan.map.items() <= given.items()):
+    known = {f"{key}={name}" for key, name in plan.map.items()}
+    if not (yes or known <= {*call.get("map", ())}):
         _ask(state, plan)
     made = datasets_cli.import_dataset(**call, **state.settings)
     lines = [f"{made.id}: {counted(made.num_transitions, 'transition')} in {made.path}"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
@@ -58,7 +58,8 @@ class ImportCall(OwnOptions):
         path: a file or a folder of another tool.
         id: ``family/name``; the family is any word that no published family has.
         format: its format; by default the first that recognises it.
-        map: the column for each key, such as ``{"observation": "obs"}``, after what names say.
+        map: the column for each key, such as ``{"observation": "obs"}``, or texts such as
+            ``"observation=obs"``, after what names say.
             ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
     """
 
@@ -68,7 +69,7 @@ class ImportCall(OwnOptions):
     format: str | None = field(
         default=None, metadata={"flag": "--from", "metavar": "FORMAT", "complete": "formats"}
     )
-    map: Mapping[str, str] | None = field(
+    map: Mapping[str, str] | Iterable[str] | None = field(
         default=None, metadata={"metavar": "KEY=COLUMN", "help": "The column for a key."}
     )
 

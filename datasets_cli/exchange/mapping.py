@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from datasets_cli.errors import UsageError, argument
@@ -56,16 +56,17 @@ def typed_map(pairs: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def chosen_map(found: Recognised, given: ColumnMap | None) -> dict[str, str]:
+def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> dict[str, str]:
     """Return the columns to read: what is given, after what their names say."""
-    columns = {**found.map, **(given or {})}
+    given = given if isinstance(given, Mapping) else typed_map(given or ())
+    columns = {**found.map, **given}
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
             hint = f"Did you mean {' or '.join(near)}?" if near else "Found: "
             hint += "" if near else ", ".join(found.columns)
             raise UsageError(f"{argument('map')}: there is no column {name} for {key}. {hint}")
-    if told := [key for key in ENDS if key in (given or {})]:
+    if told := [key for key in ENDS if key in given]:
         # What a user says of ends stands alone.
         columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
     if not found.ends:
