@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import errors, look, manager, setup
+from datasets_cli import errors, exchange, look, manager, own, setup
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
@@ -95,7 +95,7 @@ def test_the_whole_tree_of_errors_is_public() -> None:
 def test_every_verb_is_public() -> None:
     rooms = [
         each.name
-        for room in (manager, look, setup)
+        for room in (manager, look, setup, own, exchange)
         for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
     found = {

@@ -60,7 +60,7 @@ What is in them
 Data of your own
     import | own:import_data | Read files of another tool into a dataset of your own
         rlds import robot.npz --name mine/robot
-        rlds import log.csv --name mine/robot --map episode=run --map observation=x_0..3
+        rlds import log.csv --name mine/robot --map episode=run --map observation=x.0..3
     export | own:export | Write an installed dataset in the format of another tool
         rlds export hopper-medium-v2 --to parquet --out hopper.parquet
         rlds export hopper-medium-v2 --to npz --out hopper.npz --dry-run

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def import_data(
     context: typer.Context, *, call: GivenOptions, yes: Yes = False, limit: Limits = None
 ) -> None:
-    """Read a file or a folder of another tool into a dataset of your own, as any other.
+    """Read files of another tool into a dataset of your own.
 
     What its columns mean is taken from their names, shown as the --map options that say the same,
     and asked about; --yes takes it, and so does a --map for every column that is read. Where
