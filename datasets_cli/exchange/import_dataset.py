@@ -83,6 +83,7 @@ def plan_import(call: ImportCall) -> ImportPlan:
             trajectories end.
         SourceError: it is damaged.
     """
+    call.chosen_config()  # refuses two roots, as the import would
     path = Path(call.path)
     id = own_id(call.id)
     name, found = recognised(path, call.format)
@@ -102,10 +103,10 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
         UsageError: as ``plan_import``, or the id is installed with other data.
         SourceError: the files are damaged, or have no observation, action or reward.
     """
+    config = call.chosen_config()
     path, id = Path(call.path), own_id(call.id)
     name, found = recognised(path, call.format)
     columns = chosen_map(found, call.map)
-    config = call.chosen_config()
     root = CacheRoot(config.root)
     with (
         shown(call.progress) as screen,
