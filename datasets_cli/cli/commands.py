@@ -140,3 +140,132 @@ class Rlds(Group):
     """``rlds`` itself: each command is imported when it is asked for."""
 
     groups: ClassVar = _groups(COMMANDS)
+    groups: ClassVar = {
+        "Datasets": {
+            "list": _entry(
+                "catalogue:list_datasets",
+                "List every known dataset and its state",
+                "rlds list",
+                "rlds list 'hopper-*'",
+                "rlds list --installed",
+            ),
+            "info": _entry(
+                "catalogue:info",
+                "Show what is known about a dataset, installed or not",
+                "rlds info hopper-medium-v2",
+            ),
+            "cite": _entry(
+                "catalogue:cite",
+                "Print BibTeX of datasets and of the papers behind them",
+                "rlds cite hopper-medium-v2 >> references.bib",
+            ),
+            "download": _entry(
+                "download:download",
+                "Download, verify and install datasets",
+                "rlds download hopper-medium-v2",
+                "rlds download 'hopper-*-v2' --dry-run",
+            ),
+            "path": _entry(
+                "installed:path",
+                "Print the folder of an installed dataset",
+                'cd "$(rlds path hopper-medium-v2)"',
+            ),
+            "verify": _entry(
+                "installed:verify",
+                "Check installed datasets against their manifests",
+                "rlds verify",
+                "rlds verify hopper-medium-v2 --deep",
+            ),
+            "convert": _entry(
+                "installed:convert",
+                "Change the layout of an installed dataset",
+                "rlds convert hopper-medium-v2 --layout compact",
+            ),
+            "delete": _entry(
+                "installed:delete",
+                "Delete installed datasets and what is left of their downloads",
+                "rlds delete hopper-medium-v2",
+                "rlds delete 'derived/*' --dry-run",
+            ),
+        },
+        "What is in them": {
+            "peek": _entry(
+                "look:peek",
+                "Show some rows of an installed dataset",
+                "rlds peek hopper-medium-v2",
+                "rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward",
+            ),
+            "sample": _entry(
+                "look:sample",
+                "Draw a batch of an installed dataset",
+                "rlds sample hopper-medium-v2",
+                "rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5",
+            ),
+        },
+        "Data of your own": {
+            "import": _entry(
+                "exchange:import_data",
+                "Read a file or a folder of another tool into a dataset of your own",
+                "rlds import robot.npz --name mine/robot",
+                "rlds import log.csv --name mine/robot --map episode=run --map observation=x.0..3",
+            ),
+            "export": _entry(
+                "exchange:export",
+                "Write an installed dataset in the format of another tool",
+                "rlds export hopper-medium-v2 --to parquet --out hopper.parquet",
+                "rlds export hopper-medium-v2 --to npz --out hopper.npz --dry-run",
+            ),
+            "preprocess": _entry(
+                "preprocess:preprocess",
+                "Map a function, or transforms, over datasets in parallel",
+                "rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled",
+                "rlds preprocess hopper-medium-v2 --where 'return > 1000' --cast float32 "
+                "--out good",
+                "rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save",
+                "rlds preprocess --workers 4",
+            ),
+            "record": _entry(
+                "record:record",
+                "Record episodes of a gymnasium environment into a dataset",
+                "rlds record CartPole-v1 --episodes 100 --out cartpole-random",
+                "rlds record CartPole-v1 --policy mycode:act --steps 50000 --out cartpole-mine",
+            ),
+            "data": _entry(
+                "data:data",
+                "Show the data that rlds.toml declares",
+                "rlds data",
+                "rlds data train --json",
+            ),
+        },
+        "The disk": {
+            "scan": _entry(
+                "upkeep:scan",
+                "Find raw files on this disk that can be installed without a download",
+                "rlds scan",
+                "rlds scan /data/minari",
+            ),
+            "repair": _entry(
+                "upkeep:repair",
+                "Verify installed datasets, and install those again that are damaged",
+                "rlds repair",
+                "rlds repair 'd4rl/*' --dry-run",
+            ),
+            "prune": _entry(
+                "upkeep:prune",
+                "Delete what killed work left",
+                "rlds prune --dry-run",
+                "rlds prune --older-than 0",
+            ),
+            "du": _entry(
+                "upkeep:du", "Show how much of the disk each installed dataset takes", "rlds du"
+            ),
+        },
+        "To try it": {
+            "demo": _entry(
+                "demo:demo",
+                "Run the main job end to end on small data that ships with rlds",
+                "rlds demo",
+                "rlds demo --keep",
+            ),
+        },
+    }
