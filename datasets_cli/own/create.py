@@ -56,12 +56,12 @@ def create_dataset(call: CreateCall) -> InstalledDataset:
             not agree, the id is of a published family, or it is installed with other data.
         SourceError: observation, action or reward is missing, or flags are not 0 and 1.
     """
+    config = call.chosen_config()
     id, columns = own_id(call.id), named_columns(call.columns)
     num_steps = check_lengths(columns, "columns")
     ends = trajectory_ends(columns, num_steps, call.ends, call.lengths, call.episode)
     columns[TRAJECTORY_END] = ends
     row_bytes = sum(values.nbytes for values in columns.values()) // max(1, num_steps)
-    config = call.chosen_config()
     root = CacheRoot(config.root)
     with (
         shown(call.progress) as screen,
