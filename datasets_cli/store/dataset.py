@@ -105,7 +105,7 @@ class Dataset(ArraySource):
                 f"installed as {manifest.id} now has the content {manifest.content[:16]}. Make the "
                 "view again, or install what it was made of."
             )
-        whole = self.whole
+        whole = self if self._whole is None else self._whole
         selected = copy.copy(whole)
         selected.selection, selected._whole = selection, whole
         selected._row_map = SelectedRowMap(selection, whole._starts)

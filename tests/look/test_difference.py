@@ -20,7 +20,7 @@ from datasets_cli.look.difference import DatasetDifference
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.writer import DatasetWriter
+from datasets_cli.store.writer import LayoutWriter
 from tests.support.paths import DEMO_DATA
 
 Key = tuple[str, ...]
@@ -51,7 +51,7 @@ def install(config: Config, name: str, rows: Rows, layout: str = "ted") -> str:
     """Write rows as an installed dataset, in uneven blocks; return its id."""
     id, folder = f"derived/{name}", config.root / "staged" / name
     folder.mkdir(parents=True)
-    writer = DatasetWriter(layout, folder, id)
+    writer = LayoutWriter(layout, folder, id)
     for start in range(0, len(rows[DONE]), 19):
         writer.write({key: values[start : start + 19] for key, values in rows.items()})
     manifest = Manifest(id=id, **vars(writer.finish({})))
