@@ -12,12 +12,7 @@ from datasets_cli.exchange.mapping import chosen_map, lost_names, shown_map
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
-from datasets_cli.own.dataset import OwnOptions, own_id, save_steps
-from datasets_cli.progress import of_dataset
-from datasets_cli.progress_bars import shown
-from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import restore
-from datasets_cli.store.lock import locked
+from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 
 
 @dataclass(frozen=True)
@@ -103,17 +98,11 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
         UsageError: as ``plan_import``, or the id is installed with other data.
         SourceError: the files are damaged, or have no observation, action or reward.
     """
-    config = call.chosen_config()
+    call.chosen_config()  # root and config are not both given
     path, id = Path(call.path), own_id(call.id)
     name, found = recognised(path, call.format)
     columns = chosen_map(found, call.map)
-    root = CacheRoot(config.root)
-    with (
-        shown(call.progress) as screen,
-        of_dataset(screen, id) as told,
-        locked(root.lock(id), id, config.lock_timeout, told),
-    ):
-        restore(root, id)
+    with making(id, call) as told:
         for lost in lost_names(found, columns):
             told.note(f"{id}: not read: {lost}")
         for note in found.notes:

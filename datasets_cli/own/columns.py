@@ -18,7 +18,6 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.steps import MADE_BY_THE_CORE, NEXT_OBSERVATION
-from datasets_cli.schema.texts import is_text
 
 RETURNED: dict[Key, Key] = {
     ("reward",): REWARD,
@@ -125,8 +124,3 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
         )
     ends[-1] = True
     return {**named, TRAJECTORY_END: ends}
-
-
-def as_texts(columns: StepColumns) -> dict[Key, np.ndarray]:
-    """Return the columns of text."""
-    return {key: values for key, values in columns.items() if is_text(values)}

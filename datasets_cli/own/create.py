@@ -9,15 +9,10 @@ from typing import Any
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import check_lengths, named_columns
-from datasets_cli.own.dataset import OwnOptions, own_id, save_steps
+from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.ends import trajectory_ends
 from datasets_cli.own.steps import in_blocks
-from datasets_cli.progress import of_dataset
-from datasets_cli.progress_bars import shown
 from datasets_cli.schema.columns import TRAJECTORY_END, rows_per_block
-from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import restore
-from datasets_cli.store.lock import locked
 
 
 @dataclass(frozen=True)
@@ -56,18 +51,12 @@ def create_dataset(call: CreateCall) -> InstalledDataset:
             not agree, the id is of a published family, or it is installed with other data.
         SourceError: observation, action or reward is missing, or flags are not 0 and 1.
     """
-    config = call.chosen_config()
+    call.chosen_config()  # root and config are not both given
     id, columns = own_id(call.id), named_columns(call.columns)
     num_steps = check_lengths(columns, "columns")
     ends = trajectory_ends(columns, num_steps, call.ends, call.lengths, call.episode)
     columns[TRAJECTORY_END] = ends
     row_bytes = sum(values.nbytes for values in columns.values()) // max(1, num_steps)
-    root = CacheRoot(config.root)
-    with (
-        shown(call.progress) as screen,
-        of_dataset(screen, id) as told,
-        locked(root.lock(id), id, config.lock_timeout, told),
-    ):
-        restore(root, id)
+    with making(id, call) as told:
         blocks = in_blocks(columns, num_steps, rows_per_block(row_bytes))
         return save_steps(id, blocks, call, told)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -13,10 +14,12 @@ from datasets_cli.config import RootOptions
 from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
 from datasets_cli.own.steps import StepColumns, WrittenSteps, write_steps
-from datasets_cli.progress import Progress, ProgressOptions
+from datasets_cli.progress import Progress, ProgressOptions, of_dataset
+from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
-from datasets_cli.store.commit import check_one_disk, commit, sweep
+from datasets_cli.store.commit import check_one_disk, commit, restore, sweep
+from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, Said, read_manifest
 from datasets_cli.store.tables import remove_tables
 from datasets_cli.version import TOOL
@@ -53,6 +56,20 @@ class OwnOptions(ProgressOptions, RootOptions):
     def with_info(self, info: Mapping[str, Any]) -> Self:
         """Return the options with this info."""
         return replace(self, info=info)
+
+
+@contextmanager
+def making(id: str, options: OwnOptions) -> Iterator[Progress]:
+    """Hold the lock of a dataset that is made, and give who is told of it."""
+    config = options.chosen_config()
+    root = CacheRoot(config.root)
+    with (
+        shown(options.progress) as screen,
+        of_dataset(screen, id) as told,
+        locked(root.lock(id), id, config.lock_timeout, told),
+    ):
+        restore(root, id)
+        yield told
 
 
 def own_id(id: str) -> str:

@@ -12,14 +12,10 @@ from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
-from datasets_cli.own.dataset import SOURCE, OwnOptions, own_id, save_steps
+from datasets_cli.own.dataset import SOURCE, OwnOptions, making, own_id, save_steps
 from datasets_cli.own.journal import Journal
-from datasets_cli.progress import of_dataset
-from datasets_cli.progress_bars import shown
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.commit import restore
-from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import read_manifest
 
 
@@ -54,8 +50,7 @@ class DatasetWriter:
     @takes_fields(WriterCall)
     def __init__(self, options: WriterCall) -> None:
         self._options, self._id = options, own_id(options.id)
-        self._config = options.chosen_config()
-        self._root = CacheRoot(self._config.root)
+        self._root = CacheRoot(options.chosen_config().root)
         self._held = ExitStack()
         self._journal: Journal | None = None
         self.dataset: InstalledDataset | None = None
@@ -63,11 +58,7 @@ class DatasetWriter:
     def __enter__(self) -> Self:
         id, root = self._id, self._root
         with ExitStack() as held:
-            screen = held.enter_context(shown(self._options.progress))
-            self._progress = held.enter_context(of_dataset(screen, id))
-            timeout = self._config.lock_timeout
-            held.enter_context(locked(root.lock(id), id, timeout, self._progress))
-            restore(root, id)
+            self._progress = held.enter_context(making(id, self._options))
             self._journal = self._continued(root, id)
             held.callback(self._journal.close)
             self._held = held.pop_all()
