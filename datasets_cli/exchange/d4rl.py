@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,24 @@ import h5py
 import numpy as np
 
 from datasets_cli.errors import SourceError, UsageError, argument
-from datasets_cli.exchange.flat import FLAGS, MADE_AGAIN, flat_name, flat_steps, key_runs
+from datasets_cli.exchange.flat import (
+    FLAGS,
+    MADE_AGAIN,
+    flat_name,
+    flat_steps,
+    is_nameable,
+    key_runs,
+)
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.hdf5_columns import (
     datasets_below,
     described,
+    encoded,
     problem_of,
     runs_of,
     whole_column,
 )
-from datasets_cli.exchange.mapping import ENDS, guess
+from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
 from datasets_cli.formats.hdf5 import open_hdf5, read_scalar
 from datasets_cli.formats.json_document import read_json
 from datasets_cli.own.columns import named_columns
@@ -174,13 +183,16 @@ def losses(manifest: Manifest) -> list[str]:
 
 def _left_out(manifest: Manifest) -> dict[Key, str]:
     """Return the columns that are not written, each with the reason."""
-    taken = {*PATHS.values(), EPISODES, METADATA}
+    taken = {*PATHS.values(), *chain(*KNOWN_NAMES.values()), EPISODES, METADATA}
     left_out = {}
     for key, kind in ((each.key, each.dtype) for each in _columns(manifest)):
+        if key in MADE_AGAIN or key == EPISODE:
+            continue
         if kind not in {*NUMPY_TYPES, TEXT}:
             left_out[key] = f"h5py has no {kind}, and the column is left out"
         is_renamed = key[:1] in PATHS or key[:2] in PATHS
-        if (not is_renamed and key[0] in taken) or any(set(name) & set("/.\0") for name in key):
+        is_taken = not is_renamed and key[0] in taken
+        if is_taken or not is_nameable(key) or any("/" in name for name in key):
             left_out[key] = "its name means something else in HDF5 or D4RL, and it is left out"
     return left_out
 
@@ -208,7 +220,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
             count = len(next(iter(run.values())))
             _check_ends(dataset, run, first, count)
             for key, item in written.items():
-                rows = _encoded(key, run[key]) if is_text(run[key]) else run[key]
+                rows = encoded(key, run[key]) if is_text(run[key]) else run[key]
                 item[first : first + count] = rows.reshape(count, *item.shape[1:])
             first += count
             progress.writing(first)
@@ -224,15 +236,3 @@ def _check_ends(dataset: DatasetArrays, run: StepColumns, first: int, count: int
             f"{dataset.id}: row {first + wrong[0]:,} ends a trajectory without a flag, or has one "
             "and ends none. D4RL's layout has flags alone: export another format."
         )
-
-
-def _encoded(key: Key, rows: np.ndarray) -> np.ndarray:
-    """Return texts as the bytes that a dataset has for them."""
-    encoded = np.empty(rows.size, object)
-    encoded[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
-    if any(b"\0" in data for data in encoded):
-        raise UsageError(
-            f"{show_key(key)} has a text with a zero byte, where texts of HDF5 end. Export another "
-            "format, or replace it with preprocess()."
-        )
-    return encoded

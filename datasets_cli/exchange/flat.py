@@ -15,6 +15,7 @@ from datasets_cli.own.ends import check_flags, flagged_ends, trajectory_ends
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.schema.columns import (
     DONE,
+    EPISODE,
     TERMINATED,
     TRAJECTORY_END,
     TRUNCATED,
@@ -70,6 +71,8 @@ def _of_other_length(told: int, found: str) -> UsageError:
     )
 
 
+TAKEN = frozenset({*ENDS, *(name for (name,) in RETURNED if (name,) not in ROOT_FLAGS)})
+"""Names that a column of no other key may have."""
 FLAT_NAMES = {ours: show_key(theirs) for theirs, ours in RETURNED.items()}
 
 
@@ -79,10 +82,22 @@ def flat_name(key: Key, names: Mapping[Key, str] = FLAT_NAMES, between: str = ".
     return between.join((*([names[key[:depth]]] if depth else []), *key[depth:]))
 
 
+def is_nameable(key: Key) -> bool:
+    """Return whether a name with dots is read as this key and no other."""
+    is_told = key[0] in TAKEN and key != EPISODE
+    return not (is_told or any(set(name) & {".", "\0"} for name in key))
+
+
 def flat_names(manifest: Manifest) -> dict[Key, str]:
     """Return the names of the columns that flat files have, in the order of the manifest."""
     keys = [column.key for column in manifest.all_columns]
-    return {key: flat_name(key) for key in keys if key not in MADE_AGAIN}
+    return {key: flat_name(key) for key in keys if key not in MADE_AGAIN and is_nameable(key)}
+
+
+def lost_columns(manifest: Manifest) -> list[str]:
+    """Return the columns that flat files have no name for."""
+    lost = (show_key(each.key) for each in manifest.all_columns if not is_nameable(each.key))
+    return [f"{name}: its name would be read as another key's, and it is left out" for name in lost]
 
 
 def key_runs(dataset: DatasetArrays, keys: Iterable[Key]) -> Iterator[StepColumns]:

@@ -13,6 +13,7 @@ from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.formats.hdf5 import read_rows
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.formats.structure.hdf5 import has_texts_elsewhere
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.element_types import element_type
 from datasets_cli.schema.texts import as_text, is_text
 
@@ -71,3 +72,15 @@ def runs_of(datasets: Mapping[str, h5py.Dataset], what: str) -> Iterator[dict[st
         raise UsageError(f"{what}: expected a row a step in every dataset, found {listed}.")
     for run in read_rows(datasets):
         yield {name: as_text((name,), v) if is_text(v) else v for name, v in run.items()}
+
+
+def encoded(key: Key, rows: np.ndarray) -> np.ndarray:
+    """Return texts as the bytes that a dataset has for them."""
+    texts = np.empty(rows.shape, object)
+    texts.reshape(-1)[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
+    if any(b"\0" in data for data in texts.flat):
+        raise UsageError(
+            f"{show_key(key)} has a text with a zero byte, where texts of HDF5 end. Export another "
+            "format, or replace it with preprocess()."
+        )
+    return texts

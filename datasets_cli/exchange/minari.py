@@ -83,6 +83,11 @@ def recognise(path: Path) -> Recognised | None:
         raise SourceError(f"{path.name} has no step.")
     said = {key: json.dumps(value) for key, value in described.metadata.items()}
     large = [key for key, text in said.items() if len(text) > MOST_INFO_BYTES]
+    names = [*map(show_key, first.columns)]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise SourceError(
+            f"{path.name} has two columns that are {twice} by their names. Rename one."
+        )
     columns = {
         show_key(key): f"{TEXT if rows.dtype == object else rows.dtype} {list(rows.shape[1:])}"
         for key, rows in first.columns.items()
@@ -173,6 +178,8 @@ def _write_steps(
     """Write the rows of a run, whose first one is told, that are of one episode."""
     import h5py
 
+    from datasets_cli.exchange.hdf5_columns import encoded
+
     # rows of the dataset        start ........ stop      the episode
     #                    first ........ first + n         the run
     #                            begin .. end             what is written
@@ -184,14 +191,11 @@ def _write_steps(
         group.attrs.update({"id": number, "total_steps": stop - start})
         group.create_group("infos")
     for array in arrays:
-        rows = run[array.key][begin - first : end - first].reshape(-1, *array.shape)
+        rows = run[array.key][begin - first : end - first].reshape(end - begin, *array.shape)
         if array.successor and end == stop:
             rows = np.concatenate([rows, run[array.successor][end - first - 1 : end - first]])
-        if array.dtype == TEXT and any("\0" in text for text in rows.flat):
-            raise UsageError(
-                f"Rows {begin:,} to {end - 1:,}: a text of {show_key(array.key)} has the character "
-                "0, which texts of HDF5 cannot have."
-            )
+        if array.dtype == TEXT:
+            rows = encoded(array.key, rows)
         shape = (stop - start + bool(array.successor), *array.shape)
         dtype = h5py.string_dtype() if array.dtype == TEXT else array.dtype
         is_new = begin == start

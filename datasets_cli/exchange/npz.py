@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.exchange.flat import flat_names, flat_steps, key_runs, lost_metadata
+from datasets_cli.exchange.flat import flat_names, flat_steps, key_runs, lost_columns, lost_metadata
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.formats.limits import check_limit
@@ -93,7 +93,7 @@ def losses(manifest: Manifest) -> list[str]:
         for each in manifest.columns
         if each.dtype not in NUMPY_TYPES
     ]
-    return [*lost, *lost_metadata(manifest)]
+    return [*lost, *lost_columns(manifest), *lost_metadata(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
@@ -116,12 +116,21 @@ def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: P
     first = next(runs())
     dtype = first.dtype
     if is_text(first):
-        dtype = np.result_type(*(run.astype(str).dtype for run in runs()))
+        dtype = np.result_type(*(_as_numpys(key, run).dtype for run in runs()))
     header = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False}
     npy.write_array_header_2_0(file, {**header, "shape": (len(dataset), *first.shape[1:])})
     for run in runs():
         file.write(np.ascontiguousarray(run.astype(dtype)).view(np.uint8).data)
         progress.writing(len(dataset))
+
+
+def _as_numpys(key: Key, rows: np.ndarray) -> np.ndarray:
+    if any(text.endswith("\0") for text in rows.flat):
+        raise UsageError(
+            f"{show_key(key)} has a text with a zero at its end, where texts of numpy end. Export "
+            "another format, or replace it with preprocess()."
+        )
+    return rows.astype(str)
 
 
 def _members(path: Path) -> dict[str, _Member]:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.exchange.flat import flat_names, key_runs
+from datasets_cli.exchange.flat import flat_names, key_runs, lost_columns
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.schema.texts import AnyColumn
+from datasets_cli.schema.texts import TEXT, AnyColumn
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -50,12 +50,13 @@ def losses(manifest: Manifest) -> list[str]:
     from datasets_cli.exchange.arrow_table import storable
 
     columns: list[AnyColumn] = [*manifest.columns, *manifest.texts]
-    return [
+    lost = [
         f"{show_key(each.key)}: Arrow has no {each.dtype} {list(each.shape)}, and the column is "
         "left out"
         for each in columns
         if not storable(each)
     ]
+    return [*lost, *lost_columns(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
@@ -75,7 +76,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     by_name = {name: columns[key] for name, key in names.items()}
     schema = arrow_table.schema_of(by_name, manifest.metadata)
     # Of numbers a dictionary takes longer than the rest, and hardly one is there twice.
-    texts = {flat_names(manifest)[each.key]: len(each.shape) for each in manifest.texts}
+    texts = {name: len(each.shape) for name, each in by_name.items() if each.dtype == TEXT}
     paths = [f"{name}{'.list.element' * depth}" for name, depth in texts.items()]
     with pq.ParquetWriter(path, schema, use_dictionary=paths or False) as writer:
         num_rows = 0

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
-from datasets_cli.exchange.flat import MADE_AGAIN, flat_steps, key_runs, lost_metadata
+from datasets_cli.exchange.flat import (
+    MADE_AGAIN,
+    flat_steps,
+    is_nameable,
+    key_runs,
+    lost_columns,
+    lost_metadata,
+)
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.formats.limits import check_limit
@@ -74,12 +81,14 @@ def losses(manifest: Manifest) -> list[str]:
         for each in manifest.columns
         if not each.row_bytes
     ]
-    return [*texts, *empty, *lost_metadata(manifest)]
+    return [*texts, *empty, *lost_columns(manifest), *lost_metadata(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     """Write the leaves as the ``ted`` layout has them, and nothing beside; see ``Format``."""
-    columns: list[Column] = [each for each in dataset.manifest.columns if each.row_bytes]
+    columns: list[Column] = [
+        each for each in dataset.manifest.columns if each.row_bytes and is_nameable(each.key)
+    ]
     path.mkdir()
     with closing(TedWriter(path, dataset.id, dataset.starts)) as writer:
         for run in key_runs(dataset, [each.key for each in columns]):

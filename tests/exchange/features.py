@@ -1,0 +1,163 @@
+"""The features that a dataset of one's own can have, each as steps that have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import numpy as np
+
+from tests.exchange.made_steps import Columns
+
+LENGTHS = [3, 1, 2]
+COUNT = sum(LENGTHS)
+LAST = np.isin(np.arange(COUNT), np.cumsum(LENGTHS) - 1)
+
+NUMPYS = (
+    *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+PACKED = {"bfloat16": "<u2", "float8_e4m3fn": "<u1", "complex32": "<u4"}
+TEXTS = {
+    "words": ["a", "té ж", "a,b\n", '"', " ", "a"],
+    "empty": ["", "", "a", "", "", ""],
+    "only empty": [""] * COUNT,
+    "zeros at the end": ["a\0", "a", "\0", "b\0\0", "", "a"],
+    "a zero inside": ["a\0b", "a", "b", "c", "d", "e"],
+    "bytes": ["\udcff", "a", "\udcfe\udcff", "", "b", "c"],
+}
+SHAPES = [(), (1,), (1, 1), (2, 3), (0,), (3, 0, 2)]
+NAMES = ("a.b", "a/b", "..", "a b%", "é", "_index_3", "shape", "keys", "Data.memmap", "0", "a\0")
+TOPS = ("weight", "data", "metadata", "observations", "obs", "rewards", "lengths", "ends", "rlds")
+
+
+def basic() -> Columns:
+    """Return steps whose observations chain in each trajectory, and nothing else of note."""
+    rng = np.random.default_rng(3)
+    return {
+        **chained(("observation",), rng.normal(size=(COUNT, 2))),
+        ("action",): rng.integers(0, 9, (COUNT, 3)),
+        ("next", "reward"): rng.normal(size=(COUNT, 1)),
+        ("next", "terminated"): LAST.copy(),
+        ("next", "truncated"): np.zeros(COUNT, bool),
+    }
+
+
+def chained(key: tuple[str, ...], after: np.ndarray) -> Columns:
+    """Return a column and its successor, which is the column's next row in each trajectory."""
+    before = after[::-1].copy()
+    for start, stop in pairwise(np.cumsum([0, *LENGTHS])):
+        before[start + 1 : stop] = after[start : stop - 1]
+    return {key: before, ("next", *key): after}
+
+
+def bits(dtype: str, shape: tuple[int, ...] = (4,)) -> np.ndarray:
+    """Return rows of any bits: NaN with payloads, -0.0, infinities and the largest numbers."""
+    kind = np.dtype([(dtype, PACKED[dtype])]) if dtype in PACKED else np.dtype(dtype)
+    data = np.random.default_rng(5).bytes(COUNT * int(np.prod(shape)) * kind.itemsize)
+    if dtype == "bool":
+        return np.frombuffer(data, np.uint8).reshape(COUNT, *shape) > 127
+    rows = np.frombuffer(data, kind).reshape(COUNT, *shape).copy()
+    if kind.kind == "f" and rows.size:
+        rows[0] = [np.nan, -0.0, np.inf, -np.inf]
+        width = f"u{kind.itemsize}"
+        rows.view(width)[1] = np.array(np.nan, kind).view(width) + 3 + np.arange(4)
+    return rows
+
+
+def _with(**columns: np.ndarray) -> Columns:
+    return {**basic(), **{tuple(name.split("__")): rows for name, rows in columns.items()}}
+
+
+def _nested() -> Columns:
+    steps = basic()
+    state, after = steps.pop(("observation",)), steps.pop(("next", "observation"))
+    steps["observation", "deep", "state"], steps["next", "observation", "deep", "state"] = (
+        state,
+        after,
+    )
+    return steps | chained(("observation", "on"), np.arange(COUNT) % 2 == 0)
+
+
+def _tuple_of_actions() -> Columns:
+    steps = basic()
+    move = steps.pop(("action",))
+    return {**steps, ("action", "0"): move, ("action", "1"): np.arange(COUNT)}
+
+
+def _jumps() -> Columns:
+    steps = basic()
+    steps["next", "observation"] = steps["next", "observation"] + 1
+    return steps
+
+
+def _both_flags() -> Columns:
+    return _with(next__truncated=LAST.copy())
+
+
+def _of_one_step() -> Columns:
+    return {key: rows[3:4] for key, rows in basic().items()}
+
+
+def _infos(columns: Mapping[str, np.ndarray]) -> Columns:
+    return {**basic(), **{("info", name): rows for name, rows in columns.items()}}
+
+
+def text(name: str) -> np.ndarray:
+    """Return texts as objects."""
+    return np.array(TEXTS[name], object)
+
+
+def _of_reward(dtype: str) -> Columns:
+    return _with(next__reward=bits(dtype)[:, :1])
+
+
+FEATURES = {
+    "nothing of note": basic,
+    "a nested observation": _nested,
+    "a tuple of actions": _tuple_of_actions,
+    "successors that jump": _jumps,
+    "both flags in a row": _both_flags,
+    "a dataset of one step": _of_one_step,
+    "no successors": lambda: {k: v for k, v in basic().items() if k != ("next", "observation")},
+    "one number a row": lambda: _with(action=np.arange(COUNT)),
+    "a reward of float16": lambda: _of_reward("float16"),
+    "a reward of float32": lambda: _of_reward("float32"),
+    "a reward of bfloat16": lambda: _of_reward("bfloat16"),
+    "frames": lambda: {
+        **basic(),
+        **chained(("observation",), np.arange(COUNT * 1800).reshape(COUNT, 30, 20, 3).astype("u1")),
+    },
+    "an info with its successor": lambda: {
+        **basic(), **chained(("info", "speed"), bits("float32"))
+    },
+    "an info after the step alone": lambda: _with(next__info__speed=bits("float32")),
+    "an info that jumps": lambda: _with(info__x=bits("int8"), next__info__x=bits("int8") + 1),
+    "one info": lambda: _with(info=bits("int8")),
+    "two columns by a dot": lambda: {
+        **basic(), ("info", "a.b"): bits("int8"), ("info", "a", "b"): bits("int16")
+    },
+    "actions of text": lambda: {**_tuple_of_actions(), ("action", "words"): text("words")},
+    "arrays of text": lambda: _with(info__x=np.repeat(text("words"), 2).reshape(COUNT, 2)),
+    **{f"text: {name}": lambda n=name: _with(info__x=text(n)) for name in TEXTS},
+    "every type of numpy": lambda: _infos({kind: bits(kind) for kind in NUMPYS}),
+    "types that numpy lacks": lambda: _infos({kind: bits(kind) for kind in PACKED}),
+    **{
+        f"actions of {kind}": lambda k=kind: _with(action=bits(k))
+        for kind in ("bool", "uint64", "float16", "complex64", "bfloat16")
+    },
+    "rows of many shapes": lambda: _infos(
+        {f"x{n}": bits("int16", shape) for n, shape in enumerate(SHAPES)}
+    ),
+    "a group of no width": lambda: _with(info__x=bits("int8", (0,)), info__y=bits("int8", (2, 0))),
+    "odd names": lambda: _infos({name: bits("int8") for name in NAMES}),
+    **{
+        f"an action {name!r}": lambda n=name: {**_tuple_of_actions(), ("action", n): bits("int8")}
+        for name in ("a.b", "a/b")
+    },
+    "names of others": lambda: {**basic(), **{(name,): bits("int8") for name in TOPS}},
+    "groups with names of others": lambda: {
+        **basic(), **{(name, "x"): bits("int8") for name in TOPS}
+    },
+    "one more after the step": lambda: _with(next__weight=bits("int8")),
+}  # fmt: skip
