@@ -126,16 +126,9 @@ def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
     """Return the map of paths whose first name has a meaning."""
     if not names:
         raise SourceError(f"{filename} has no dataset with a row for each step.")
-    heads = {name.split("/")[0] for name in names}
     # robomimic's states are a simulator's, and no observations.
-    known = guess(sorted(heads - {"states"} if "obs" in heads else heads))
-    return {
-        ".".join((key, *below)): name
-        for key, head in known.items()
-        for name in names
-        for first, *below in [name.split("/")]
-        if first == head
-    }
+    has_obs = any(name.startswith("obs/") for name in names)
+    return guess((name for name in names if not (has_obs and name == "states")), "/")
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:

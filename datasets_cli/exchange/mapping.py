@@ -26,20 +26,27 @@ KNOWN_NAMES = {
 }
 """Names that mean one thing. ``done`` does not: it may be an end, or a termination."""
 
+GROUPS = frozenset({"observation", "action", "next.observation", "info", "next.info"})
+"""The keys whose columns may have names below them."""
 ROOTS = ("observation.", "action.", "info.", "next.")
 """What names with dots begin with that are keys themselves."""
 
 
-def guess(names: Iterable[str]) -> dict[str, str]:
+def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
     """Return the column of each key whose names there is one of, and those named as keys are."""
-    left = list(names)
-    columns = {
-        key: given[0]
-        for key, known in KNOWN_NAMES.items()
-        if len(given := [name for name in known if name in left]) == 1
-    }
+    paths = {name: name.split(between) for name in names}
+    heads = {path[0] for path in paths.values()}
+    columns = {}
+    for key, known in KNOWN_NAMES.items():
+        if len(given := heads.intersection(known)) == 1:
+            below = {name: path[1:] for name, path in paths.items() if path[0] in given}
+            columns |= {
+                ".".join((key, *rest)): name
+                for name, rest in below.items()
+                if key in GROUPS or not rest
+            }
     # They win: beside next.terminated, terminated is of the step before.
-    dotted = (name for name in left if name.startswith(ROOTS) and name != "next.done")
+    dotted = (name for name in paths if name.startswith(ROOTS) and name != "next.done")
     return columns | {name: name for name in dotted}
 
 

@@ -22,19 +22,8 @@ from datasets_cli.exchange.export_dataset import export_dataset
 from datasets_cli.exchange.import_dataset import import_dataset, plan_import
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_cuts import CUTS, DOOR
-from tests.support.values import assert_folder, assert_same, expect, read_leaves, read_source
+from tests.support.values import assert_folder, expect, read_leaves, read_source
 
-PATHS = {
-    "observations": ("observation",),
-    "actions": ("action",),
-    "rewards": ("next", "reward"),
-    "terminals": ("next", "terminated"),
-    "timeouts": ("next", "truncated"),
-    "next_observations": ("next", "observation"),
-    "infos": ("info",),
-    "next_infos": ("next", "info"),
-}
-MADE = {("done",), ("terminated",), ("truncated",), ("next", "done"), ("episode",)}
 COUNT = 9
 
 # What a user of D4RL has: h5py, numpy, and the loop of `qlearning_dataset`, from its description:
@@ -60,41 +49,6 @@ for i in range(len(columns["rewards"]) - 1):
 np.savez(sys.argv[2], **{name: np.stack([row[name] for row in rows]) for name in rows[0]})
 assert "datasets_cli" not in sys.modules
 """
-
-
-def read_by_h5py(path: Path) -> dict[tuple[str, ...], np.ndarray]:
-    """Return the columns of an exported file, by our keys; rewards and flags as in a dataset."""
-    columns = {}
-    for name, rows in read_source(path).items():
-        head, *below = name.split("/")
-        flat = head in ("rewards", "terminals", "timeouts")
-        columns[*PATHS[head], *below] = rows[:, None] if flat else rows
-    return columns
-
-
-def stored(folder: Path) -> dict[tuple[str, ...], np.ndarray]:
-    """Return the columns of a dataset folder in the layout ``ted`` that an export has."""
-    return {key: rows for key, rows in read_leaves(folder).items() if key not in MADE}
-
-
-def installed(name: str, layout: str, config: Config) -> str:
-    datasets_cli.download(f"demo/{name}", layout=layout, config=config)
-    return f"demo/{name}"
-
-
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("name", ["door-human", "door-minari", "iris", "pong"])
-def test_h5py_reads_every_value_of_an_export(
-    config: Config, tmp_path: Path, name: str, layout: str
-) -> None:
-    id, path = installed(name, layout, config), tmp_path / "out.hdf5"
-    assert export_dataset(id, "d4rl", path, config=config).losses == ()
-    if layout == "compact":
-        datasets_cli.convert(id, layout="ted", config=config)
-    assert_same(read_by_h5py(path), stored(config.root / "datasets" / id))
-    made = import_dataset(path, "mine/back", layout="ted", config=config)
-    before, after = read_leaves(config.root / "datasets" / id), read_leaves(made.path)
-    assert_same(after, before)
 
 
 @pytest.mark.parametrize("name", list(CUTS))
@@ -188,55 +142,6 @@ def by_path(given: Mapping[Any, Any]) -> dict[str, np.ndarray]:
             path = "/".join(key) if isinstance(key, tuple) else names.get(key, key)
             paths[path.replace("next/info", "next_infos").replace("info/", "infos/")] = values
     return paths
-
-
-def _shift(file: h5py.File) -> None:
-    file["observations"][1:] = file["observations"][:-1]
-
-
-def _cast(file: h5py.File) -> None:
-    rows = file["actions"][:].astype("f8")
-    del file["actions"]
-    file["actions"] = rows
-
-
-def _swap(file: h5py.File) -> None:
-    flags = file["terminals"][:]
-    file["terminals"][:], file["timeouts"][:] = file["timeouts"][:], flags
-
-
-def _shorten(file: h5py.File) -> None:
-    for name, rows in {name: file[name][:-1] for name in PATHS if name in file}.items():
-        if name != "infos":
-            del file[name]
-            file[name] = rows
-
-
-def _lose(file: h5py.File) -> None:
-    del file["infos/qpos"]
-
-
-def _end_elsewhere(file: h5py.File) -> None:
-    file["timeouts"][100] = True
-
-
-@pytest.mark.parametrize("fault", [_shift, _cast, _swap, _shorten, _lose, _end_elsewhere])
-def test_a_planted_fault_is_seen(
-    hopper: str, config: Config, tmp_path: Path, fault: Callable[[h5py.File], None]
-) -> None:
-    path = tmp_path / "out.hdf5"
-    export_dataset(hopper, "d4rl", path)
-    if fault is _shorten:
-        with h5py.File(path, "a") as file:
-            del file["infos"]
-    with h5py.File(path, "a") as file:
-        fault(file)
-    folder = config.root / "datasets" / hopper
-    with pytest.raises(AssertionError):
-        assert_same(read_by_h5py(path), stored(folder))
-    made = import_dataset(path, "mine/faulty", config=config)
-    with pytest.raises(AssertionError):
-        assert_same(read_leaves(made.path), read_leaves(folder))
 
 
 def flat(count: int = COUNT) -> dict[str, Any]:

@@ -21,26 +21,8 @@ from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
 from tests.support import minari_files
-from tests.support.interpreters import started
 
 LENGTHS = [3, 1, 4, 2]
-READ_ALL = """
-import sys, numpy as np
-from minari import MinariDataset
-for folder in sys.argv[1:]:
-    episodes = list(MinariDataset(folder))
-    parts = {
-        "observation": [e.observations[:-1] for e in episodes],
-        "next.observation": [e.observations[1:] for e in episodes],
-        "action": [e.actions for e in episodes],
-        "next.reward": [e.rewards for e in episodes],
-        "next.terminated": [e.terminations for e in episodes],
-        "next.truncated": [e.truncations for e in episodes],
-        "episode": [np.full(len(e), e.id) for e in episodes],
-    }
-    np.savez(folder + ".npz", **{name: np.concatenate(rows) for name, rows in parts.items()})
-assert "datasets_cli" not in sys.modules
-"""
 
 
 def as_minari_reads(folder: Path) -> Columns:
@@ -69,31 +51,6 @@ def export_made(config: Config, folder: Path, steps: Columns, **options: Any) ->
     return folder
 
 
-def test_minari_reads_all_of_demo_data_without_us(config: Config, tmp_path: Path) -> None:
-    names = ("door-human", "door-minari", "iris", "pong")
-    for name in names:
-        datasets_cli.download(f"demo/{name}", layout="ted", config=config)
-        export_dataset(f"demo/{name}", "minari", tmp_path / name, config=config)
-    done = started("-c", READ_ALL, *(str(tmp_path / name) for name in names))
-    assert done.returncode == 0, done.stderr
-    for name in names:
-        leaves = leaf_files(f"demo/{name}", config)
-        found = np.load(tmp_path / f"{name}.npz")
-        for key in found.files:
-            expected = leaves[tuple(key.split("."))].reshape(found[key].shape)
-            assert not differing({(key,): found[key]}, {(key,): expected}), (name, key)
-
-
-@pytest.mark.parametrize("name", ["door-human", "door-minari", "iris", "pong"])
-def test_what_is_exported_is_imported_again(config: Config, tmp_path: Path, name: str) -> None:
-    datasets_cli.download(f"demo/{name}", layout="compact", config=config)
-    lost = export_dataset(f"demo/{name}", "minari", tmp_path / name, config=config).losses
-    import_dataset(tmp_path / name, "mine/again", layout="ted", config=config)
-    datasets_cli.convert(f"demo/{name}", layout="ted", config=config)
-    assert not lost
-    assert not differing(leaf_files("mine/again", config), leaf_files(f"demo/{name}", config))
-
-
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=6)
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5), step=st.integers(1, 9))
@@ -118,30 +75,6 @@ def test_steps_of_any_lengths_and_types_are_kept(
 def _rewrite(file: h5py.File, path: str, rows: np.ndarray) -> None:
     del file[path]
     file[path] = rows
-
-
-MOVE, SPEED = "episode_0/actions/move", "episode_2/infos/speed"
-FAULTS = {
-    "shift": lambda f: _rewrite(f, MOVE, np.roll(f[MOVE], 1, 0)),
-    "cast": lambda f: _rewrite(f, SPEED, f[SPEED][:].astype("f4")),
-    "flags": lambda f: f.move("episode_0/terminations", "x")
-    or f.move("episode_0/truncations", "episode_0/terminations")
-    or f.move("x", "episode_0/truncations"),
-    "row": lambda f: _rewrite(f, "episode_2/rewards", f["episode_2/rewards"][:-1]),
-    "episodes": lambda f: f.move("episode_0", "x")
-    or f.move("episode_2", "episode_0")
-    or f.move("x", "episode_2"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(config: Config, tmp_path: Path, fault: str) -> None:
-    steps = made_steps(LENGTHS)
-    folder = export_made(config, tmp_path / "made", steps)
-    assert not differing(as_minari_reads(folder), steps)
-    with h5py.File(folder / "main_data.hdf5", "a") as file:
-        FAULTS[fault](file)
-    assert differing(as_minari_reads(folder), steps)
 
 
 @pytest.mark.parametrize("row", [2, 6])

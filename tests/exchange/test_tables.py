@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +18,6 @@ from datasets_cli import ExperienceReplay, create_dataset, export_dataset, impor
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from tests.own.test_create import columns_of, steps
-
-DEMOS = ["demo/door-human", "demo/door-minari", "demo/pong", "demo/iris"]
-THEIRS = {
-    ("next", "reward"): "reward",
-    ("next", "terminated"): "terminated",
-    ("next", "truncated"): "truncated",
-    ("next", "observation"): "next_observation",
-}
-MADE = {("done",), ("terminated",), ("truncated",), ("next", "done")}
-PEER = """
-import sys, numpy, pandas
-table = pandas.read_parquet(sys.argv[1])
-def whole(column):
-    values = column.to_numpy()
-    return numpy.stack([whole(pandas.Series(list(each))) for each in values]) \\
-        if isinstance(values[0], numpy.ndarray) else values
-def stacked(values):
-    return numpy.stack([stacked(each) for each in values]) if values.dtype == object else values
-numpy.savez(sys.argv[2], **{name: stacked(table[name].to_numpy()) for name in table})
-assert "datasets_cli" not in sys.modules
-"""
 
 
 def same(found: np.ndarray, right: np.ndarray) -> bool:
@@ -73,31 +49,6 @@ def given_steps() -> dict[Any, Any]:
     }
 
 
-@pytest.mark.parametrize("id", DEMOS)
-@pytest.mark.parametrize("layout", ["ted", "compact"])
-def test_pandas_alone_reads_every_value_and_it_comes_back(
-    config: Config, tmp_path: Path, id: str, layout: str
-) -> None:
-    datasets_cli.download(id, layout="ted", config=config)
-    right = columns_of(id, config)
-    datasets_cli.convert(id, layout=layout, config=config)
-    export_dataset(id, "parquet", tmp_path / "a.parquet", config=config)
-    subprocess.run([sys.executable, "-c", PEER, "a.parquet", "a.npz"], cwd=tmp_path, check=True)
-    found = np.load(tmp_path / "a.npz")
-    assert {*found} == {THEIRS.get(key, ".".join(key)) for key in right if key not in MADE}
-    for key, values in right.items():
-        if key not in MADE:
-            theirs = found[THEIRS.get(key, ".".join(key))]
-            assert same(theirs, values[:, 0] if key[-1] in FLAGS else values), key
-    import_dataset(tmp_path / "a.parquet", "mine/back", layout="ted", config=config)
-    back = columns_of("mine/back", config)
-    assert back.keys() == right.keys()
-    assert all(same(back[key], right[key]) for key in right)
-
-
-FLAGS = ("reward", "terminated", "truncated")
-
-
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_every_kind_of_column_comes_back_with_what_is_known_of_the_data(
     config: Config, tmp_path: Path, layout: str
@@ -118,48 +69,6 @@ def test_every_kind_of_column_comes_back_with_what_is_known_of_the_data(
     words = replay.to_numpy(["action", ("info", "words")])["info.words"]
     assert (words == columns["info"]["words"]).all()
     assert replay.metadata["title"] == info["title"]
-
-
-FAULTS: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "shift by one": lambda table: table.set_column(
-        0,
-        table.schema.names[0],
-        pa.chunked_array([*table[0].slice(1).chunks, table[0][:1].chunk(0)]),
-    ),
-    "a cast": lambda table: table.set_column(
-        table.schema.names.index("reward"),
-        "reward",
-        table["reward"].cast(pa.float32()).cast(pa.float64()),
-    ),
-    "swapped flags": lambda table: table.rename_columns(
-        [
-            {"terminated": "truncated", "truncated": "terminated"}.get(n, n)
-            for n in table.schema.names
-        ]
-    ),
-    "the last row lost": lambda table: table.slice(0, len(table) - 1),
-    "wrong episodes": lambda table: table.set_column(
-        table.schema.names.index("episode"), "episode", pa.array(np.arange(len(table)) // 2)
-    ),
-    "a column lost": lambda table: table.drop_columns(["info.small"]),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_a_difference_or_refused(
-    config: Config, tmp_path: Path, fault: str
-) -> None:
-    create_dataset("mine/a", given_steps(), lengths=[3, 1, 4], layout="ted", config=config)
-    right = columns_of("mine/a", config)
-    path = tmp_path / "a.parquet"
-    export_dataset("mine/a", "parquet", path, config=config)
-    pq.write_table(FAULTS[fault](pq.read_table(path)), path)
-    try:
-        import_dataset(path, "mine/b", layout="ted", config=config)
-    except RldsError:
-        return
-    back = columns_of("mine/b", config)
-    assert back.keys() != right.keys() or not all(same(back[key], right[key]) for key in right)
 
 
 @given(

@@ -22,16 +22,6 @@ from datasets_cli import create_dataset, export_dataset, import_dataset, plan_im
 from datasets_cli.config import Config
 from datasets_cli.errors import IntegrityError, SourceError, UsageError
 from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
-from tests.support.interpreters import started
-
-READ_ALL = """
-import sys, numpy as np
-from tensordict import TensorDict
-for folder in sys.argv[1:]:
-    rows = TensorDict.load_memmap(folder).flatten_keys(".")
-    np.savez(folder + ".npz", **{name: rows[name].numpy() for name in rows.keys()})
-assert "datasets_cli" not in sys.modules
-"""
 
 
 def as_tensordict_reads(folder: Path) -> Columns:
@@ -45,22 +35,6 @@ def numbers_of(steps: Columns) -> Columns:
 
 def export(id: str, folder: Path, config: Config) -> Path:
     return export_dataset(id, "torchrl", folder, config=config, allow_loss=True, force=True).path
-
-
-def test_tensordict_reads_all_of_demo_data_without_us(config: Config, tmp_path: Path) -> None:
-    names = ("door-human", "door-minari", "iris", "pong")
-    for name in names:
-        datasets_cli.download(f"demo/{name}", layout="compact", config=config)
-        export(f"demo/{name}", tmp_path / name, config)
-        import_dataset(tmp_path / name, f"mine/{name}", layout="ted", config=config)
-    done = started("-c", READ_ALL, *(str(tmp_path / name) for name in names))
-    assert done.returncode == 0, done.stderr
-    for name in names:
-        datasets_cli.convert(f"demo/{name}", layout="ted", config=config)
-        leaves = leaf_files(f"demo/{name}", config)
-        found = np.load(tmp_path / f"{name}.npz")
-        assert not differing({tuple(key.split(".")): found[key] for key in found.files}, leaves)
-        assert not differing(leaf_files(f"mine/{name}", config), leaves)
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
@@ -156,35 +130,6 @@ def test_a_storage_that_is_not_full_has_the_rows_that_were_written(
     assert plan_import(**given).notes[0].startswith("6 rows")
     made = import_dataset(**given, config=config)
     assert (made.num_transitions, made.num_trajectories) == (6, 2)
-
-
-def _swap(folder: Path) -> None:
-    (folder / "next" / "terminated.memmap").rename(folder / "x")
-    (folder / "next" / "truncated.memmap").rename(folder / "next" / "terminated.memmap")
-    (folder / "x").rename(folder / "next" / "truncated.memmap")
-
-
-def _roll(name: str, dtype: str) -> Callable[[Path], None]:
-    return lambda f: np.roll(np.fromfile(f / name, dtype), 1).tofile(f / name)
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        _swap,
-        _roll("next/reward.memmap", "f4"),
-        _roll("episode.memmap", "i8"),
-        lambda f: (f / "info" / "speed.memmap").unlink(),
-    ],
-)
-def test_a_planted_fault_is_found(
-    config: Config, tmp_path: Path, fault: Callable[[Path], None]
-) -> None:
-    create_dataset("mine/made", made_steps([3, 1, 4, 2]), lengths=[3, 1, 4, 2], config=config)
-    folder = export("mine/made", tmp_path / "made", config)
-    whole = {key: rows.copy() for key, rows in as_tensordict_reads(folder).items()}
-    fault(folder)
-    assert differing(as_tensordict_reads(folder), whole)
 
 
 def _link(folder: Path) -> None:
