@@ -99,6 +99,6 @@ def _opened(path: Path) -> tuple[Any, int]:
 
     with path.open("rb") as opened:
         cost = cost_of(opened, path.name)
-    file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
+    file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
     check_limit("rows", file.metadata.num_rows, path.name)
     return file, min(cost.num_rows(limit("table_bytes")), rows_per_block(cost.row_bytes))
