@@ -68,13 +68,10 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 def losses(manifest: Manifest) -> list[str]:
     """Return what a folder of tensors cannot hold; see ``Format``."""
-    texts = [f"{show_key(each.key)}: text is no tensor" for each in manifest.texts]
-    empty = [
-        f"{show_key(each.key)}: it has no number, and tensordict leaves it out"
-        for each in manifest.columns
-        if not each.row_bytes
-    ]
-    return [*texts, *empty, *lost_metadata(manifest)]
+    why = dict.fromkeys([each.key for each in manifest.texts], "text is no tensor")
+    empty = [each.key for each in manifest.columns if not each.row_bytes]
+    why |= dict.fromkeys(empty, "it has no number, and tensordict leaves it out")
+    return [*(f"{show_key(key)}: {each}" for key, each in why.items()), *lost_metadata(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
@@ -90,6 +87,9 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
 
 def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
     """Return the tensors of a folder, mapped, what is none, and the number of rows."""
+    import torch
+    from tensordict import TensorDict
+
     from datasets_cli.replay.keeping.read_folder import read_tensordict
     from datasets_cli.replay.storages.state_files import read_state, whole
 
@@ -106,20 +106,10 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
             f"{path} has rows of the batch size {list(rows.batch_size)}. Expected one dimension, "
             "all steps one after the other: reshape(-1) keeps the order of time in each row."
         )
-    leaves = dict(_tensors(rows))
-    dropped = [name for name, rows in leaves.items() if rows is None]
-    dropped += [".".join(Path(each).relative_to(path).parts) for each in left_out]
+    # What is no plain TensorDict counts as a leaf, and is none where it is no tensor either.
+    found = rows.items(True, True, is_leaf=lambda kind: not issubclass(kind, TensorDict))
+    leaves = {name if isinstance(name, str) else ".".join(name): item for name, item in found}
+    tensors = {name: item for name, item in leaves.items() if isinstance(item, torch.Tensor)}
+    dropped = [".".join(Path(each).relative_to(path).parts) for each in left_out]
     count = len(rows) if length is None else min(length, len(rows))
-    return {name: rows for name, rows in leaves.items() if rows is not None}, dropped, count
-
-
-def _tensors(rows: Any, above: str = "") -> Iterator[tuple[str, torch.Tensor | None]]:
-    """Yield the tensors of a TensorDict by their names; None for what is none."""
-    import torch
-    from tensordict import TensorDict
-
-    for name, item in rows.items():
-        if isinstance(item, TensorDict):
-            yield from _tensors(item, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", item if isinstance(item, torch.Tensor) else None
+    return tensors, [*(leaves.keys() - tensors), *dropped], count
