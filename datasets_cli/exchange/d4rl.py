@@ -77,9 +77,9 @@ def recognise(path: Path) -> Recognised | None:
 
 def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
     info = _said(found.pop(SAID, None), filename)
-    dropped = {name: problem for name, item in found.items() if (problem := problem_of(item))}
     of_metadata = [name for name in found if name.startswith(f"{METADATA}/")]
-    dropped = dict.fromkeys(of_metadata, f"it is of {METADATA}") | dropped
+    dropped = dict.fromkeys(of_metadata, f"it is of {METADATA}")
+    dropped |= {name: problem for name, item in found.items() if (problem := problem_of(item))}
     good = {name: item for name, item in found.items() if name not in dropped}
     columns = _guessed(good, filename)
     # What has another length than the rewards is no field of steps, and can still be named.

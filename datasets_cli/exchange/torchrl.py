@@ -33,18 +33,16 @@ def recognise(path: Path) -> Recognised | None:
     if not (path / META_FILENAME).is_file():
         return None
     leaves, dropped, num_rows = _leaves(path)
-    names = {name for name in leaves if name.partition(".")[0] in TED}
-    made = {show_key(key) for key in MADE_AGAIN}
     # Where there is "next", each name is ours, and "terminated" is what was before the step.
-    ted = any(name.startswith("next.") for name in names)
-    columns = guess(name for name in leaves if not (ted and name in made))
+    if ted := any(name.startswith("next.") for name in leaves):
+        made = {show_key(key) for key in MADE_AGAIN}
+        leaves = {name: rows for name, rows in leaves.items() if name not in made}
+    ours = {name: name for name in leaves if ted and name.partition(".")[0] in TED}
     told = "in the order of the storage: where it was full, the oldest rows may be in the middle"
+    kinds = {name: str(rows.dtype).removeprefix("torch.") for name, rows in leaves.items()}
     return Recognised(
-        {
-            name: f"{str(rows.dtype).removeprefix('torch.')} {list(rows.shape[1:])}"
-            for name, rows in leaves.items()
-        },
-        {**columns, **({name: name for name in leaves if name in names - made} if ted else {})},
+        {name: f"{kinds[name]} {list(rows.shape[1:])}" for name, rows in leaves.items()},
+        guess(leaves) | ours,
         dict.fromkeys(dropped, "it is no tensor"),
         notes=(f"{num_rows:,} rows, {told}",) if (path / STORAGE).exists() else (),
     )
