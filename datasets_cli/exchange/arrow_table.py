@@ -58,13 +58,9 @@ class _Column:
     type: pa.DataType
 
     def __str__(self) -> str:
-        value, is_ragged = self.type, False
-        while _is_list(value):
-            is_ragged |= not pa.types.is_fixed_size_list(value)
-            value = value.value_type
+        kind, inner = _kind(self.type), arrow.element_type(self.type)
         shape = [len(self.paths)] if self.is_joined else [*arrow.row_shape(self.type)]
-        kind = np.dtype(value.to_pandas_dtype()) if _is_number(value) else TEXT
-        return f"lists of {kind}" if is_ragged else f"{kind} {shape}"
+        return f"lists of {kind}" if _is_list(inner) else f"{kind} {shape}"
 
     @property
     def is_joined(self) -> bool:
@@ -103,19 +99,21 @@ def batch_of(rows: Mapping[Key, np.ndarray], names: Mapping[str, Key], schema: p
     """Return rows as a record batch of a schema."""
     columns = []
     for field in schema:
-        kinds = [field.type]
-        while pa.types.is_fixed_size_list(kinds[-1]):
-            kinds.append(kinds[-1].value_type)
         try:
-            values = pa.array(rows[names[field.name]].reshape(-1), kinds[-1])
+            values = pa.array(rows[names[field.name]].reshape(-1), _inner(field.type))
         except UnicodeEncodeError as error:
             raise UsageError(
                 f"{field.name} has a text that is not UTF-8, as Arrow's are."
             ) from error
-        for kind in reversed(kinds[:-1]):
-            values = pa.FixedSizeListArray.from_arrays(values, type=kind)
-        columns.append(values)
+        columns.append(_nested(values, field.type))
     return pa.record_batch(columns, schema=schema)
+
+
+def _nested(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return values as lists of fixed sizes."""
+    if not _is_list(kind):
+        return values
+    return pa.FixedSizeListArray.from_arrays(_nested(values, kind.value_type), type=kind)
 
 
 def recognise_table(schema: pa.Schema) -> Recognised:
@@ -137,15 +135,12 @@ def table_columns(schema: pa.Schema) -> tuple[dict[str, _Column], dict[str, str]
     dropped: dict[str, str] = {}
     for path, kind in _leaves(schema):
         name = ".".join(path)
-        value = kind
-        while _is_list(value):
-            value = value.value_type
         if name in columns:
             dropped[name] = "the table has two columns of this name"
-        elif _is_number(value) or _is_text(value):
+        elif _kind(kind):
             columns[name] = _Column((path,), kind)
         else:
-            dropped[name] = f"a column cannot have values of type {value}"
+            dropped[name] = f"a column cannot have values of type {_inner(kind)}"
     return (columns if _ours(schema) else _joined(columns)), dropped
 
 
@@ -265,12 +260,17 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(is_of_any_size or pa.types.is_fixed_size_list(kind))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    is_whole = pa.types.is_boolean(kind) or pa.types.is_integer(kind)
-    return bool(is_whole or pa.types.is_floating(kind))
+def _inner(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values of lists at any depth; of anything else its own."""
+    return _inner(kind.value_type) if _is_list(kind) else kind
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+def _kind(kind: pa.DataType) -> str:
+    """Return the element type of values, or of lists of them; empty where a column has none."""
+    kind, types = _inner(kind), pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type if _kind(kind.value_type) == TEXT else kind
+    if types.is_string(kind) or types.is_large_string(kind):
+        return TEXT
+    is_number = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
+    return str(np.dtype(kind.to_pandas_dtype())) if is_number else ""

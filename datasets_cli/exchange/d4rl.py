@@ -2,6 +2,7 @@
 
 D4RL        observations, actions, rewards, terminals, timeouts, ...: all steps in one run
 d3rlpy 1    the same without timeouts; episode_terminals marks the last step of an episode
+d3rlpy 2    observations_0, actions_0, rewards_0, terminated_0 (of the last step): an episode each
 robomimic   data/demo_0/{obs/..., actions, rewards, next_obs/..., dones}: an episode a group
 """
 
@@ -28,9 +29,10 @@ from datasets_cli.exchange.flat import (
 )
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.hdf5_columns import (
+    as_bytes,
     datasets_below,
     described,
-    encoded,
+    new_hdf5,
     problem_of,
     runs_of,
 )
@@ -44,7 +46,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.steps import NEXT_OBSERVATION
-from datasets_cli.schema.texts import TEXT, AnyColumn, is_text
+from datasets_cli.schema.texts import TEXT, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -59,9 +61,13 @@ PATHS: dict[Key, str] = {
 }
 """The path of each key; what is below a key is below its path."""
 EPISODES, METADATA = "data", "metadata"
+Episodes = dict[str, dict[str, str]]
+"""By their names, the paths of their datasets in the file, each by its name in an episode."""
 SAID = f"{METADATA}/rlds"
 """What a manifest says of the data, as JSON."""
-BY_GROUPS = f"each group of {EPISODES} is a trajectory"
+TERMINATED_FLAG, NUMBERED = "terminated", re.compile(r"(.+?)_(\d+)(?:_(\d+))?")
+"""d3rlpy's names: of a dataset, of an episode, and of one of several observations."""
+BY_EPISODES = "each episode of the file is a trajectory"
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -69,8 +75,8 @@ def recognise(path: Path) -> Recognised | None:
     if not path.is_file() or not h5py.is_hdf5(path):
         return None
     with open_hdf5(path) as file:
-        if episodes := _episodes(file):
-            return _of_episodes(file[EPISODES], episodes, path.name)
+        if episodes := _episodes(file, path.name):
+            return _of_episodes(file, episodes, path.name)
         if guess(file) or any(isinstance(item, h5py.Dataset) for item in file.values()):
             return _of_one_run(datasets_below(file, path.name), path.name)
     return None
@@ -78,9 +84,9 @@ def recognise(path: Path) -> Recognised | None:
 
 def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
     info = _said(found.pop(SAID, None), filename)
-    dropped = {name: problem for name, item in found.items() if (problem := problem_of(item))}
     of_metadata = [name for name in found if name.startswith(f"{METADATA}/")]
-    dropped = dict.fromkeys(of_metadata, f"it is of {METADATA}") | dropped
+    dropped = dict.fromkeys(of_metadata, f"it is of {METADATA}")
+    dropped |= {name: problem for name, item in found.items() if (problem := problem_of(item))}
     good = {name: item for name, item in found.items() if name not in dropped}
     columns = _guessed(good, filename)
     # What has another length than the rewards is no field of steps, and can still be named.
@@ -102,23 +108,26 @@ def _said(item: h5py.Dataset | None, filename: str) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _of_episodes(parent: h5py.Group, episodes: list[str], filename: str) -> Recognised:
+def _of_episodes(file: h5py.File, episodes: Episodes, filename: str) -> Recognised:
     kinds: dict[str, list[str]] = {}
-    dropped = dict.fromkeys(parent.keys() - episodes, f"it is no episode of {EPISODES}")
-    dropped |= dict.fromkeys(parent.parent.keys() - {EPISODES}, f"it is not of {EPISODES}")
-    dropped |= {f"attribute {name}": "it is of all episodes" for name in parent.attrs}
-    for episode in episodes:
-        for name, item in datasets_below(parent[episode], f"{filename}: {episode}").items():
-            if problem := problem_of(item):
+    used = {path.split("/")[0] for paths in episodes.values() for path in paths.values()}
+    dropped = dict.fromkeys(file.keys() - used, "it is of no episode")
+    if isinstance(parent := file.get(EPISODES), h5py.Group):
+        dropped |= dict.fromkeys(parent.keys() - episodes, f"it is no episode of {EPISODES}")
+        dropped |= {f"attribute {name}": "it is of all episodes" for name in parent.attrs}
+    for episode, paths in episodes.items():
+        for name, item in ((name, file[path]) for name, path in paths.items()):
+            if (problem := problem_of(item)) and (item.shape or name != TERMINATED_FLAG):
                 dropped[name] = problem
             else:
                 kinds.setdefault(name, []).append(described(item))
-        dropped |= {f"attribute {name}": "it is of an episode" for name in parent[episode].attrs}
+        attributes = file.get(f"{EPISODES}/{episode}", file).attrs
+        dropped |= {f"attribute {name}": "it is of an episode" for name in attributes}
     for name, of_episodes in kinds.items():
         if len(of_episodes) < len(episodes):
             dropped.setdefault(name, f"only {len(of_episodes):,} of {len(episodes):,} have it")
     columns = {name: each[0] for name, each in kinds.items() if name not in dropped}
-    return Recognised(columns, _guessed(columns, filename), dropped, ends=BY_GROUPS)
+    return Recognised(columns, _guessed(columns, filename), dropped, ends=BY_EPISODES)
 
 
 def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
@@ -133,11 +142,12 @@ def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     """Yield all steps; see ``Format``."""
     with open_hdf5(path) as file:
-        if episodes := _episodes(file):
+        if episodes := _episodes(file, path.name):
             if told := [key for key in ENDS if key in columns]:
-                raise UsageError(f"{argument('map')}: leave {told[0]} out: {BY_GROUPS}.")
-            for name in episodes:
-                yield from _episode_steps(file[EPISODES][name], f"{path.name}: {name}", columns)
+                raise UsageError(f"{argument('map')}: leave {told[0]} out: {BY_EPISODES}.")
+            for episode, paths in episodes.items():
+                datasets = {key: file[paths[name]] for key, name in columns.items()}
+                yield from _episode_steps(datasets, f"{path.name}: {episode}")
             return
 
         def runs(names: list[str]) -> Iterator[dict[str, np.ndarray]]:
@@ -146,24 +156,36 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         yield from flat_steps(columns, runs)
 
 
-def _episodes(file: h5py.File) -> list[str]:
-    """Return the names of groups that end with a number, in the order of the numbers."""
+def _episodes(file: h5py.File, filename: str) -> Episodes:
+    """Return the episodes in the order of their numbers; none where all steps are in one run."""
     parent = file.get(EPISODES)
+    if "columns" in file and "num_episodes" in file:  # d3rlpy 2
+        numbered: dict[int, dict[str, str]] = {}
+        for name in file:
+            if part := NUMBERED.fullmatch(name):
+                below = f"/{part[3]}" if part[3] else ""
+                numbered.setdefault(int(part[2]), {})[part[1] + below] = name
+        return {f"episode {number}": numbered[number] for number in sorted(numbered)}
     if not isinstance(parent, h5py.Group):
-        return []
+        return {}
     numbers = {name: int(found[0]) for name in parent if (found := re.search("[0-9]+$", name))}
-    groups = [name for name in numbers if isinstance(parent[name], h5py.Group)]
-    return sorted(groups, key=numbers.__getitem__)
+    return {
+        name: {path: f"{EPISODES}/{name}/{path}" for path in datasets_below(parent[name], filename)}
+        for name in sorted(numbers, key=numbers.__getitem__)
+        if isinstance(parent[name], h5py.Group)
+    }
 
 
-def _episode_steps(group: h5py.Group, what: str, columns: ColumnMap) -> Iterator[StepColumns]:
-    datasets = {key: group[name] for key, name in columns.items()}
+def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[StepColumns]:
+    last = [key for key, item in datasets.items() if not item.shape]  # a flag of the last step
+    flags = {key: bool(read_scalar(datasets.pop(key))) for key in last}
     first, num_steps = 0, min((item.shape[0] for item in datasets.values()), default=0)
     if not num_steps:
-        raise SourceError(f"{what} has no step. Remove the group, or check the file.")
+        raise SourceError(f"{what} has no step. Remove it, or check the file.")
     for run in runs_of(datasets, what):
-        named = named_columns({tuple(key.split(".")): rows for key, rows in run.items()})
         ends = np.arange(first, first + len(next(iter(run.values())))) == num_steps - 1
+        run |= {key: ends & flag for key, flag in flags.items()}
+        named = named_columns({tuple(key.split(".")): rows for key, rows in run.items()})
         yield {**named, TRAJECTORY_END: check_flags(ends, named, first)}
         first += len(ends)
 
@@ -177,7 +199,7 @@ def _left_out(manifest: Manifest) -> dict[Key, str]:
     """Return the columns that are not written, each with the reason."""
     taken = {*PATHS.values(), *chain(*KNOWN_NAMES.values()), EPISODES, METADATA}
     left_out = {}
-    for key, kind in ((each.key, each.dtype) for each in _columns(manifest)):
+    for key, kind in ((each.key, each.dtype) for each in manifest.all_columns):
         if key in MADE_AGAIN or key == EPISODE:
             continue
         if kind not in {*NUMPY_TYPES, TEXT}:
@@ -189,22 +211,18 @@ def _left_out(manifest: Manifest) -> dict[Key, str]:
     return left_out
 
 
-def _columns(manifest: Manifest) -> tuple[AnyColumn, ...]:
-    return (*manifest.columns, *manifest.texts)
-
-
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     """Write D4RL's layout; see ``Format``."""
     manifest = dataset.manifest
     unwritten = {*_left_out(manifest), *MADE_AGAIN, EPISODE}
-    with h5py.File(path, "x") as file:
+    with new_hdf5(path) as (file, disk):
         written = {
             each.key: file.create_dataset(
                 flat_name(each.key, PATHS, "/"),
                 (len(dataset), *(() if each.key in (REWARD, *FLAGS) else each.shape)),
                 h5py.string_dtype() if each.dtype == TEXT else each.dtype,
             )
-            for each in _columns(manifest)
+            for each in manifest.all_columns
             if each.key not in unwritten
         }
         first = 0
@@ -212,10 +230,10 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
             count = len(next(iter(run.values())))
             _check_ends(dataset, run, first, count)
             for key, item in written.items():
-                rows = encoded(key, run[key]) if is_text(run[key]) else run[key]
+                rows = as_bytes(key, run[key]) if is_text(run[key]) else run[key]
                 item[first : first + count] = rows.reshape(count, *item.shape[1:])
-            first += count
-            progress.writing(first)
+            disk.check()
+            progress.writing(first := first + count)
         if said := manifest.to_json()["metadata"]:
             file[SAID] = json.dumps(said)
 

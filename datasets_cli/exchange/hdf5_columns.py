@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -15,7 +18,7 @@ from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.formats.structure.hdf5 import has_texts_elsewhere
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.element_types import element_type
-from datasets_cli.schema.texts import as_text, is_text
+from datasets_cli.schema.texts import TEXT, as_text, is_text
 
 
 def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
@@ -53,9 +56,10 @@ def problem_of(item: h5py.Dataset) -> str:
     return next((problem for problem, is_so in problems.items() if is_so), "")
 
 
-def described(item: h5py.Dataset) -> str:
+def described(item: h5py.Dataset | np.ndarray) -> str:
     """Return the element type and the shape of a row, for people."""
-    kind = "text" if h5py.check_string_dtype(item.dtype) else item.dtype
+    is_words = h5py.check_string_dtype(item.dtype) or item.dtype == object
+    kind = TEXT if is_words else item.dtype
     return f"{kind} {list(item.shape[1:])}"
 
 
@@ -69,13 +73,67 @@ def runs_of(datasets: Mapping[str, h5py.Dataset], what: str) -> Iterator[dict[st
         yield {name: as_text((name,), v) if is_text(v) else v for name, v in run.items()}
 
 
-def encoded(key: Key, rows: np.ndarray) -> np.ndarray:
+class NewFile(io.FileIO):
+    """A file that HDF5 writes; it never sees that the disk is full, over which it may crash."""
+
+    error: OSError | None = None
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "x+")
+        self._kept: list[tuple[int, bytes]] = []
+
+    def write(self, data: Any) -> int:
+        """Write all of it; keep it from the first error on, which ``check`` raises."""
+        position, rest = self.tell(), memoryview(data)
+        try:
+            while rest and self.error is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.error = error
+        if self.error is not None:
+            self._kept.append((position, bytes(data)))
+        return len(data)
+
+    def readinto(self, buffer: Any) -> int:
+        """Read what was written, also what the disk refused: HDF5 trusts its own bytes."""
+        position, view = self.tell(), memoryview(buffer)
+        super().readinto(buffer)
+        for start, data in self._kept:
+            low, high = max(start, position), min(start + len(data), position + len(view))
+            if low < high:
+                view[low - position : high - position] = data[low - start : high - start]
+        return len(view)
+
+    def truncate(self, size: int | None = None) -> int:
+        """Set the size, which writing does, too."""
+        with suppress(OSError):
+            return super().truncate(size)
+        return size or 0
+
+    def check(self) -> None:
+        """Raise what the disk refused."""
+        if self.error is not None:
+            raise self.error
+
+
+@contextmanager
+def new_hdf5(path: Path) -> Iterator[tuple[h5py.File, NewFile]]:
+    """Make an HDF5 file, and raise what the disk refused once HDF5 has closed it."""
+    with NewFile(path) as disk:
+        try:
+            with h5py.File(disk, "w") as file:
+                yield file, disk
+        finally:
+            disk.check()
+
+
+def as_bytes(key: Key, rows: np.ndarray) -> np.ndarray:
     """Return texts as the bytes that a dataset has for them."""
-    texts = np.empty(rows.shape, object)
-    texts.reshape(-1)[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
-    if any(b"\0" in data for data in texts.flat):
+    encoded = np.empty(rows.size, object)
+    encoded[:] = [text.encode(errors="surrogateescape") for text in rows.flat]
+    if any(b"\0" in data for data in encoded):
         raise UsageError(
             f"{show_key(key)} has a text with a zero byte, where texts of HDF5 end. Export another "
             "format, or replace it with preprocess()."
         )
-    return texts
+    return encoded.reshape(rows.shape)

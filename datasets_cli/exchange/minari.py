@@ -6,16 +6,17 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.errors import SourceError, UsageError, argument
-from datasets_cli.exchange.flat import MADE_AGAIN, key_runs
+from datasets_cli.exchange.flat import FLAGS, MADE_AGAIN, key_runs
 from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.exchange.hdf5_columns import as_bytes, described, new_hdf5
 from datasets_cli.exchange.mapping import ENDS
 from datasets_cli.formats.json_document import read_json_file
 from datasets_cli.install.reading import read_blocks, source_errors
@@ -23,16 +24,7 @@ from datasets_cli.install.source_place import Folder
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
 from datasets_cli.recipe import Source
-from datasets_cli.schema.columns import (
-    EPISODE,
-    REWARD,
-    TERMINATED,
-    TRAJECTORY_END,
-    TRUNCATED,
-    Key,
-    show_key,
-    successor_of,
-)
+from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key, successor_of
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.texts import TEXT, AnyColumn, as_text, is_text
 from datasets_cli.store.arrays import DatasetArrays
@@ -41,27 +33,15 @@ from datasets_cli.store.manifest import Manifest
 ABOUT = "a folder of Minari: a group an episode"
 METADATA = "metadata.json"
 DATA = "main_data.hdf5"
-VERSION = "0.5.0"
-"""The oldest version whose folders are these: every later one reads them."""
 MOST_INFO_BYTES = 100_000
-
 ROOTS = {"observation": "observations", "action": "actions", "info": "infos"}
-NUMBERS = {REWARD: "rewards", TERMINATED: "terminations", TRUNCATED: "truncations"}
+NUMBERS = dict(zip((REWARD, *FLAGS), ("rewards", "terminations", "truncations"), strict=True))
 UNNAMEABLE = re.compile(r"\.{1,2}|_index_\d+|.*[/\0].*", re.DOTALL)
 """Names that mean something else in HDF5, or to Minari."""
-
-COUNTED = frozenset(
-    {
-        *("total_episodes", "total_steps", "data_format", "jpeg_encoding", "dataset_id"),
-        *("minari_version", "dataset_size"),
-    }
-)
-"""What ``metadata.json`` says of its own files, and not of the data."""
 LISTS = ("author", "author_email", "requirements", "combined_datasets")
 
 
-@dataclass(frozen=True)
-class _Array:
+class _Array(NamedTuple):
     """An array that every episode has; of ``T + 1`` rows where it has a successor."""
 
     key: Key
@@ -77,29 +57,26 @@ def recognise(path: Path) -> Recognised | None:
         return None
     recipe = load_recipe("minari")
     with source_errors(path.name):
-        described = recipe.describe(source)
+        told = recipe.describe(source)
         first = next(recipe.blocks(source), None)
     if first is None:
         raise SourceError(f"{path.name} has no step.")
-    said = {key: json.dumps(value) for key, value in described.metadata.items()}
-    large = [key for key, text in said.items() if len(text) > MOST_INFO_BYTES]
+    said = told.metadata
+    large = {key for key, value in said.items() if len(json.dumps(value)) > MOST_INFO_BYTES}
     names = [*map(show_key, first.columns)]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise SourceError(
             f"{path.name} has two columns that are {twice} by their names. Rename one."
         )
-    columns = {
-        show_key(key): f"{TEXT if rows.dtype == object else rows.dtype} {list(rows.shape[1:])}"
-        for key, rows in first.columns.items()
-        if key != TRAJECTORY_END
-    }
+    columns = {show_key(key): described(rows) for key, rows in first.columns.items()}
+    del columns[show_key(TRAJECTORY_END)]
     return Recognised(
         columns,
         {name: name for name in columns},
         {f"{key} of {METADATA}": f"it has over {MOST_INFO_BYTES:,} bytes" for key in large},
-        {key: value for key, value in described.metadata.items() if key not in large},
+        {key: value for key, value in said.items() if key not in large},
         "each episode is a group of its own",
-        described.notes,
+        told.notes,
     )
 
 
@@ -123,9 +100,8 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 def _source(path: Path) -> Source | None:
     """Return the files of a folder of Minari's, or of the one above; None for any other."""
     folder = path / "data" if (path / "data" / METADATA).is_file() else path
-    if not (folder / METADATA).is_file():
-        return None
-    if not ((folder / DATA).is_file() or (folder / "0").is_dir()):
+    has_data = (folder / DATA).is_file() or (folder / "0").is_dir()
+    if not (has_data and (folder / METADATA).is_file()):
         return None
     said = read_json_file(folder / METADATA)
     name = str(said.get("dataset_id", path.name)) if isinstance(said, dict) else path.name
@@ -139,66 +115,55 @@ def _source(path: Path) -> Source | None:
 def losses(manifest: Manifest) -> list[str]:
     """Return what Minari's files cannot hold; see ``Format``."""
     arrays, lost = _arrays(manifest)
-    written = _metadata(manifest, arrays, 0)
-    others = [
-        name
-        for name, value in manifest.metadata.items()
-        if value and name not in COUNTED and written.get(name) != value
-    ]
-    said = [f"what is said of the data in another form than Minari's: {', '.join(others)}"]
-    return [*(f"{show_key(key)}: {why}" for key, why in lost.items()), *(said if others else [])]
+    written, counts = _metadata(manifest, arrays, 0), _counts(manifest, 0)
+    said = ((name, value) for name, value in manifest.metadata.items() if value)
+    others = [name for name, value in said if name not in counts and written.get(name) != value]
+    told = [f"what is said of the data in another form than Minari's: {', '.join(others)}"]
+    return [*(f"{show_key(key)}: {why}" for key, why in lost.items()), *(told if others else [])]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     """Write a folder, run after run of rows; see ``Format``."""
-    import h5py
-
     arrays, lost = _arrays(manifest := dataset.manifest)
     _check_needed(arrays, lost, dataset.id)
     keys = {key for each in arrays for key in (each.key, each.successor) if key}
     starts, first = dataset.starts, 0
     before: StepColumns = {}
     path.mkdir()
-    with h5py.File(path / DATA, "x") as file:
+    with new_hdf5(path / DATA) as (file, disk):
         for run in key_runs(dataset, keys):
             stop = first + len(run[REWARD])
             here = range(*np.searchsorted(starts, (first + 1, stop)) - (1, 0))
             _check_chains(arrays, run, before, starts[here] - first, first)
             before = {key: rows[-1:] for key, rows in run.items()}
+            run |= {key: as_bytes(key, rows) for key, rows in run.items() if is_text(rows)}
             for number in here:
                 _write_steps(file, number, arrays, run, starts, first)
+            disk.check()
             progress.writing(first := stop)
     text = json.dumps(_metadata(manifest, arrays, (path / DATA).stat().st_size))
     (path / METADATA).write_text(text, encoding="utf-8")
 
 
 def _write_steps(
-    file: Any, number: int, arrays: list[_Array], run: StepColumns, starts: np.ndarray, first: int
+    file: h5py.File, number: int, arrays: list[_Array], run: StepColumns, starts: Any, first: int
 ) -> None:
     """Write the rows of a run, whose first one is told, that are of one episode."""
-    import h5py
-
-    from datasets_cli.exchange.hdf5_columns import encoded
-
     # rows of the dataset        start ........ stop      the episode
     #                    first ........ first + n         the run
     #                            begin .. end             what is written
     start, stop = (int(row) for row in starts[number : number + 2])
     begin, end = max(start, first), min(stop, first + len(run[REWARD]))
-    name = f"episode_{number}"
-    group = file.create_group(name) if begin == start else file[name]
-    if begin == start:
+    group = file.require_group(f"episode_{number}")
+    if is_new := begin == start:
         group.attrs.update({"id": number, "total_steps": stop - start})
         group.create_group("infos")
     for array in arrays:
         rows = run[array.key][begin - first : end - first].reshape(end - begin, *array.shape)
         if array.successor and end == stop:
             rows = np.concatenate([rows, run[array.successor][end - first - 1 : end - first]])
-        if array.dtype == TEXT:
-            rows = encoded(array.key, rows)
         shape = (stop - start + bool(array.successor), *array.shape)
         dtype = h5py.string_dtype() if array.dtype == TEXT else array.dtype
-        is_new = begin == start
         kept = group.create_dataset(array.path, shape, dtype) if is_new else group[array.path]
         if rows.size:
             kept[begin - start : begin - start + len(rows)] = rows
@@ -233,17 +198,14 @@ def _bits(rows: np.ndarray) -> np.ndarray:
 
 def _arrays(manifest: Manifest) -> tuple[list[_Array], dict[Key, str]]:
     """Return the arrays of an episode, and why the other columns are none."""
-    both: tuple[AnyColumn, ...] = (*manifest.columns, *manifest.texts)
-    columns = {each.key: each for each in both}
+    columns = {each.key: each for each in manifest.all_columns}
     forms = {key: (each.dtype, each.shape) for key, each in columns.items()}
     arrays, lost = [], {}
     for key, column in columns.items():
         following = successor_of(key) if forms.get(successor_of(key)) == forms[key] else None
-        if key in MADE_AGAIN or key == EPISODE:
-            continue
-        is_end = key[0] == "next" and key not in NUMBERS
-        if is_end and key[1] in ("observation", "info") and forms.get(key[1:]) == forms[key]:
-            continue  # the array of the steps has it
+        is_told = key[:2] in (("next", "observation"), ("next", "info"))
+        if key in MADE_AGAIN or key == EPISODE or (is_told and forms.get(key[1:]) == forms[key]):
+            continue  # the array of the steps has what is told of the next one
         if why := _problem(key, column, following):
             lost[key] = why
         elif key in NUMBERS:
@@ -271,9 +233,8 @@ def _problem(key: Key, column: AnyColumn, following: Key | None) -> str:
 
 
 def _check_needed(arrays: list[_Array], lost: Mapping[Key, str], id: str) -> None:
-    have = {each.key if each.key in NUMBERS else each.key[:1] for each in arrays}
     for needed in (("observation",), ("action",), *NUMBERS):
-        if needed not in have:
+        if not any(each.key[: len(needed)] == needed for each in arrays):
             why = next((why for key, why in lost.items() if key[: len(needed)] == needed), "")
             raise UsageError(
                 f"{id} cannot be a Minari dataset, which needs {show_key(needed)}: "
@@ -283,25 +244,28 @@ def _check_needed(arrays: list[_Array], lost: Mapping[Key, str], id: str) -> Non
 
 def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict[str, Any]:
     """Return ``metadata.json``."""
-    name = re.sub(r"[^-\w/]", "-", manifest.id)
-    spaces = {
-        f"{root}_space": _space({each.key[1:]: each for each in arrays if each.key[0] == root})
-        for root in ("observation", "action")
-    }
     said = {
         name: value
         for name, value in manifest.metadata.items()
         if (name not in LISTS or isinstance(value, list))
         and (not name.endswith("env_spec") or '"additional_wrappers"' in str(value))
     }
-    return said | {
+    for root in ("observation", "action"):
+        space = _space({each.key[1:]: each for each in arrays if each.key[0] == root})
+        said[f"{root}_space"] = _stated(said.get(f"{root}_space"), space)
+    return said | _counts(manifest, size_bytes)
+
+
+def _counts(manifest: Manifest, size_bytes: int) -> dict[str, Any]:
+    """Return what ``metadata.json`` says of its own files, and not of the data."""
+    name = re.sub(r"[^-\w/]", "-", manifest.id)
+    return {
         "total_episodes": manifest.num_trajectories,
         "total_steps": manifest.num_transitions,
         "data_format": "hdf5",
         "jpeg_encoding": False,
-        **{key: _stated(said.get(key), space) for key, space in spaces.items()},
         "dataset_id": name if re.search(r"-v\d+$", name) else f"{name}-v0",
-        "minari_version": VERSION,
+        "minari_version": "0.5.0",  # the oldest whose folders are these: later ones read them
         "dataset_size": round(size_bytes / 1e6, 1),
     }
 
@@ -309,12 +273,10 @@ def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict
 def _space(leaves: Mapping[Key, _Array]) -> dict[str, Any]:
     """Return the space of arrays by their keys below a root, in the form of Minari."""
     if () not in leaves:
-        names = dict.fromkeys(key[0] for key in leaves)
-        below = {
-            name: _space({key[1:]: each for key, each in leaves.items() if key[0] == name})
-            for name in names
-        }
-        return {"type": "Dict", "subspaces": below}
+        below: dict[str, dict[Key, _Array]] = {}
+        for (name, *rest), each in leaves.items():
+            below.setdefault(name, {})[*rest,] = each
+        return {"type": "Dict", "subspaces": {name: _space(each) for name, each in below.items()}}
     dtype, shape = leaves[()].dtype, leaves[()].shape
     if dtype == TEXT:  # which characters there are, and how many, is not known
         return {"type": "Text", "min_length": 0, "max_length": 1 << 20, "charset": "?"}

@@ -10,15 +10,14 @@ from datasets_cli.exchange.flat import flat_names, key_runs, lost_columns
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
-from datasets_cli.schema.columns import Key, rows_per_block, show_key
-from datasets_cli.schema.texts import TEXT, AnyColumn
+from datasets_cli.schema.columns import rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 ABOUT = "Parquet: one file, a row a step"
 MAGIC = b"PAR1"
 BUFFER_BYTES = 1 << 20
-"""Of a column that is being read; without it pyarrow reads a whole row group of packed bytes."""
+"""Of a column that is being read; pyarrow would read a whole row group ahead, or even all."""
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -49,14 +48,12 @@ def losses(manifest: Manifest) -> list[str]:
     """Return what Parquet cannot hold; see ``Format``."""
     from datasets_cli.exchange.arrow_table import storable
 
-    columns: list[AnyColumn] = [*manifest.columns, *manifest.texts]
-    lost = [
-        f"{show_key(each.key)}: Arrow has no {each.dtype} {list(each.shape)}, and the column is "
-        "left out"
-        for each in columns
-        if not storable(each)
+    lost = (each for each in manifest.all_columns if not storable(each))
+    why = "and the column is left out"
+    return [
+        *(f"{show_key(c.key)}: Arrow has no {c.dtype} {list(c.shape)}, {why}" for c in lost),
+        *lost_columns(manifest),
     ]
-    return [*lost, *lost_columns(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
@@ -66,17 +63,14 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     from datasets_cli.exchange import arrow_table
 
     manifest = dataset.manifest
-    columns: dict[Key, AnyColumn] = {each.key: each for each in manifest.columns}
-    columns |= {each.key: each for each in manifest.texts}
-    names = {
-        name: key
-        for key, name in flat_names(manifest).items()
-        if arrow_table.storable(columns[key])
-    }
-    by_name = {name: columns[key] for name, key in names.items()}
-    schema = arrow_table.schema_of(by_name, manifest.metadata)
+    kept = {each.key: each for each in manifest.all_columns if arrow_table.storable(each)}
+    names = {name: key for key, name in flat_names(manifest).items() if key in kept}
+    schema = arrow_table.schema_of(
+        {name: kept[key] for name, key in names.items()}, manifest.metadata
+    )
     # Of numbers a dictionary takes longer than the rest, and hardly one is there twice.
-    texts = {name: len(each.shape) for name, each in by_name.items() if each.dtype == TEXT}
+    depths = {each.key: len(each.shape) for each in manifest.texts}
+    texts = {name: depths[key] for name, key in names.items() if key in depths}
     paths = [f"{name}{'.list.element' * depth}" for name, depth in texts.items()]
     with pq.ParquetWriter(path, schema, use_dictionary=paths or False) as writer:
         num_rows = 0
@@ -100,6 +94,6 @@ def _opened(path: Path) -> tuple[Any, int]:
 
     with path.open("rb") as opened:
         cost = cost_of(opened, path.name)
-    file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
+    file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
     check_limit("rows", file.metadata.num_rows, path.name)
     return file, min(cost.num_rows(limit("table_bytes")), rows_per_block(cost.row_bytes))

@@ -40,18 +40,16 @@ def recognise(path: Path) -> Recognised | None:
     if not (path / META_FILENAME).is_file():
         return None
     leaves, dropped, num_rows = _leaves(path)
-    names = {name for name in leaves if name.partition(".")[0] in TED}
-    made = {show_key(key) for key in MADE_AGAIN}
     # Where there is "next", each name is ours, and "terminated" is what was before the step.
-    ted = any(name.startswith("next.") for name in names)
-    columns = guess(name for name in leaves if not (ted and name in made))
+    if ted := any(name.startswith("next.") for name in leaves):
+        made = {show_key(key) for key in MADE_AGAIN}
+        leaves = {name: rows for name, rows in leaves.items() if name not in made}
+    ours = {name: name for name in leaves if ted and name.partition(".")[0] in TED}
     told = "in the order of the storage: where it was full, the oldest rows may be in the middle"
+    kinds = {name: str(rows.dtype).removeprefix("torch.") for name, rows in leaves.items()}
     return Recognised(
-        {
-            name: f"{str(rows.dtype).removeprefix('torch.')} {list(rows.shape[1:])}"
-            for name, rows in leaves.items()
-        },
-        {**columns, **({name: name for name in leaves if name in names - made} if ted else {})},
+        {name: f"{kinds[name]} {list(rows.shape[1:])}" for name, rows in leaves.items()},
+        guess(leaves) | ours,
         dict.fromkeys(dropped, "it is no tensor"),
         notes=(f"{num_rows:,} rows, {told}",) if (path / STORAGE).exists() else (),
     )
@@ -75,13 +73,11 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 def losses(manifest: Manifest) -> list[str]:
     """Return what a folder of tensors cannot hold; see ``Format``."""
-    texts = [f"{show_key(each.key)}: text is no tensor" for each in manifest.texts]
-    empty = [
-        f"{show_key(each.key)}: it has no number, and tensordict leaves it out"
-        for each in manifest.columns
-        if not each.row_bytes
-    ]
-    return [*texts, *empty, *lost_columns(manifest), *lost_metadata(manifest)]
+    why = dict.fromkeys([each.key for each in manifest.texts], "text is no tensor")
+    empty = [each.key for each in manifest.columns if not each.row_bytes]
+    why |= dict.fromkeys(empty, "it has no number, and tensordict leaves it out")
+    lost = (f"{show_key(key)}: {each}" for key, each in why.items())
+    return [*lost, *lost_columns(manifest), *lost_metadata(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
@@ -99,6 +95,9 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
 
 def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
     """Return the tensors of a folder, mapped, what is none, and the number of rows."""
+    import torch
+    from tensordict import TensorDict
+
     from datasets_cli.replay.keeping.read_folder import read_tensordict
     from datasets_cli.replay.storages.state_files import read_state, whole
 
@@ -115,20 +114,10 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
             f"{path} has rows of the batch size {list(rows.batch_size)}. Expected one dimension, "
             "all steps one after the other: reshape(-1) keeps the order of time in each row."
         )
-    leaves = dict(_tensors(rows))
-    dropped = [name for name, rows in leaves.items() if rows is None]
-    dropped += [".".join(Path(each).relative_to(path).parts) for each in left_out]
+    # What is no plain TensorDict counts as a leaf, and is none where it is no tensor either.
+    found = rows.items(True, True, is_leaf=lambda kind: not issubclass(kind, TensorDict))
+    leaves = {name if isinstance(name, str) else ".".join(name): item for name, item in found}
+    tensors = {name: item for name, item in leaves.items() if isinstance(item, torch.Tensor)}
+    dropped = [".".join(Path(each).relative_to(path).parts) for each in left_out]
     count = len(rows) if length is None else min(length, len(rows))
-    return {name: rows for name, rows in leaves.items() if rows is not None}, dropped, count
-
-
-def _tensors(rows: Any, above: str = "") -> Iterator[tuple[str, torch.Tensor | None]]:
-    """Yield the tensors of a TensorDict by their names; None for what is none."""
-    import torch
-    from tensordict import TensorDict
-
-    for name, item in rows.items():
-        if isinstance(item, TensorDict):
-            yield from _tensors(item, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", item if isinstance(item, torch.Tensor) else None
+    return tensors, [*(leaves.keys() - tensors), *dropped], count

@@ -175,6 +175,31 @@ def test_terminals_alone_do_not_say_where_trajectories_end(config: Config, tmp_p
     assert (made.num_trajectories, made.num_transitions) == (1, 9)
 
 
+def test_the_files_of_d3rlpy_2_are_episodes_by_their_numbers(
+    config: Config, tmp_path: Path
+) -> None:
+    # As the `dump` of its buffer writes them, facts of d3rlpy 2.8.1: version 2.1.
+    path, last = tmp_path / "d3rlpy.h5", {0: True, 1: False, 10: True}
+    with h5py.File(path, "w") as file:
+        file["columns"] = ["observations", "actions", "rewards", "terminated"]
+        file["num_episodes"], file["version"] = 3, "2.1"
+        for number, terminated in last.items():
+            for part, width in enumerate((2, 5)):  # of a tuple of observations
+                file[f"observations_{number}_{part}"] = np.full((3, width), number, "f4")
+            file[f"actions_{number}"] = np.full((3, 1), number, "i8")
+            file[f"rewards_{number}"] = np.ones((3, 1), "f4")
+            file[f"terminated_{number}"] = terminated
+    plan = plan_import(path, "mine/d3rlpy")
+    assert plan.ends and plan.map["observation.1"] == "observations/1"
+    assert {text.split(":")[0] for text in plan.dropped} == {"columns", "num_episodes", "version"}
+    leaves = read_leaves(import_dataset(path, "mine/d3rlpy", config=config).path)
+    # What was cut off loses its last step, whose successor is not known.
+    assert leaves["action",][:, 0].tolist() == [0, 0, 0, 1, 1, 10, 10, 10]
+    assert leaves["observation", "1"].shape == (8, 5)
+    assert leaves["next", "terminated"][:, 0].tolist() == [0, 0, 1, 0, 0, 0, 0, 1]
+    assert leaves["next", "truncated"][:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
+
+
 def test_groups_of_robomimic_are_trajectories_in_the_order_of_their_numbers(
     config: Config, tmp_path: Path
 ) -> None:
@@ -202,7 +227,7 @@ def test_groups_of_robomimic_are_trajectories_in_the_order_of_their_numbers(
     assert leaves["next", "truncated"][:, 0].tolist() == [0, 0, 1] * 3
     assert leaves["episode",].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     for wrong in ({"ends": "dones"}, {"next.terminated": "dones"}):
-        with pytest.raises(UsageError, match=r"data|Step 1"):
+        with pytest.raises(UsageError, match=r"leave ends out|Step 1"):
             import_dataset(path, "mine/x", map=wrong, config=config)
 
 
