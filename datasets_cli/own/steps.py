@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import TRAJECTORY_END, Key
 from datasets_cli.schema.texts import as_text, is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.ted_writer import Written
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.writer import LayoutWriter
+from datasets_cli.version import TOOL
 
 StepColumns = dict[Key, np.ndarray]
 """Steps ``[n, ...]`` as the Blocks of recipes have them; ``TRAJECTORY_END`` is always there."""
@@ -33,18 +36,30 @@ class WrittenSteps:
     digest: StepDigest
     notes: list[str]
 
-    @property
-    def successors(self) -> dict[str, Any]:
-        """The manifest's entry."""
-        return {**self.transitions.rule, "version": SUCCESSOR_RULE_VERSION}
-
-    def resource(self, filename: str, validator: str, checked: str) -> dict[str, Any]:
-        """Return the manifest's entry of the steps, which are no file that can be fetched again."""
+    def manifest(
+        self,
+        id: str,
+        source: tuple[str, str, str],
+        metadata: Mapping[str, Any],
+        earlier: Iterable[Mapping[str, Any]] = (),
+    ) -> Manifest:
+        """Return what is known of the dataset, whose steps are no file that can be fetched."""
+        # source: name of the steps, what tells them from others of that name, how far checked.
+        filename, validator, checked = source
         sha256 = self.digest.hex()  # first: it waits for the bytes to be counted
-        return {
+        resource = {
             **{"filename": filename, "url": "", "bytes": self.digest.size_bytes},
             **{"sha256": sha256, "validator": validator, "checked": checked},
         }
+        return Manifest(
+            id=id,
+            **vars(self.written),
+            resources=(*earlier, resource),
+            recipe={"family": id.partition("/")[0], "version": 1},
+            successors={**self.transitions.rule, "version": SUCCESSOR_RULE_VERSION},
+            metadata=metadata,
+            tool=TOOL,
+        )
 
 
 def write_steps(
@@ -111,7 +126,12 @@ def _text_bytes(key: Key, values: np.ndarray) -> bytes:
     return "\0".join([*as_text(key, values).flat, ""]).encode(errors="surrogatepass")
 
 
-def in_blocks(columns: StepColumns, num_steps: int, step: int) -> Iterator[StepColumns]:
-    """Yield columns in blocks of some steps, as views."""
-    for start in range(0, num_steps, step):
-        yield {key: values[start : start + step] for key, values in columns.items()}
+def array_of(values: Any, what: str) -> np.ndarray:
+    """Return values as an array, none of which is masked."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
+        raise UsageError(f"{what} is no array: {error}.") from error
+    if np.ma.is_masked(values):
+        raise UsageError(f"{what} has masked values, which no dataset keeps. Fill them first.")
+    return array
