@@ -28,18 +28,18 @@ RETURNED: dict[Key, Key] = {
 }
 """What ``step()`` of an environment returns, by the names that people have for it."""
 
-OBSERVATION: Key = ("observation",)
-MAKES = "rlds makes it of terminated, truncated and where trajectories end"
 
-
-def named_columns(columns: Mapping[Any, Any], above: Key = ()) -> StepColumns:
+def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
     """Return columns as arrays, each under its key in a dataset."""
     # columns: arrays, tensors or lists by name, by tuple of names, or in dicts in one another.
     named: StepColumns = {}
-    for given, values in _leaves(columns, above):
+    for given, values in _leaves(columns):
         key = (*RETURNED.get(given[:1], given[:1]), *given[1:])
         if key in MADE_BY_THE_CORE or key == TRAJECTORY_END:
-            raise UsageError(f"columns: {show_key(key)} is no column to give: {MAKES}.")
+            raise UsageError(
+                f"columns: {show_key(key)} is no column to give: rlds makes it of terminated, "
+                "truncated and where trajectories end."
+            )
         if key in named:
             raise UsageError(f"columns: {show_key(key)} is given twice. Leave one out.")
         named[key] = _array(key, values)
@@ -48,7 +48,7 @@ def named_columns(columns: Mapping[Any, Any], above: Key = ()) -> StepColumns:
     return named
 
 
-def _leaves(columns: Mapping[Any, Any], above: Key) -> Iterator[tuple[Key, Any]]:
+def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
     if not isinstance(columns, Mapping):
         raise UsageError(
             f"columns must be a mapping of names to arrays, not {type(columns).__name__}."
@@ -99,7 +99,7 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
     size = len(named[REWARD]) if REWARD in named and named[REWARD].ndim else 0
     if not size:
         raise UsageError(f"{what} has no step: expected a reward for each of one step or more.")
-    observed = [key for key in named if key[:1] == OBSERVATION]
+    observed = [key for key in named if key[0] == "observation"]
     longer = [key for key in observed if named[key].ndim and len(named[key]) == size + 1]
     if longer and longer == observed and not any(key[:2] == NEXT_OBSERVATION for key in named):
         # T + 1 observations: the last one follows the last action.

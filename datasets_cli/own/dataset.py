@@ -114,19 +114,23 @@ def save_steps(
     staging, folder = root.new_staging(id), root.dataset(id)
     written = write_steps(staging, id, options.layout, steps, progress.writing)
     try:
-        metadata = {**checked_info(options.info), "notes": written.notes}
+        metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, (*source, CHECKED), metadata)
         older = read_manifest(folder) if has_manifest(folder) else None
-        is_same = older is not None and (older.content, older.layout) == (
-            manifest.content,
-            manifest.layout,
-        )
+        new = manifest.content, manifest.layout
+        is_same = older is not None and (older.content, older.layout) == new
         if older is not None and not is_same and not options.force:
             raise UsageError(
                 f"{id} is installed and holds other data ({older!r}). Replace it with "
                 f"{argument('force', 'True')}, or choose another name."
             )
-        for note in (*written.notes, *_dropped(manifest.dropped_steps)):
+        if count := manifest.dropped_steps:
+            written.notes.append(
+                f"{counted(count, 'last step')} of trajectories that do not terminate "
+                f"{'is' if count == 1 else 'are'} no row: nothing follows them, for "
+                "next_observation is not given"
+            )
+        for note in written.notes:
             progress.note(f"{id}: {note}")
         if older is not None and is_same and older.metadata == manifest.metadata:
             progress.note(f"{id} is up to date: it holds these data")
@@ -137,12 +141,3 @@ def save_steps(
     if older is not None and older.content != manifest.content:
         remove_tables(root, older.content)
     return InstalledDataset.of(folder, manifest)
-
-
-def _dropped(count: int) -> Iterator[str]:
-    if count:
-        yield (
-            f"{counted(count, 'last step')} of trajectories that do not terminate "
-            f"{'is' if count == 1 else 'are'} no row: nothing follows them, for next_observation "
-            "is not given"
-        )

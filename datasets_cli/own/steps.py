@@ -90,11 +90,11 @@ class StepDigest:
         self._columns: dict[Key, Any] = {}
         # Hashing lets the interpreter go: a block is hashed while the next one is written.
         self._thread = ThreadPoolExecutor(1)
-        self._hashed: Future[None] | None = None
+        self._hashed: Future[Any] = self._thread.submit(int)
 
     def take(self, columns: StepColumns) -> StepColumns:
         """Add steps, and return them."""
-        self._wait()
+        self._hashed.result()  # no more than one block is kept for its hash
         self._hashed = self._thread.submit(self._hash, columns)
         self.num_steps += len(columns[TRAJECTORY_END])
         self.num_episodes += int(columns[TRAJECTORY_END].sum())
@@ -102,15 +102,10 @@ class StepDigest:
 
     def hex(self) -> str:
         """Return the sha256 of all columns' digests, 64 hexadecimal digits."""
-        self._wait()
+        self._hashed.result()
         self._thread.shutdown()
         parts = (self._columns[key].digest() for key in sorted(self._columns))
         return hashlib.sha256(b"".join(parts)).hexdigest()
-
-    def _wait(self) -> None:
-        """Wait for the block before: no more than one is kept for its hash."""
-        if self._hashed is not None:
-            self._hashed.result()
 
     def _hash(self, columns: StepColumns) -> None:
         for key, values in columns.items():
