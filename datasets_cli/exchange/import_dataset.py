@@ -109,4 +109,4 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             told.note(f"{id}: {note}")
         steps = format_of(name).blocks(path, columns)
         info = {**found.info, **(call.info or {}), "imported_from": name}
-        return save_steps(id, steps, replace(call, info=info), told, (path.name, ""))
+        return save_steps(id, steps, replace(call, info=info), told, path.name)
