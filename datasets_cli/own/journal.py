@@ -141,7 +141,9 @@ class Journal:
         """Leave the episodes that are counted in the files, and nothing behind them."""
         stops = (*self._last[1:], self.num_episodes * 8 * len(self._last))
         for descriptor, stop in zip(self._descriptors, stops, strict=True):
-            os.truncate(descriptor, stop)
+            # ext4 brings a file to the disk when it is closed, once it was truncated to nothing.
+            if os.fstat(descriptor).st_size != stop:
+                os.truncate(descriptor, stop)
 
     def _rows(self) -> np.ndarray:
         rows, width = np.fromfile(self.folder / EPISODES, "<i8"), len(self._last)

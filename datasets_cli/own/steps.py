@@ -127,6 +127,6 @@ def array_of(values: Any, what: str) -> np.ndarray:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
         raise UsageError(f"{what} is no array: {error}.") from error
-    if np.ma.is_masked(values):
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise UsageError(f"{what} has masked values, which no dataset keeps. Fill them first.")
     return array
