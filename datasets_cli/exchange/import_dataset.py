@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,4 +109,4 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             told.note(f"{plan.id}: {note}")
         steps = format_of(plan.format).blocks(plan.path, plan.map)
         info = {**said, **(call.info or {}), "imported_from": plan.format}
-        return save_steps(plan.id, steps, call.with_info(info), told, (plan.path.name, ""))
+        return save_steps(plan.id, steps, replace(call, info=info), told, plan.path.name)

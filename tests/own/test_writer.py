@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-import random
-import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,9 +17,10 @@ import pytest
 
 import datasets_cli
 from datasets_cli import DatasetWriter, create_dataset
-from datasets_cli.config import Config, load_config
-from datasets_cli.errors import LockedError, SourceError, UsageError
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.config import Config
+from datasets_cli.errors import DiskFull, LockedError, SourceError, UsageError
+from datasets_cli.store.manifest import MANIFEST_FILENAME, read_manifest
+from tests.cli.test_wrong_calls import small_disk
 from tests.own.test_create import columns_of
 
 
@@ -79,36 +80,14 @@ def test_it_has_the_content_that_create_dataset_gives(config: Config) -> None:
     assert read_manifest(config.root / "datasets/mine/robot").content == of_writer
 
 
-CHILD = """
-import sys
-from datasets_cli import DatasetWriter
-from tests.own.test_writer import episode
-with DatasetWriter("mine/robot", force=True) as writer:
-    print("open", flush=True)
-    for number in range(writer.num_episodes, 60):
-        writer.add_episode(episode(number))
-"""
-
-
-def test_killed_at_any_moment_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(range(60), load_config())
-    expected = read_manifest(load_config().root / "datasets/mine/robot")
-    monkeypatch.setenv("RLDS_HOME", str(tmp_path / "killed"))
-    config, moments = load_config(), random.Random(0)
-    for _ in range(4):
-        child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
-        assert child.stdout is not None and child.stdout.readline() == b"open\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(moments.uniform(0, 0.02))
-            raise subprocess.TimeoutExpired("it was done", 0)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-    with DatasetWriter("mine/robot", force=True, config=config) as writer:
-        for number in range(writer.num_episodes, 60):
-            writer.add_episode(episode(number))
-    made = read_manifest(config.root / "datasets/mine/robot")
-    assert (made.content, made.files) == (expected.content, expected.files)
+@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_it_goes_on(tmp_path: Path, kills: int) -> None:
+    command = [sys.executable, "-m", "tests.own.killed", tmp_path, str(kills)]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert told["differences"] == []
+    assert sum(told["stages"].values()) == kills
+    assert {"adding", "commit"} <= told["stages"].keys() or kills < 60
+    assert f"datasets/mine/robot/{MANIFEST_FILENAME}" in told["files"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 40, 200, 1000])
@@ -155,6 +134,10 @@ def test_episodes_that_an_error_stopped_are_kept_or_dropped(config: Config) -> N
         ("terminated", np.array([True, False]), UsageError),
         ("truncated", np.array([0, 3]), SourceError),
         ("observation", np.zeros((5, 3), np.float32), UsageError),
+        ("terminated", 0.5, UsageError),
+        ("terminated", np.nan, UsageError),
+        ("truncated", "no", UsageError),
+        ("info", {"task": ["\ud800", "a"]}, SourceError),
     ],
 )
 def test_an_episode_unlike_the_others_is_named(
@@ -189,3 +172,55 @@ def test_an_installed_dataset_is_replaced_by_force_alone(config: Config) -> None
         write(range(4), config)
     made = write(range(4), config, force=True).dataset
     assert made is not None and made.num_trajectories == 4
+
+
+def test_a_full_disk_leaves_whole_episodes_that_others_follow(config: Config) -> None:
+    write(range(9), config)
+    expected = read_manifest(config.root / "datasets/mine/robot")
+    datasets_cli.delete("mine/robot", config=config)
+    with DatasetWriter("mine/robot", config=config) as writer:
+        with small_disk(300), pytest.raises(DiskFull):
+            for number in range(9):
+                writer.add_episode(episode(number))
+        assert 0 < writer.num_episodes < 9
+        for number in range(writer.num_episodes, 9):
+            writer.add_episode(episode(number))
+    made = read_manifest(config.root / "datasets/mine/robot")
+    assert (made.content, made.files) == (expected.content, expected.files)
+
+
+def test_a_full_disk_in_the_commit_keeps_the_episodes(config: Config) -> None:
+    full = ExitStack()
+    with pytest.raises(DiskFull), DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(episode(4))
+        full.enter_context(small_disk(200))
+    full.close()
+    assert not list(config.root.glob("datasets/mine/*")) and not list(config.root.glob("tmp/*"))
+    with DatasetWriter("mine/robot", config=config) as writer:
+        assert writer.num_episodes == 1
+
+
+def test_files_of_episodes_that_were_half_deleted_are_not_read(config: Config) -> None:
+    expected = write(range(3), config).dataset
+    datasets_cli.delete("mine/robot", config=config)
+    with pytest.raises(KeyboardInterrupt), DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(episode(4))
+        raise KeyboardInterrupt
+    (config.root / "downloads/mine/robot/columns.json").unlink()
+    assert write(range(3), config).dataset == expected
+
+
+def test_text_as_bytes_and_numbers_that_numpy_lacks_are_kept(config: Config) -> None:
+    scale = np.arange(2, dtype="<u2").view([("bfloat16", "<u2")])
+    given = {**episode(1), "scale": scale, "info": {"task": [b"\xff", None]}}
+    with DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(given)
+    replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
+    assert replay[:]["info", "task"] == ["\udcff", ""]
+    assert (config.root / "datasets/mine/robot/scale.memmap").read_bytes() == scale.tobytes()
+
+
+def test_after_its_statement_a_writer_takes_no_episode(config: Config) -> None:
+    writer = write(range(2), config)
+    with pytest.raises(UsageError, match="with statement"):
+        writer.add_episode(episode(2))
