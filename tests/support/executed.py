@@ -110,10 +110,12 @@ def pages() -> list[str]:
 class Run:
     """A page that is executed in the current folder."""
 
-    stand_ins: dict[str, str] = field(default_factory=lambda: STAND_INS)
+    stand_ins: dict[str, str] = field(default_factory=STAND_INS.copy)
     names: dict[str, Any] = field(default_factory=lambda: {"__name__": "__main__"})
     after: list[dict[str, Any]] = field(default_factory=list)
     """The names after each ``python`` block."""
+    output: str = ""
+    """What all of them print."""
 
     def all(self, found: Iterable[Block]) -> None:
         for block in found:
@@ -134,7 +136,9 @@ class Run:
     def _python(self, block: Block) -> None:
         # Empty lines before it give a traceback the page's lines; no such file has its source.
         code = "\n" * (block.line - 1) + self._replaced(block.code)
-        exec(compile(code, f"<{block.page}>", "exec"), self.names)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile(code, f"<{block.page}>", "exec"), self.names)
+        self.output += printed.getvalue()
         self.after.append(dict(self.names))
 
     def _console(self, block: Block) -> None:
