@@ -130,7 +130,7 @@ class Run:
 
     def _replaced(self, text: str) -> str:
         words = sorted(self.stand_ins, key=len, reverse=True)
-        every = "|".join(rf"(?<![\w/-]){re.escape(word)}(?![\w@~/-])" for word in words)
+        every = "|".join(rf"(?<![\w/-]){re.escape(word)}(?![\w@-])" for word in words)
         return re.sub(every, lambda match: self.stand_ins[match[0]], text)
 
     def _python(self, block: Block) -> None:
