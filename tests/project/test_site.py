@@ -29,8 +29,9 @@ class Site(NamedTuple):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """The site of a copy in which one link, one anchor and one name are broken."""
     copy = tmp_path_factory.mktemp("site")
-    shutil.copytree(PROJECT / "docs", copy / "docs")
-    for name in ("datasets_cli", "recipes", "tests", "examples", "benchmarks"):
+    for name in ("docs", "benchmarks"):
+        shutil.copytree(PROJECT / name, copy / name)
+    for name in ("datasets_cli", "recipes", "tests", "examples"):
         (copy / name).symlink_to(PROJECT / name)
     for page in PROJECT.glob("*.md"):
         shutil.copy(page, copy)
@@ -57,7 +58,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 def test_a_broken_anchor_link_and_name_fail_and_are_named_with_their_page(site: Site) -> None:
     pattern = r"docs/([\w-]+\.md):\d+: WARNING: .*(no-such-heading|no-such-page|NoSuchSampler)"
     named = [re.search(pattern, line) for line in site.said.splitlines()]
-    assert site.code == 1
+    assert site.code == 1 and None not in named, site.said
     assert {each and each.groups() for each in named} == {
         ("replay.md", "no-such-heading"),
         ("views.md", "no-such-page"),
