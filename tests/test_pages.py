@@ -122,7 +122,9 @@ def preprocess(run: Run) -> None:
 
 @after("docs/python.md")
 def python(run: Run) -> None:
-    assert "derived/halved 500" in run.output and "walker2d-expert-v2 is not installed" in run.output
+    assert (
+        "derived/halved 500" in run.output and "walker2d-expert-v2 is not installed" in run.output
+    )
     assert "['derived/halved-again']" in run.output
     assert "d4rl/walker2d-random-v2" in run.output, "a download fails without a network"
     page = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
@@ -182,6 +184,7 @@ def root_of_pages(
     return root
 
 
+@pytest.mark.filterwarnings("ignore:Creating .*Updater:DeprecationWarning")  # TorchRL's
 @pytest.mark.parametrize("page", executed.pages())
 def test_a_page_shows_what_is_so(
     page: str, config: Config, root_of_pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
