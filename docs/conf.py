@@ -8,6 +8,7 @@ name are written into build/api/, in the groups of docs/python.md.
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from pathlib import Path
@@ -32,7 +33,6 @@ include_patterns = [
     *("benchmarks/README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 ]
 exclude_patterns = ["**/.*", "build/[!a]*", "dist", "datasets_cli", "recipes", "tests"]
-suppress_warnings = ["toc.empty_glob"]
 myst_heading_anchors = 4
 html_theme = "furo"
 html_title = f"rlds {release}"
@@ -82,7 +82,7 @@ def lead_to_code(app: Sphinx, doctree: nodes.document) -> None:
     """Have links to files that are no pages lead to GitHub."""
     for link in [*doctree.findall(download_reference)]:
         page = PROJECT / app.env.docname
-        path = (page.parent / link["reftarget"]).resolve().relative_to(PROJECT)
+        path = Path(os.path.normpath(page.parent / link["reftarget"])).relative_to(PROJECT)
         link.replace_self(nodes.reference("", "", *link.children, refuri=f"{CODE}{path}"))
 
 
@@ -113,10 +113,17 @@ def whole_sentence(app: Sphinx, what: str, *rest: Any) -> None:
         lines[0] = f"{types[0].removeprefix(':type: ')}: {lines[0]}"
 
 
+def begin_at_the_top(app: Sphinx, error: Exception | None) -> None:
+    """Have build/docs/index.html lead to the first page, whose place is that of its source."""
+    page = f'<!doctype html><meta http-equiv="refresh" content="0; url={root_doc}.html">\n'
+    (Path(app.outdir) / "index.html").write_text(page, encoding="utf-8")
+
+
 def setup(app: Sphinx) -> None:
     """Write the pages of names, and follow links."""
     write_api()
     app.connect("doctree-read", lead_to_code, priority=100)
+    app.connect("build-finished", begin_at_the_top)
     app.connect("missing-reference", find_public)
     app.connect("autodoc-process-docstring", keep_drawings, priority=100)
     app.connect("autodoc-process-docstring", whole_sentence, priority=900)

@@ -72,8 +72,8 @@ def coming_from(run: Run) -> None:
     assert names["score"] == pytest.approx(theirs)  # of Minari, and of ours after it
 
 
-@after("docs/commands.md")
-def commands(run: Run) -> None:
+@after("docs/command-line.md")
+def command_line(run: Run) -> None:
     assert len(datasets_cli.open_dataset("derived/normal")) == 911
 
 
@@ -122,9 +122,7 @@ def preprocess(run: Run) -> None:
 
 @after("docs/python.md")
 def python(run: Run) -> None:
-    assert (
-        "derived/halved 500" in run.output and "walker2d-expert-v2 is not installed" in run.output
-    )
+    assert "derived/halved 500" in run.output and "expert-v2 is not installed" in run.output
     assert "['derived/halved-again']" in run.output
     assert "d4rl/walker2d-random-v2" in run.output, "a download fails without a network"
     page = (PROJECT / "docs" / "python.md").read_text(encoding="utf-8")
@@ -200,6 +198,40 @@ def test_a_page_shows_what_is_so(
     run.all(executed.blocks(page))
     if page in CHECKS:
         CHECKS[page](run)
+
+
+def test_a_snippet_that_is_wrong_fails_and_is_named_with_its_page(
+    hopper: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (PROJECT / "docs" / "views.md").read_text(encoding="utf-8")
+    broken = executed.blocks("docs/views.md", text.replace("replay.take(", "replay.tke("))
+    with pytest.raises(AttributeError, match="tke") as raised:
+        Run().all(broken)
+    frame = raised.traceback[-1]
+    assert str(frame.frame.code.raw.co_filename) == "<docs/views.md>"
+    assert "replay.take(" in text.splitlines()[frame.lineno]
+
+
+@pytest.mark.parametrize(
+    ("shown", "is_so"),
+    [
+        ("derived/normal  911  /root/x  3.5 kB\nNot installed.\n", True),
+        ("...\nNot installed.\n", True),
+        ("derived/normal  910  /root/x  3.5 kB\nNot installed.\n", False),
+        ("derived/normal  911  /root/x  3.5 kB\n", False),
+        ("derived/normal  911  /root/x\nNot installed.\n", False),
+    ],
+)
+def test_output_is_compared_but_for_what_differs_between_machines(shown: str, is_so: bool) -> None:
+    printed = "derived/normal   911   /tmp/elsewhere/y  412.0 MB\nNot installed.\n"
+    assert executed.alike(printed, shown) == is_so
+
+
+def test_output_of_a_command_that_is_wrong_fails_and_is_named_with_its_page() -> None:
+    block = executed.blocks("docs/x.md", "```console\n$ rlds --version\nrlds 0.0.0\n```\n")
+    with pytest.raises(AssertionError, match=r"docs/x\.md:2: \$ rlds --version"):
+        Run().all(block)
 
 
 def test_few_blocks_are_not_run_and_each_says_why() -> None:
