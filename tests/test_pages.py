@@ -182,6 +182,7 @@ def root_of_pages(
     return root
 
 
+@pytest.mark.filterwarnings("ignore:Creating .*Updater:DeprecationWarning")  # TorchRL's
 @pytest.mark.parametrize("page", executed.pages())
 def test_a_page_shows_what_is_so(
     page: str, config: Config, root_of_pages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
