@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/keeping/test_dump_damage.py
 
-.PHONY: help install demo test test-device test-slow soak fuzz mutants lint bench clean wheel compat
+.PHONY: help install demo test test-device test-slow soak fuzz mutants lint docs bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -44,10 +44,15 @@ mutants: install ## break 150 things, one at a time, and list what no test finds
 soak: install ## kill and continue downloads, conversions and preprocess runs 500 times (30 minutes)
 	$(BIN)/python -m tests.soak --cycles $(or $(CYCLES),500)
 
-lint: install ## check style and types
+lint: install ## check style and types, and that the pages of commands are what these say
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python scripts/commands --check
+
+# -n -W: a link, an anchor or a name that leads nowhere fails, and is named with its file and line.
+docs: install ## build the site of the pages into build/docs; every link is checked
+	$(BIN)/sphinx-build -q -n -W --keep-going -j auto -c docs . build/docs
 
 # A peer without a wheel for this machine is left out, and said to be.
 bench: install ## measure against peers and physical limits; JSON into build/bench

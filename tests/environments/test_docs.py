@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any
-
 from datasets_cli import Collector, GymEnv, LazyTensorStorage, ReplayBuffer, SerialEnv
-from tests.support.paths import PROJECT
-
-TEXT = (PROJECT / "docs" / "collectors.md").read_text(encoding="utf-8")
-
-
-def test_the_code_of_the_page_runs() -> None:
-    names: dict[str, Any] = {}
-    for block in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL):
-        exec(block, names)
-    slices, rollout = names["slices"], names["rollout"]
-    joined = slices["next", "observation"][:, :-1] == slices["observation"][:, 1:]
-    assert bool(joined.all()) and names["batch"].shape == (4, 50)
-    assert len(rollout) <= 50 and not rollout["next", "done"][:-1].any()
 
 
 def test_a_transform_flattens_what_is_sampled_or_what_is_written() -> None:
