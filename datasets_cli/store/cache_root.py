@@ -117,6 +117,17 @@ class CacheRoot:
         paths = (self.path / "tmp").glob(f"{prefix}*")
         return sorted(path for path in paths if name.fullmatch(path.name))
 
+    def check_apart(self, id: str) -> None:
+        """Check that no installed dataset is within the folder of an id, or around it."""
+        folder, top = self.dataset(id), self.path / "datasets"
+        around = [each for each in folder.parents if top in each.parents and has_manifest(each)]
+        within = [] if has_manifest(folder) else _dataset_folders(folder)
+        for other in (*around, *within):
+            raise UsageError(
+                f"{id} and {other.relative_to(top).as_posix()}, which is installed, would be one "
+                "in the other: deleting or replacing one would be both. Choose another name."
+            )
+
     def installed(self) -> Iterator[str]:
         """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
         top = self.path / "datasets"
