@@ -167,12 +167,8 @@ def table_steps(
                         raise _ragged(f"{filename}: {name}")
                 yield run
 
-    def whole(name: str) -> np.ndarray:
-        parts = [run[name] for run in runs([name])]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
     with damage(filename):
-        yield from flat_steps(columns, runs, whole)
+        yield from flat_steps(columns, runs)
 
 
 @contextmanager

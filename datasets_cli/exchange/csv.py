@@ -57,24 +57,33 @@ def _schema(path: Path) -> Any:
 
     from datasets_cli.exchange.arrow_table import table_columns
 
+    types = _types(path)
+    floats = {
+        name: pa.float64() if pa.types.is_integer(kind) else kind for name, kind in types.items()
+    }
+    for column in table_columns(pa.schema(floats))[0].values():
+        names = [name for (name,) in column.paths]
+        if len({types[name] for name in names}) > 1:
+            types |= dict.fromkeys(names, pa.float64())
+    return pa.schema(types)
+
+
+def _types(path: Path) -> dict[str, Any]:
+    """Return the types of columns, by the first block; whole numbers may have fractions later."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     schema = _opened(path, {}).schema
-    if len(set(schema.names)) < len(schema.names):
+    types = dict(zip(schema.names, schema.types, strict=True))
+    if len(types) < len(schema):
         raise UsageError(f"{path.name} has two columns of one name. Rename one in its first line.")
     if all(map(pa.types.is_null, schema.types)):
         raise SourceError(f"{path.name} has no row below its first line.")
-    floats = pa.schema(
-        [
-            field.with_type(pa.float64()) if pa.types.is_integer(field.type) else field
-            for field in schema
-        ]
-    )
-    joined = {
-        path[0]
-        for column in table_columns(floats)[0].values()
-        if column.is_joined and column.type == pa.float64()
-        for path in column.paths
-        if len({schema.field(part[0]).type for part in column.paths}) > 1
-    }
-    return pa.schema(
-        [(floats if each.name in joined else schema).field(each.name) for each in schema]
-    )
+    whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
+    if whole and path.stat().st_size > BLOCK_BYTES:
+        as_text = {"column_types": dict.fromkeys(whole, pa.string()), "include_columns": whole}
+        for batch in _opened(path, as_text):
+            for name in whole:
+                if pc.any(pc.match_substring_regex(batch[name], "[.eEnN]")).as_py():
+                    types[name] = pa.float64()
+    return types

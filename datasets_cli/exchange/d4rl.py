@@ -33,7 +33,6 @@ from datasets_cli.exchange.hdf5_columns import (
     encoded,
     problem_of,
     runs_of,
-    whole_column,
 )
 from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
 from datasets_cli.formats.hdf5 import open_hdf5, read_scalar
@@ -144,7 +143,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         def runs(names: list[str]) -> Iterator[dict[str, np.ndarray]]:
             return runs_of({name: file[name] for name in names}, path.name)
 
-        yield from flat_steps(columns, runs, lambda name: whole_column(file[name], path.name))
+        yield from flat_steps(columns, runs)
 
 
 def _episodes(file: h5py.File) -> list[str]:

@@ -35,11 +35,9 @@ Runs = Callable[[list[str]], Iterator[Mapping[str, Any]]]
 """Yields runs of rows of some columns by name, in order, each of the same rows."""
 
 
-def flat_steps(
-    columns: ColumnMap, runs: Runs, whole: Callable[[str], np.ndarray]
-) -> Iterator[StepColumns]:
+def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
     """Yield the steps of flat columns; what says where trajectories end is read whole, first."""
-    told = {key: whole(columns[key]) for key in ENDS if key in columns}
+    told = {key: _whole(runs, columns[key]) for key in ENDS if key in columns}
     ends = None
     if told:
         lengths = told.get("lengths")
@@ -62,6 +60,11 @@ def flat_steps(
         yield {**named, TRAJECTORY_END: marked}
     if ends is not None and len(ends) != first:
         raise _of_other_length(len(ends), f"{first:,}")
+
+
+def _whole(runs: Runs, name: str) -> np.ndarray:
+    parts = [run[name] for run in runs([name])]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _of_other_length(told: int, found: str) -> UsageError:
@@ -102,15 +105,9 @@ def lost_columns(manifest: Manifest) -> list[str]:
 
 def key_runs(dataset: DatasetArrays, keys: Iterable[Key]) -> Iterator[StepColumns]:
     """Yield all rows of some columns in bounded runs, text as objects."""
-    wanted, texts = frozenset(keys), dataset.texts
-    rows, step = dataset.arrays_of(wanted), rows_per_block(dataset.row_bytes)
+    rows, step = dataset.arrays_of(frozenset(keys)), rows_per_block(dataset.row_bytes)
     for start in range(0, len(dataset), step):
-        stop = min(start + step, len(dataset))
-        columns = dict(rows.run(start, stop))
-        if texts and not wanted.isdisjoint(texts.keys):
-            gathered = texts.gather(np.arange(start, stop))
-            columns |= {key: np.array(gathered[key], object) for key in wanted & {*texts.keys}}
-        yield columns
+        yield dict(rows.run(start, min(start + step, len(dataset))))
 
 
 def lost_metadata(manifest: Manifest) -> list[str]:

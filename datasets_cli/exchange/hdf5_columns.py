@@ -59,11 +59,6 @@ def described(item: h5py.Dataset) -> str:
     return f"{kind} {list(item.shape[1:])}"
 
 
-def whole_column(item: h5py.Dataset, what: str) -> np.ndarray:
-    """Return all rows of a dataset."""
-    return np.concatenate([item[:0], *(run[""] for run in runs_of({"": item}, what))])
-
-
 def runs_of(datasets: Mapping[str, h5py.Dataset], what: str) -> Iterator[dict[str, np.ndarray]]:
     """Yield the rows of datasets of one length in bounded runs, text as str."""
     rows = {name: item.shape[0] for name, item in datasets.items()}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,21 +29,23 @@ from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
 ABOUT = "numpy's archive: an array a column"
-ENDING = ".npz"
-MOST_MEMBERS = 10_000
+MEMBER = ".npy"
+MOST_HEADER_BYTES = 12_000
+"""Of an array; numpy reads 10,000."""
 
 
 @dataclass(frozen=True)
 class _Member:
-    """An array of an archive, by its header."""
+    """An array of an archive, by its header, whose data begin at a byte."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    problem: str = ""
+    start: int
+    problem: str
 
     @property
     def row_bytes(self) -> int:
-        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -63,27 +67,25 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     """Yield all steps; see ``Format``."""
     members = _members(path)
 
-    def whole(name: str) -> np.ndarray:
-        check_limit("rows", members[name].shape[0], f"{path.name}: {name}")
-        with _rows(path, [name]) as files:
-            return _read(files[name], members[name], members[name].shape[0], path.name)
-
     def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
         rows = {name: members[name].shape[0] for name in names}
         if len(set(rows.values())) > 1:
             listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
             raise UsageError(f"{path.name}: expected a row a step in every array, found {listed}.")
-        num_rows = next(iter(rows.values()))
-        step = rows_per_block(sum(members[name].row_bytes for name in names))
-        with _rows(path, names) as files:
-            for start in range(0, num_rows, step):
+        num_rows, row_bytes = rows[names[0]], sum(members[name].row_bytes for name in names)
+        check_limit("rows", num_rows, path.name)
+        check_limit("row_bytes", row_bytes, path.name)
+        with _opened(path) as archive, ExitStack() as opened:
+            files = {name: opened.enter_context(archive.open(f"{name}{MEMBER}")) for name in names}
+            for name, file in files.items():
+                file.read(members[name].start)
+            for start in range(0, num_rows, step := rows_per_block(row_bytes)):
                 count = min(step, num_rows - start)
-                yield {
-                    name: _read(file, members[name], count, path.name)
-                    for name, file in files.items()
-                }
+                yield {name: _read(file, members[name], count) for name, file in files.items()}
+            for file in files.values():
+                file.read(1)  # no byte is left: the checksum of all is compared
 
-    return flat_steps(columns, runs, whole)
+    return flat_steps(columns, runs)
 
 
 def losses(manifest: Manifest) -> list[str]:
@@ -103,7 +105,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     with zipfile.ZipFile(path, "x", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for key, name in flat_names(manifest).items():
             if key not in left_out:
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                with archive.open(f"{name}{MEMBER}", "w", force_zip64=True) as file:
                     _write_column(file, dataset, key, progress)
 
 
@@ -133,63 +135,54 @@ def _as_numpys(key: Key, rows: np.ndarray) -> np.ndarray:
     return rows.astype(str)
 
 
-def _members(path: Path) -> dict[str, _Member]:
-    """Return the arrays of an archive by name, read from their headers alone."""
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive, and turn what is raised over its bytes into ``SourceError``."""
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name for name in archive.namelist() if name.endswith(".npy")]
-            if len(names) > MOST_MEMBERS:
-                raise SourceError(
-                    f"{path.name} has {len(names):,} arrays, at most {MOST_MEMBERS:,}."
-                )
-            return {name.removesuffix(".npy"): _header(archive, name) for name in names}
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
-        raise SourceError(f"{path.name} is damaged: {error}.") from error
+            yield archive
+    except (SourceError, UsageError):
+        raise
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
+        raise SourceError(f"{path.name} is damaged, or no archive of numpy's: {error}.") from error
 
 
-def _header(archive: zipfile.ZipFile, name: str) -> _Member:
-    try:
-        with archive.open(name) as file:
-            shape, is_fortran, dtype = _read_header(file)
-    except (ValueError, zipfile.BadZipFile) as error:
-        return _Member((0,), np.dtype(np.uint8), f"its header is no array's ({error})")
-    if dtype.hasobject:
-        problem = "it holds Python objects, which are pickles: rlds runs none"
-    elif not shape:
-        problem = "it is one number, and no column"
-    elif is_fortran and len(shape) > 1:
-        problem = "it is in Fortran's order; save numpy.ascontiguousarray of it"
-    elif dtype.kind not in "biufcU":
-        problem = f"a column cannot have numbers of {dtype}"
-    else:
-        problem = ""
-    return _Member(shape or (1,), dtype, problem)
+def _members(path: Path) -> dict[str, _Member]:
+    """Return the arrays of an archive by name, read from their headers alone."""
+    with _opened(path) as archive:
+        infos = [info for info in archive.infolist() if info.filename.endswith(MEMBER)]
+        check_limit("arrays", len(infos), path.name)
+        if len({info.filename for info in infos}) < len(infos):
+            raise zipfile.BadZipFile("two arrays have one name")
+        return {info.filename.removesuffix(MEMBER): _header(archive, info) for info in infos}
 
 
-def _read_header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = npy.read_magic(file)
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    return read(file)
+def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise zipfile.BadZipFile(f"{info.filename} is packed as numpy packs none")
+    with archive.open(info) as file:
+        head = BytesIO(file.read(MOST_HEADER_BYTES))
+    read = (
+        npy.read_array_header_1_0 if npy.read_magic(head) == (1, 0) else npy.read_array_header_2_0
+    )
+    shape, is_fortran, dtype = read(head)
+    size = math.prod(shape) * dtype.itemsize + head.tell()
+    if not dtype.hasobject and (size != info.file_size or min(shape, default=0) < 0):
+        raise ValueError(f"{info.filename} has not the bytes that its header says")
+    problems = {
+        "it holds Python objects, which are pickles: rlds runs none": dtype.hasobject,
+        "it is one number, and no column": not shape,
+        "it is in Fortran's order; save numpy.ascontiguousarray of it": (
+            is_fortran and len(shape) > 1
+        ),
+        f"a column cannot have numbers of {dtype}": dtype.kind not in "biufcU",
+    }
+    problem = next((each for each, is_so in problems.items() if is_so), "")
+    return _Member(shape or (1,), dtype, head.tell(), problem)
 
 
-@contextmanager
-def _rows(path: Path, names: list[str]) -> Iterator[dict[str, IO[bytes]]]:
-    """Give the data of some arrays, each read by itself from its first byte on."""
-    with ExitStack() as opened:
-        archive = opened.enter_context(zipfile.ZipFile(path))
-        files = {name: opened.enter_context(archive.open(f"{name}.npy")) for name in names}
-        for file in files.values():
-            _read_header(file)
-        yield files
-
-
-def _read(file: IO[bytes], member: _Member, count: int, filename: str) -> np.ndarray:
+def _read(file: IO[bytes], member: _Member, count: int) -> np.ndarray:
     """Return the next rows of an array; text as objects."""
-    try:
-        data = file.read(count * member.row_bytes)
-    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-        raise SourceError(f"{filename} is damaged: {error}.") from error
-    if len(data) < count * member.row_bytes:
-        raise SourceError(f"{filename} ends early: an array has fewer rows than its header says.")
+    data = file.read(count * member.row_bytes)
     rows = np.frombuffer(data, member.dtype).reshape(count, *member.shape[1:])
     return rows.astype(object) if member.dtype.kind == "U" else rows

@@ -70,7 +70,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
             rows = slice(start, min(start + step, num_rows))
             yield {name: to_array(leaves[name][rows]) for name in names}
 
-    return flat_steps(columns, runs, lambda name: to_array(leaves[name][:num_rows]))
+    return flat_steps(columns, runs)
 
 
 def losses(manifest: Manifest) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from tests.support.terminals import in_terminal
 
 Capture = pytest.CaptureFixture[str]
 CSV = "observation,action,reward,episode,t\n0,1,0.5,0,1\n1,2,1.5,0,2\n"
@@ -32,6 +33,22 @@ def test_without_a_terminal_the_guess_is_printed_and_not_taken(table: str, capsy
     assert main([*words, "--yes", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["id"], document["plan"]["format"]) == ("mine/a", "csv")
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1), ("", 1)])
+def test_on_a_terminal_it_shows_the_guess_and_asks(
+    config: Config, table: str, answer: str, code: int
+) -> None:
+    words = ["import", table, "--name", "mine/a"]
+    screen = in_terminal(words, columns=200, answer=f"{answer}\n")
+    assert screen.code == code
+    assert "Not read: t: no key is given for it" in screen.lines
+    said = next(line for line in screen.lines if line.startswith("a.csv is csv."))
+    assert said.endswith("--map episode=episode")
+    assert any("Read it into mine/a so? [y/N]: " in line for line in screen.lines)
+    assert (config.root / "datasets" / "mine" / "a" / "manifest.json").exists() is not bool(code)
+    whole = in_terminal([*words, "--force", *said.partition("are: ")[2].split()], columns=200)
+    assert whole.code == 0 and "[y/N]" not in whole.raw
 
 
 @pytest.mark.parametrize(

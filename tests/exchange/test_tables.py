@@ -132,6 +132,25 @@ def test_numbered_columns_of_csv_are_one_vector_and_that_is_said(
     assert same(back["observation",], vector) and same(back["action",], right["action"].to_numpy())
 
 
+def test_fractions_below_whole_numbers_are_read(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.exchange.csv.BLOCK_BYTES", 60)
+    path = tmp_path / "a.csv"
+    rows = [f"{n},{n},{n},{n},0\n" for n in range(40)]
+    rows += ["1.5,2,3e0,nan,0\n", "1,2,3,4,0\n"]
+    path.write_text("x_0,x_1,action,reward,episode\n" + "".join(rows))
+    map = {"observation": "x_0..1"}
+    import_dataset(path, "mine/a", map=map, config=config, layout="ted")
+    right, back = pandas.read_csv(path).iloc[:-1], columns_of("mine/a", config)
+    assert same(back["observation",], right[["x_0", "x_1"]].astype(float).to_numpy())
+    assert same(back["action",], right["action"].to_numpy())
+    assert same(back["next", "reward"][:, 0], right["reward"].to_numpy())
+    path.write_text("observation,action,reward,episode\n" + "1,2,3,0\n" * 40 + "1,a,3,0\n")
+    with pytest.raises(SourceError, match="'a'"):
+        import_dataset(path, "mine/b", config=config)
+
+
 WRONG: dict[str, tuple[str, str | bytes, type[RldsError]]] = {
     "empty": ("a.csv", "", SourceError),
     "no row": ("a.csv", CSV.splitlines()[0] + "\n", SourceError),

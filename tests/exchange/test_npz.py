@@ -1,0 +1,128 @@
+"""numpy's archives: damaged, hostile or no archive of steps, and none leaves anything."""
+
+from __future__ import annotations
+
+import random
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from datasets_cli import compare_datasets, import_dataset, plan_import
+from datasets_cli.config import Config
+from datasets_cli.errors import SourceError, UsageError
+
+COLUMNS = {
+    "observation": np.arange(30.0).reshape(10, 3),
+    "action": np.arange(10),
+    "reward": np.ones(10),
+    "episode": np.arange(10) // 5,
+}
+
+
+def saved(path: Path, **others: Any) -> Path:
+    np.savez(path, **{**COLUMNS, **others})
+    return path
+
+
+def member(header: bytes | None = None, shape: Any = (10,), data: bytes = bytes(80)) -> bytes:
+    """Return an array whose header says what it says."""
+    text = repr({"descr": "<i8", "fortran_order": False, "shape": shape}).encode() + b"\n"
+    text = text if header is None else header
+    return b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text + data
+
+
+def zipped(path: Path, *actions: bytes, method: int = zipfile.ZIP_DEFLATED) -> None:
+    """Write an archive whose ``action`` is as given, as often as given."""
+    with zipfile.ZipFile(saved(path)) as archive:
+        others = {n: archive.read(n) for n in archive.namelist() if n != "action.npy"}
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in [*others.items(), *(("action.npy", each) for each in actions)]:
+            archive.writestr(name, data)
+
+
+def _encrypted(path: Path) -> None:
+    data = bytearray(saved(path).read_bytes())
+    for mark, at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(mark) + at] |= 1
+    path.write_bytes(data)
+
+
+def _pickled(path: Path) -> None:
+    saved(path, action=np.array([{}] * 10, object))
+
+
+WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
+    "no array": (np.savez, SourceError),
+    "pickles": (_pickled, SourceError),
+    "encrypted": (_encrypted, SourceError),
+    "no header": (lambda path: zipped(path, b"text"), SourceError),
+    "a header of no array": (lambda path: zipped(path, member(b"{'shape': 3}\n")), SourceError),
+    "a header that is code": (lambda path: zipped(path, member(b"exit()\n")), SourceError),
+    "fewer bytes than said": (lambda path: zipped(path, member(shape=(11,))), SourceError),
+    "more bytes than said": (lambda path: zipped(path, member(shape=(9,))), SourceError),
+    "a shape below nothing": (lambda path: zipped(path, member(shape=(-10, -1))), SourceError),
+    "a shape of 10 ** 30": (lambda path: zipped(path, member(shape=(10**30,))), SourceError),
+    "a header of a gigabyte": (
+        lambda path: zipped(path, member(bytes(2**26), data=b"")), SourceError
+    ),
+    "an array twice": (lambda path: zipped(path, member(), member()), SourceError),
+    "packed by another": (lambda p: zipped(p, member(), method=zipfile.ZIP_LZMA), SourceError),
+    "no rows": (
+        lambda path: saved(path, **{name: rows[:0] for name, rows in COLUMNS.items()}), SourceError
+    ),
+    "other lengths": (lambda path: saved(path, action=np.arange(9)), UsageError),
+    "one number": (lambda path: saved(path, action=3), SourceError),
+    "no archive": (lambda path: path.write_bytes(b"\x93NUMPY"), UsageError),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_archive_leaves_nothing(config: Config, tmp_path: Path, wrong: str) -> None:
+    make, error = WRONG[wrong]
+    make(path := tmp_path / "a.npz")
+    with pytest.raises(error):
+        import_dataset(path, "mine/a", config=config)
+    assert not [*config.root.glob("datasets/*/*"), *config.root.glob("tmp/*")]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_what_is_damaged_is_refused_or_was_of_no_value(
+    config: Config, tmp_path: Path, save: Callable[..., None]
+) -> None:
+    save(path := tmp_path / "a.npz", **COLUMNS)
+    import_dataset(path, "mine/a", config=config, progress=None)
+    data, draw, outcomes = path.read_bytes(), random.Random(7), set()
+    for number in range(150):
+        damaged = bytearray(data[: draw.randrange(len(data))] if number % 3 == 0 else data)
+        if number % 3:
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            import_dataset(path, "mine/b", config=config, force=True, progress=None)
+        except (SourceError, UsageError) as error:
+            outcomes.add(type(error))
+        else:
+            assert compare_datasets("mine/a", "mine/b", config=config, progress=None).equal
+    assert outcomes == {SourceError, UsageError}
+
+
+def test_what_is_no_column_is_named_and_the_rest_is_read(config: Config, tmp_path: Path) -> None:
+    odd = {
+        "number": 3,
+        "objects": np.array([None] * 10),
+        "dates": np.zeros(10, "M8[s]"),
+        "columns first": np.asfortranarray(np.zeros((10, 2))),
+        "info.swapped": np.arange(10, dtype=">i4"),
+        "info.words": np.array(["a", "bü"] * 5),
+    }
+    path = saved(tmp_path / "a.npz", **odd)
+    dropped = {each.partition(":")[0] for each in plan_import(path, "mine/a").dropped}
+    assert dropped == {"number", "objects", "dates", "columns first"}
+    made = import_dataset(path, "mine/a", config=config, layout="ted")
+    values = np.fromfile(made.path / "info" / "swapped.memmap", "<i4")
+    assert values.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
