@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from datasets_cli.exchange.format import format_of, recognised
@@ -109,4 +109,4 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             told.note(f"{id}: {note}")
         steps = format_of(name).blocks(path, columns)
         info = {**found.info, **(call.info or {}), "imported_from": name}
-        return save_steps(id, steps, call.with_info(info), told, (path.name, ""))
+        return save_steps(id, steps, replace(call, info=info), told, (path.name, ""))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.own.steps import StepColumns
+from datasets_cli.own.ends import flagged_ends
+from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import (
     REWARD,
     TERMINATED,
@@ -27,18 +28,18 @@ RETURNED: dict[Key, Key] = {
 }
 """What ``step()`` of an environment returns, by the names that people have for it."""
 
-OBSERVATION: Key = ("observation",)
-MAKES = "rlds makes it of terminated, truncated and where trajectories end"
 
-
-def named_columns(columns: Mapping[Any, Any], above: Key = ()) -> StepColumns:
+def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
     """Return columns as arrays, each under its key in a dataset."""
     # columns: arrays, tensors or lists by name, by tuple of names, or in dicts in one another.
     named: StepColumns = {}
-    for given, values in _leaves(columns, above):
+    for given, values in _leaves(columns):
         key = (*RETURNED.get(given[:1], given[:1]), *given[1:])
         if key in MADE_BY_THE_CORE or key == TRAJECTORY_END:
-            raise UsageError(f"columns: {show_key(key)} is no column to give: {MAKES}.")
+            raise UsageError(
+                f"columns: {show_key(key)} is no column to give: rlds makes it of terminated, "
+                "truncated and where trajectories end."
+            )
         if key in named:
             raise UsageError(f"columns: {show_key(key)} is given twice. Leave one out.")
         named[key] = _array(key, values)
@@ -47,7 +48,7 @@ def named_columns(columns: Mapping[Any, Any], above: Key = ()) -> StepColumns:
     return named
 
 
-def _leaves(columns: Mapping[Any, Any], above: Key) -> Iterator[tuple[Key, Any]]:
+def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
     if not isinstance(columns, Mapping):
         raise UsageError(
             f"columns must be a mapping of names to arrays, not {type(columns).__name__}."
@@ -65,10 +66,7 @@ def _leaves(columns: Mapping[Any, Any], above: Key) -> Iterator[tuple[Key, Any]]
 
 def _array(key: Key, values: Any) -> np.ndarray:
     """Return values as an array of numbers, or of texts as objects."""
-    try:
-        array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
-        raise UsageError(f"columns: {show_key(key)} is no array: {error}.") from error
+    array = array_of(values, f"columns: {show_key(key)}")
     if array.dtype.kind in "US" and array is not values:
         array = np.asarray(values, object)  # numpy's own texts lose zeros at their ends
     if array.dtype.kind == "U":
@@ -101,7 +99,7 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
     size = len(named[REWARD]) if REWARD in named and named[REWARD].ndim else 0
     if not size:
         raise UsageError(f"{what} has no step: expected a reward for each of one step or more.")
-    observed = [key for key in named if key[:1] == OBSERVATION]
+    observed = [key for key in named if key[0] == "observation"]
     longer = [key for key in observed if named[key].ndim and len(named[key]) == size + 1]
     if longer and longer == observed and not any(key[:2] == NEXT_OBSERVATION for key in named):
         # T + 1 observations: the last one follows the last action.
@@ -109,14 +107,14 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
         named |= {key: named[key][:-1] for key in observed} | following
     for key in (TERMINATED, TRUNCATED):
         if key in named and not named[key].ndim:  # of the episode: what its last step returned
+            if named[key].item() not in (0, 1):
+                found = f"found {named[key].item()!r}"
+                raise UsageError(f"{what}: {show_key(key)} must be true or false, {found}.")
             flags = np.zeros(size, np.bool_)
-            flags[-1] = bool(named[key])
+            flags[-1] = named[key].item()
             named[key] = flags
     check_lengths(named, what)
-    ends = np.zeros(size, np.bool_)
-    for key in (TERMINATED, TRUNCATED):
-        if key in named:
-            ends |= named[key].reshape(size, -1).any(1)
+    ends = flagged_ends(named, size)
     if (early := np.flatnonzero(ends[:-1])).size:
         raise UsageError(
             f"{what} ends at step {early[0]} of {size} by its flags, and has more steps. Add each "

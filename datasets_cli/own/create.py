@@ -11,7 +11,6 @@ from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import check_lengths, named_columns
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.ends import trajectory_ends
-from datasets_cli.own.steps import in_blocks
 from datasets_cli.schema.columns import TRAJECTORY_END, rows_per_block
 
 
@@ -56,7 +55,10 @@ def create_dataset(call: CreateCall) -> InstalledDataset:
     num_steps = check_lengths(columns, "columns")
     ends = trajectory_ends(columns, num_steps, call.ends, call.lengths, call.episode)
     columns[TRAJECTORY_END] = ends
-    row_bytes = sum(values.nbytes for values in columns.values()) // max(1, num_steps)
+    size = rows_per_block(sum(values.nbytes for values in columns.values()) // max(1, num_steps))
+    blocks = (
+        {key: values[start : start + size] for key, values in columns.items()}
+        for start in range(0, num_steps, size)
+    )
     with making(id, call) as told:
-        blocks = in_blocks(columns, num_steps, rows_per_block(row_bytes))
         return save_steps(id, blocks, call, told)

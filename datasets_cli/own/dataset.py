@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, Self, cast
+from dataclasses import dataclass, field
+from typing import Any, cast
 
 from datasets_cli.catalogue.registry import families
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.config import RootOptions
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import StepColumns, WrittenSteps, write_steps
+from datasets_cli.own.steps import StepColumns, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Manifest, Said, read_manifest
+from datasets_cli.store.manifest import Said, read_manifest
 from datasets_cli.store.tables import remove_tables
-from datasets_cli.version import TOOL
 
 RESERVED = frozenset({"demo", "derived", "recorded"})
 CHECKED = "own"
@@ -52,10 +51,6 @@ class OwnOptions(ProgressOptions, RootOptions):
     def __post_init__(self) -> None:
         check_layout(self.layout)
         checked_info(self.info)
-
-    def with_info(self, info: Mapping[str, Any]) -> Self:
-        """Return the options with this info."""
-        return replace(self, info=info)
 
 
 @contextmanager
@@ -93,7 +88,7 @@ def checked_info(info: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return what is said of data, once it is known that a manifest can hold it."""
     try:
         text = json.dumps(dict(info or {}), allow_nan=False)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{argument('info')} must have values that JSON has: {error}.") from error
     if len(text) > MOST_INFO_BYTES:
         raise UsageError(
@@ -119,53 +114,30 @@ def save_steps(
     staging, folder = root.new_staging(id), root.dataset(id)
     written = write_steps(staging, id, options.layout, steps, progress.writing)
     try:
-        manifest = _manifest(id, written, options, source)
+        metadata = {**checked_info(options.info), "notes": [*written.notes]}
+        manifest = written.manifest(id, (*source, CHECKED), metadata)
         older = read_manifest(folder) if has_manifest(folder) else None
-        is_same = older is not None and (older.content, older.layout) == (
-            manifest.content,
-            manifest.layout,
-        )
+        new = manifest.content, manifest.layout
+        is_same = older is not None and (older.content, older.layout) == new
         if older is not None and not is_same and not options.force:
             raise UsageError(
                 f"{id} is installed and holds other data ({older!r}). Replace it with "
                 f"{argument('force', 'True')}, or choose another name."
             )
-    except BaseException:
+        if count := manifest.dropped_steps:
+            written.notes.append(
+                f"{counted(count, 'last step')} of trajectories that do not terminate "
+                f"{'is' if count == 1 else 'are'} no row: nothing follows them, for "
+                "next_observation is not given"
+            )
+        for note in written.notes:
+            progress.note(f"{id}: {note}")
+        if older is not None and is_same and older.metadata == manifest.metadata:
+            progress.note(f"{id} is up to date: it holds these data")
+            return InstalledDataset.of(folder, older)
+        commit(root, staging, manifest)
+    finally:
         sweep(staging)
-        raise
-    for note in (*written.notes, *_dropped(manifest)):
-        progress.note(f"{id}: {note}")
-    if older is not None and is_same and older.metadata == manifest.metadata:
-        sweep(staging)
-        progress.note(f"{id} is up to date: it holds these data")
-        return InstalledDataset.of(folder, older)
-    commit(root, staging, manifest)
     if older is not None and older.content != manifest.content:
         remove_tables(root, older.content)
     return InstalledDataset.of(folder, manifest)
-
-
-def _dropped(manifest: Manifest) -> Iterator[str]:
-    if count := manifest.dropped_steps:
-        yield (
-            f"{counted(count, 'last step')} of trajectories that do not terminate "
-            f"{'is' if count == 1 else 'are'} no row: nothing follows them, for next_observation "
-            "is not given"
-        )
-
-
-def _manifest(
-    id: str, steps: WrittenSteps, options: OwnOptions, source: tuple[str, str]
-) -> Manifest:
-    written = steps.written
-    if not written.num_transitions:
-        raise SourceError(f"{id} has no transition: every trajectory is empty.")
-    return Manifest(
-        id=id,
-        **vars(written),
-        resources=(steps.resource(*source, CHECKED),),
-        recipe={"family": id.partition("/")[0], "version": 1},
-        successors=steps.successors,
-        metadata={**checked_info(options.info), "notes": steps.notes},
-        tool=TOOL,
-    )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.own.steps import StepColumns
+from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED
 
 
@@ -15,18 +15,19 @@ def trajectory_ends(
     columns: StepColumns, num_steps: int, ends: Any, lengths: Any, episode: Any
 ) -> np.ndarray:
     """Return which steps are the last of a trajectory, bool ``[N]``."""
-    given = {"ends": ends, "lengths": lengths, "episode": episode}
-    told = [name for name, value in given.items() if value is not None]
+    given = [
+        ("ends", _of_flags, ends),
+        ("lengths", _of_lengths, lengths),
+        ("episode", _of_numbers, episode),
+    ]
+    told = [each for each in given if each[2] is not None]
     if len(told) > 1:
-        raise UsageError(
-            f"{' and '.join(map(argument, told))} both say where trajectories end. Give one."
-        )
-    if ends is not None:
-        return check_flags(_of_flags(ends, num_steps), columns)
-    if lengths is not None:
-        return check_flags(_of_lengths(lengths, num_steps), columns)
-    if episode is not None:
-        return check_flags(_of_numbers(episode, num_steps), columns)
+        names = " and ".join(argument(name) for name, _, _ in told)
+        raise UsageError(f"{names} both say where trajectories end. Give one.")
+    for name, marked, values in told:
+        array = array_of(values, argument(name))
+        numbers = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+        return check_flags(marked(argument(name), numbers, num_steps), columns)
     if not (TERMINATED in columns and TRUNCATED in columns):
         raise UsageError(
             "Nothing says where trajectories end. Give "
@@ -41,33 +42,30 @@ def flagged_ends(columns: StepColumns, num_steps: int) -> np.ndarray:
     """Return where a step is terminated or truncated; values are checked where they are written."""
     flags = np.zeros(num_steps, np.bool_)
     for key in (TERMINATED, TRUNCATED):
-        if key in columns and num_steps:
+        if key in columns and num_steps and columns[key].dtype.names is None:
             flags |= (columns[key] != 0).reshape(num_steps, -1).any(1)
     return flags
 
 
-def _of_flags(ends: Any, num_steps: int) -> np.ndarray:
-    flags = np.asarray(ends)
-    if flags.shape == (num_steps, 1):
-        flags = flags[:, 0]
+def _of_flags(name: str, flags: np.ndarray, num_steps: int) -> np.ndarray:
     if flags.shape != (num_steps,) or not np.isin(flags, (0, 1)).all():
         raise UsageError(
-            f"{argument('ends')}: expected 0 or 1 for each of {num_steps:,} steps, found "
+            f"{name}: expected 0 or 1 for each of {num_steps:,} steps, found "
             f"{flags.dtype} {list(flags.shape)}."
         )
     return flags.astype(np.bool_)
 
 
-def _of_lengths(lengths: Any, num_steps: int) -> np.ndarray:
-    counts = np.asarray(lengths)
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or not len(counts) or counts.min() < 1:
+def _of_lengths(name: str, counts: np.ndarray, num_steps: int) -> np.ndarray:
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or not len(counts):
+        among = f", {counts.min()} among them" if counts.size and counts.dtype.kind in "iu" else ""
         raise UsageError(
-            f"{argument('lengths')}: expected whole numbers of 1 or more, found {counts.dtype} "
-            f"{list(counts.shape)}{f', {counts.min()} among them' if counts.size else ''}."
+            f"{name}: expected whole numbers of 1 or more, found {counts.dtype} "
+            f"{list(counts.shape)}{among}."
         )
-    if (total := int(counts.sum())) != num_steps:
+    if (total := sum(counts.tolist())) != num_steps:  # numpy's own sum may overflow
         raise UsageError(
-            f"{argument('lengths')}: expected lengths that are {num_steps:,} together, the steps "
+            f"{name}: expected lengths that are {num_steps:,} together, the steps "
             f"of the columns; found {total:,}."
         )
     flags = np.zeros(num_steps, np.bool_)
@@ -75,13 +73,10 @@ def _of_lengths(lengths: Any, num_steps: int) -> np.ndarray:
     return flags
 
 
-def _of_numbers(episode: Any, num_steps: int) -> np.ndarray:
-    numbers = np.asarray(episode)
-    if numbers.shape == (num_steps, 1):
-        numbers = numbers[:, 0]
+def _of_numbers(name: str, numbers: np.ndarray, num_steps: int) -> np.ndarray:
     if numbers.shape != (num_steps,) or numbers.dtype.kind not in "iu":
         raise UsageError(
-            f"{argument('episode')}: expected a whole number for each of {num_steps:,} steps, "
+            f"{name}: expected a whole number for each of {num_steps:,} steps, "
             f"found {numbers.dtype} {list(numbers.shape)}."
         )
     flags = np.ones(num_steps, np.bool_)
@@ -90,7 +85,7 @@ def _of_numbers(episode: Any, num_steps: int) -> np.ndarray:
     values, counts = np.unique(numbers[flags], return_counts=True)
     if (twice := values[counts > 1]).size:
         raise UsageError(
-            f"{argument('episode')}: the steps of episode {twice[0]} are not side by side. Sort "
+            f"{name}: the steps of episode {twice[0]} are not side by side. Sort "
             "the rows by episode and step."
         )
     return flags

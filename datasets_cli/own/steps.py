@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
@@ -12,13 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import TRAJECTORY_END, Key
 from datasets_cli.schema.texts import as_text, is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.ted_writer import Written
+from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.writer import LayoutWriter
+from datasets_cli.version import TOOL
 
 StepColumns = dict[Key, np.ndarray]
 """Steps ``[n, ...]`` as the Blocks of recipes have them; ``TRAJECTORY_END`` is always there."""
@@ -33,18 +36,30 @@ class WrittenSteps:
     digest: StepDigest
     notes: list[str]
 
-    @property
-    def successors(self) -> dict[str, Any]:
-        """The manifest's entry."""
-        return {**self.transitions.rule, "version": SUCCESSOR_RULE_VERSION}
-
-    def resource(self, filename: str, validator: str, checked: str) -> dict[str, Any]:
-        """Return the manifest's entry of the steps, which are no file that can be fetched again."""
+    def manifest(
+        self,
+        id: str,
+        source: tuple[str, str, str],
+        metadata: Mapping[str, Any],
+        earlier: Iterable[Mapping[str, Any]] = (),
+    ) -> Manifest:
+        """Return what is known of the dataset, whose steps are no file that can be fetched."""
+        # source: name of the steps, what tells them from others of that name, how far checked.
+        filename, validator, checked = source
         sha256 = self.digest.hex()  # first: it waits for the bytes to be counted
-        return {
+        resource = {
             **{"filename": filename, "url": "", "bytes": self.digest.size_bytes},
             **{"sha256": sha256, "validator": validator, "checked": checked},
         }
+        return Manifest(
+            id=id,
+            **vars(self.written),
+            resources=(*earlier, resource),
+            recipe={"family": id.partition("/")[0], "version": 1},
+            successors={**self.transitions.rule, "version": SUCCESSOR_RULE_VERSION},
+            metadata=metadata,
+            tool=TOOL,
+        )
 
 
 def write_steps(
@@ -75,11 +90,11 @@ class StepDigest:
         self._columns: dict[Key, Any] = {}
         # Hashing lets the interpreter go: a block is hashed while the next one is written.
         self._thread = ThreadPoolExecutor(1)
-        self._hashed: Future[None] | None = None
+        self._hashed: Future[Any] = self._thread.submit(int)
 
     def take(self, columns: StepColumns) -> StepColumns:
         """Add steps, and return them."""
-        self._wait()
+        self._hashed.result()  # no more than one block is kept for its hash
         self._hashed = self._thread.submit(self._hash, columns)
         self.num_steps += len(columns[TRAJECTORY_END])
         self.num_episodes += int(columns[TRAJECTORY_END].sum())
@@ -87,15 +102,10 @@ class StepDigest:
 
     def hex(self) -> str:
         """Return the sha256 of all columns' digests, 64 hexadecimal digits."""
-        self._wait()
+        self._hashed.result()
         self._thread.shutdown()
         parts = (self._columns[key].digest() for key in sorted(self._columns))
         return hashlib.sha256(b"".join(parts)).hexdigest()
-
-    def _wait(self) -> None:
-        """Wait for the block before: no more than one is kept for its hash."""
-        if self._hashed is not None:
-            self._hashed.result()
 
     def _hash(self, columns: StepColumns) -> None:
         for key, values in columns.items():
@@ -111,7 +121,12 @@ def _text_bytes(key: Key, values: np.ndarray) -> bytes:
     return "\0".join([*as_text(key, values).flat, ""]).encode(errors="surrogatepass")
 
 
-def in_blocks(columns: StepColumns, num_steps: int, step: int) -> Iterator[StepColumns]:
-    """Yield columns in blocks of some steps, as views."""
-    for start in range(0, num_steps, step):
-        yield {key: values[start : start + step] for key, values in columns.items()}
+def array_of(values: Any, what: str) -> np.ndarray:
+    """Return values as an array, none of which is masked."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
+        raise UsageError(f"{what} is no array: {error}.") from error
+    if np.ma.is_masked(values):
+        raise UsageError(f"{what} has masked values, which no dataset keeps. Fill them first.")
+    return array

@@ -56,17 +56,16 @@ class DatasetWriter:
         self.dataset: InstalledDataset | None = None
 
     def __enter__(self) -> Self:
-        id, root = self._id, self._root
         with ExitStack() as held:
-            self._progress = held.enter_context(making(id, self._options))
-            self._journal = self._continued(root, id)
-            held.callback(self._journal.close)
-            self._held = held.pop_all()
-        self._check = StepCheck(id)
-        if self.num_episodes:
+            self._progress = held.enter_context(making(self._id, self._options))
+            journal = Journal(self._root.downloads(self._id))
+            held.callback(journal.close)
+            self._refuse_installed(journal)
+            self._journal, self._held = journal, held.pop_all()
+        if journal.num_episodes:
             self._progress.note(
-                f"{id}: {self.num_episodes:,} episodes of a writer that was stopped are kept; "
-                "discard() drops them"
+                f"{self._id}: {journal.num_episodes:,} episodes of a writer that was stopped are "
+                "kept; discard() drops them"
             )
         return self
 
@@ -77,14 +76,15 @@ class DatasetWriter:
         trace: TracebackType | None,
     ) -> None:
         with self._held:
-            journal = self._opened
+            journal, self._journal = self._opened, None
             if kind is not None:
                 return
             if not journal.num_episodes:
                 raise UsageError(f"{self._id} has no episode: add_episode() was not called.")
-            steps = journal.blocks()
             source = SOURCE, journal.fingerprint
-            self.dataset = save_steps(self._id, steps, self._options, self._progress, source)
+            self.dataset = save_steps(
+                self._id, journal.blocks(), self._options, self._progress, source
+            )
             journal.remove()
 
     @property
@@ -113,34 +113,29 @@ class DatasetWriter:
             SourceError: observation, action or reward is missing, or flags are not 0 and 1.
         """
         journal = self._opened
-        steps = episode_steps(columns, f"Episode {journal.num_episodes}")
-        journal.check(steps)
-        self._check.checked(steps)
+        name = f"Episode {journal.num_episodes}"
+        steps = episode_steps(columns, name)
+        StepCheck(f"{self._id}: {name}").checked(steps)
         journal.add(steps)
         return journal.num_episodes
 
     def discard(self) -> None:
         """Drop the episodes that were added so far."""
-        folder = self._opened.folder
         self._opened.remove()
-        self._journal, self._check = Journal(folder), StepCheck(self._id)
 
-    def _continued(self, root: CacheRoot, id: str) -> Journal:
-        """Return the episodes of a writer that was killed; none where they are installed."""
-        journal, folder = Journal(root.downloads(id)), root.dataset(id)
+    def _refuse_installed(self, journal: Journal) -> None:
+        """Drop episodes that are installed, and refuse to replace them unasked."""
+        folder = self._root.dataset(self._id)
         if not has_manifest(folder):
-            return journal
+            return
         sources = read_manifest(folder).resources
         if journal.num_episodes and journal.fingerprint in [s.get("validator") for s in sources]:
             journal.remove()  # it was killed after the commit
-            journal = Journal(journal.folder)
         if not self._options.force:
-            journal.close()
             raise UsageError(
-                f"{id} is installed. Replace it with {argument('force', 'True')}, or choose "
+                f"{self._id} is installed. Replace it with {argument('force', 'True')}, or choose "
                 "another name."
             )
-        return journal
 
     @property
     def _opened(self) -> Journal:

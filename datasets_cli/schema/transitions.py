@@ -96,13 +96,13 @@ class Transitions:
         self._previous_done = bool(done[ready - 1])
         self.num_dropped += int(dropped[:ready].sum())
         self.num_skipped_trajectories += int((dropped & starts)[:ready].sum())
-        following = {
-            ("next", *key): _following(rows, done)
+        kept = np.flatnonzero(~dropped[:ready])
+        complete = {key: rows.take(kept, axis=0) for key, rows in steps.items()}
+        complete |= {
+            ("next", *key): _following(rows, kept, complete[TERMINATED])
             for key, rows in steps.items()
             if key[0] == "observation"
         }
-        kept = np.flatnonzero(~dropped[:ready])
-        complete = {key: rows.take(kept, axis=0) for key, rows in (steps | following).items()}
         complete[TRUNCATED] |= before_dropped[kept]
         return self._complete(complete) if len(kept) else None
 
@@ -115,13 +115,11 @@ class Transitions:
         return rows | flags | {key: np.zeros_like(terminated) for key in ROOT_FLAGS}
 
 
-def _following(rows: np.ndarray, done: np.ndarray) -> np.ndarray:
-    """Return each step's successor ``[n, ...]``; zeros, or ``""``, where the trajectory is done."""
-    nothing = "" if is_text(rows) else 0
-    following = np.empty_like(rows)
-    following[:-1] = rows[1:]
-    following[-1:] = nothing
-    following[done] = nothing
+def _following(rows: np.ndarray, kept: np.ndarray, terminated: np.ndarray) -> np.ndarray:
+    """Return the successors of the steps ``kept``; zeros, or ``""``, of those that terminate."""
+    # Every other step that is kept has its successor in the next row.
+    following = rows.take(kept + 1, axis=0, mode="clip")
+    following[terminated] = "" if is_text(rows) else 0
     return following
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import random
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,9 +16,9 @@ import pytest
 
 import datasets_cli
 from datasets_cli import DatasetWriter, create_dataset
-from datasets_cli.config import Config, load_config
+from datasets_cli.config import Config
 from datasets_cli.errors import LockedError, SourceError, UsageError
-from datasets_cli.store.manifest import read_manifest
+from datasets_cli.store.manifest import MANIFEST_FILENAME, read_manifest
 from tests.own.test_create import columns_of
 
 
@@ -79,36 +78,14 @@ def test_it_has_the_content_that_create_dataset_gives(config: Config) -> None:
     assert read_manifest(config.root / "datasets/mine/robot").content == of_writer
 
 
-CHILD = """
-import sys
-from datasets_cli import DatasetWriter
-from tests.own.test_writer import episode
-with DatasetWriter("mine/robot", force=True) as writer:
-    print("open", flush=True)
-    for number in range(writer.num_episodes, 60):
-        writer.add_episode(episode(number))
-"""
-
-
-def test_killed_at_any_moment_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(range(60), load_config())
-    expected = read_manifest(load_config().root / "datasets/mine/robot")
-    monkeypatch.setenv("RLDS_HOME", str(tmp_path / "killed"))
-    config, moments = load_config(), random.Random(0)
-    for _ in range(4):
-        child = subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE)
-        assert child.stdout is not None and child.stdout.readline() == b"open\n"
-        with pytest.raises(subprocess.TimeoutExpired):
-            child.wait(moments.uniform(0, 0.02))
-            raise subprocess.TimeoutExpired("it was done", 0)
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        child.stdout.close()
-    with DatasetWriter("mine/robot", force=True, config=config) as writer:
-        for number in range(writer.num_episodes, 60):
-            writer.add_episode(episode(number))
-    made = read_manifest(config.root / "datasets/mine/robot")
-    assert (made.content, made.files) == (expected.content, expected.files)
+@pytest.mark.parametrize("kills", [6, pytest.param(60, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_it_goes_on(tmp_path: Path, kills: int) -> None:
+    command = [sys.executable, "-m", "tests.own.killed", tmp_path, str(kills)]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert told["differences"] == []
+    assert sum(told["stages"].values()) == kills
+    assert {"adding", "commit"} <= told["stages"].keys() or kills < 60
+    assert f"datasets/mine/robot/{MANIFEST_FILENAME}" in told["files"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 40, 200, 1000])

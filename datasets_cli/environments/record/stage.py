@@ -14,11 +14,10 @@ from datasets_cli.own.steps import StepDigest, write_steps
 from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.layouts.ted_writer import Written
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.version import TOOL
 
 FAMILY = "recorded"
-RECIPE = {"family": FAMILY, "version": 1}
 CHECKED = "recorded"
 """What a manifest says of how far its source was checked: the values were made here."""
 
@@ -38,29 +37,18 @@ def stage(
         layout = older.manifest.layout
     new = _first_steps(chunks, run.options.num_steps)
     steps = write_steps(folder, id, layout, new, on_rows, _rows_of(older))
-    written = steps.written
-    resource = steps.resource(f"episodes from {run.first_episode}", "", CHECKED)
-    manifest = Manifest(
-        id=id,
-        **vars(written),
-        resources=(*(older.manifest.resources if older else ()), resource),
-        recipe=RECIPE,
-        successors=steps.successors,
-        metadata=_metadata(run, written.num_transitions, written.num_trajectories, steps.digest),
-        tool=TOOL,
-    )
-    return manifest, folder
+    source = f"episodes from {run.first_episode}", "", CHECKED
+    metadata = _metadata(run, steps.written, steps.digest)
+    return steps.manifest(id, source, metadata, older.manifest.resources if older else ()), folder
 
 
-def _metadata(
-    run: RecordingRun, num_steps: int, num_episodes: int, digest: StepDigest
-) -> dict[str, Any]:
+def _metadata(run: RecordingRun, written: Written, digest: StepDigest) -> dict[str, Any]:
     """Return what Minari keeps of a dataset, and each recording that it is made of."""
     own = {"episodes_recorded": digest.num_episodes, "steps_recorded": digest.num_steps}
     return {
         **run.environment,
-        "total_episodes": num_episodes,
-        "total_steps": num_steps,
+        "total_episodes": written.num_trajectories,
+        "total_steps": written.num_transitions,
         "algorithm_name": run.policy_entry["name"],
         "recordings": [*run.earlier, {**run.plan, **own}],
     }

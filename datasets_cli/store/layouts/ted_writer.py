@@ -186,7 +186,7 @@ def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, An
             )
         files[status.st_dev, status.st_ino] = name
     # hashlib and fsync both let other threads run.
-    with ThreadPoolExecutor(max_workers=2) as pool:
+    with ThreadPoolExecutor(max_workers=3) as pool:
         entries = pool.map(lambda name: _describe(folder / name), names)
         return dict(zip(names, entries, strict=True))
 
