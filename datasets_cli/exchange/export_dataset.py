@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from datasets_cli.catalogue.selection import InstalledId
-from datasets_cli.errors import UsageError, argument
-from datasets_cli.exchange.format import format_of
+from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.exchange.format import Format, format_of
 from datasets_cli.install.installed import installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.progress import ProgressOptions, expect_rows, of_dataset
 from datasets_cli.progress_bars import shown
-from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.sources.disk import path_errors
 from datasets_cli.store.arrays import open_arrays
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, is_running
 from datasets_cli.store.check import folder_size
+
+UNFINISHED = ".unfinished"
+ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
+"""Of all files in a folder that is written."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +96,64 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
             f"{call.format} cannot hold all of {id}. It would lose: {'; '.join(lost)}. Write the "
             f"rest with {argument('allow_loss', 'True')}."
         )
-    if os.path.lexists(path) and not call.force:
-        raise UsageError(f"{path} is there already. {argument('force', 'True')} replaces it.")
-    # Beside it, under a name that says so: what is killed is never taken for the whole.
-    new = path.parent / f".{path.name}.{os.getpid()}.unfinished"
-    with shown(call.progress) as screen, of_dataset(screen, id) as told, disk_errors(path):
-        make_folder(path.parent)
+    with (
+        shown(call.progress) as screen,
+        of_dataset(screen, id) as told,
+        path_errors(path, "written"),
+    ):
+        out = path.resolve()
+        _check_out(out, chosen, config.root.resolve(), call.force)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        # Beside it, under a name that says so: what is killed is never taken for the whole.
+        new = out.with_name(f".{out.name}.{os.getpid()}{UNFINISHED}")
+        _remove_unfinished(out)
         expect_rows(told, id, 0, len(dataset))
         try:
             chosen.write(dataset, new, told)
-            _put_in_place(new, path)
+            _check_out(out, chosen, config.root.resolve(), call.force)
+            if out.is_dir():
+                _remove(out)
+            new.replace(out)
         finally:
             _remove(new)
     return ExportedDataset(id, call.format, path, lost, _size(path))
 
 
-def _put_in_place(new: Path, path: Path) -> None:
-    if os.path.lexists(path) and (path.is_dir() or new.is_dir()):
-        _remove(path)
-    new.replace(path)
+def _check_out(out: Path, chosen: Format, root: Path, force: bool) -> None:
+    """Check that a path is free, or may be replaced: a file, or a folder that is an export."""
+    if root.is_relative_to(out) or out.is_relative_to(root):
+        raise UsageError(
+            f"{out} is the cache root, or within or around it, and nothing is exported there. "
+            f"Choose another {argument('path')}."
+        )
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there already. {argument('force', 'True')} replaces it.")
+    if out.exists() and not (out.is_file() or (out.is_dir() and _is_export(out, chosen))):
+        raise UsageError(
+            f"{out} is neither a file nor a folder that such an export makes, and "
+            f"{argument('force', 'True')} replaces nothing else. Choose another {argument('path')}."
+        )
+
+
+def _is_export(folder: Path, chosen: Format) -> bool:
+    """Return whether a folder is empty, or such as a format writes, with nothing beside."""
+    if not any(folder.iterdir()):
+        return True
+    paths = (each for each in folder.rglob("*") if each.is_symlink() or not each.is_dir())
+    if any(path.is_symlink() or path.suffix not in ENDINGS for path in paths):
+        return False
+    with suppress(RldsError):
+        return chosen.recognise(folder) is not None
+    return False
+
+
+def _remove_unfinished(out: Path) -> None:
+    """Remove what processes that are no more left of exports to a path."""
+    for old in out.parent.glob(f".{glob.escape(out.name)}.*{UNFINISHED}"):
+        process = old.name.removesuffix(UNFINISHED).rpartition(".")[2]
+        # Of our own number: in a container each run may have the same.
+        if process == str(os.getpid()) or (process.isdecimal() and not is_running(int(process))):
+            _remove(old)
 
 
 def _remove(path: Path) -> None:

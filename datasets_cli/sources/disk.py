@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, UsageError, argument
+from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, RldsError, UsageError, argument
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
@@ -319,6 +319,26 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         if not is_full(error):
             raise
         raise DiskFull(
-            f"The disk is full: {path} cannot be written ({error.strerror}). Nothing that was "
+            f"The disk is full: {path} cannot be written ({_reason(error)}). Nothing that was "
             "installed is lost, and what has been downloaded is kept. Make room and run again."
         ) from error
+
+
+@contextmanager
+def path_errors(path: Path, done: str) -> Iterator[None]:
+    """Turn what the system refuses into errors that name the path which a user gives, alone."""
+    try:
+        with disk_errors(path):
+            yield
+    except RldsError:
+        raise
+    except OSError as error:
+        is_file = error.errno in (errno.EEXIST, errno.ENOTDIR)
+        reason = "what is to be its folder is a file" if is_file else _reason(error)
+        raise UsageError(
+            f"{path} cannot be {done}: {reason}. Choose another path, or see its permissions."
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno) if error.errno else str(error)  # h5py's has a dump beside it

@@ -231,9 +231,14 @@ def _may_be_in_use(staging: Path) -> bool:
         return False
     if match[1] != _host():
         return time.time() - staging.stat().st_mtime < 86_400
+    return is_running(int(match[2]))
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process of this machine may be running."""
     try:
-        os.kill(int(match[2]), 0)
-    except ProcessLookupError:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass
