@@ -22,7 +22,6 @@ from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.cache_root import CacheRoot, is_running
 from datasets_cli.store.check import folder_size
 
-UNFINISHED = ".unfinished"
 ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
 """Of all files in a folder that is written."""
 
@@ -96,63 +95,56 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
             f"{call.format} cannot hold all of {id}. It would lose: {'; '.join(lost)}. Write the "
             f"rest with {argument('allow_loss', 'True')}."
         )
-    with (
-        shown(call.progress) as screen,
-        of_dataset(screen, id) as told,
-        path_errors(path, "written"),
-    ):
+    with shown(call.progress) as screen, of_dataset(screen, id) as told, path_errors(path):
         out = path.resolve()
-        _check_out(out, chosen, config.root.resolve(), call.force)
-        out.parent.mkdir(parents=True, exist_ok=True)
+        _check_free(out, chosen, config.root.resolve(), call.force)
         # Beside it, under a name that says so: what is killed is never taken for the whole.
-        new = out.with_name(f".{out.name}.{os.getpid()}{UNFINISHED}")
-        _remove_unfinished(out)
+        new = out.with_name(f".{out.name}.{os.getpid()}.unfinished")
+        _make_room(new, out)
         expect_rows(told, id, 0, len(dataset))
         try:
             chosen.write(dataset, new, told)
-            _check_out(out, chosen, config.root.resolve(), call.force)
+            _check_free(out, chosen, config.root.resolve(), call.force)
             if out.is_dir():
                 _remove(out)
             new.replace(out)
+            size = folder_size(out) if out.is_dir() else out.stat().st_size
         finally:
             _remove(new)
-    return ExportedDataset(id, call.format, path, lost, _size(path))
+    return ExportedDataset(id, call.format, path, lost, size)
 
 
-def _check_out(out: Path, chosen: Format, root: Path, force: bool) -> None:
-    """Check that a path is free, or may be replaced: a file, or a folder that is an export."""
+def _check_free(out: Path, chosen: Format, root: Path, force: bool) -> None:
+    """Check that nothing is at a path but what may be replaced, outside of the root."""
     if root.is_relative_to(out) or out.is_relative_to(root):
         raise UsageError(
-            f"{out} is the cache root, or within or around it, and nothing is exported there. "
-            f"Choose another {argument('path')}."
+            f"{out} is in or around the cache root. Choose another {argument('path')}."
         )
-    if out.exists() and not force:
-        raise UsageError(f"{out} is there already. {argument('force', 'True')} replaces it.")
-    if out.exists() and not (out.is_file() or (out.is_dir() and _is_export(out, chosen))):
+    if out.exists() and not (force and (out.is_file() or _is_export(out, chosen))):
         raise UsageError(
-            f"{out} is neither a file nor a folder that such an export makes, and "
-            f"{argument('force', 'True')} replaces nothing else. Choose another {argument('path')}."
+            f"{out} is there already. {argument('force', 'True')} replaces a file, or a folder "
+            "that such an export made, and nothing else."
         )
 
 
-def _is_export(folder: Path, chosen: Format) -> bool:
-    """Return whether a folder is empty, or such as a format writes, with nothing beside."""
-    if not any(folder.iterdir()):
-        return True
-    paths = (each for each in folder.rglob("*") if each.is_symlink() or not each.is_dir())
-    if any(path.is_symlink() or path.suffix not in ENDINGS for path in paths):
+def _is_export(path: Path, chosen: Format) -> bool:
+    """Return whether a path is an empty folder, or what a format writes with nothing beside."""
+    files = (each for each in path.rglob("*") if each.is_symlink() or not each.is_dir())
+    if not path.is_dir() or any(each.is_symlink() or each.suffix not in ENDINGS for each in files):
         return False
     with suppress(RldsError):
-        return chosen.recognise(folder) is not None
+        return not any(path.iterdir()) or chosen.recognise(path) is not None
     return False
 
 
-def _remove_unfinished(out: Path) -> None:
-    """Remove what processes that are no more left of exports to a path."""
-    for old in out.parent.glob(f".{glob.escape(out.name)}.*{UNFINISHED}"):
-        process = old.name.removesuffix(UNFINISHED).rpartition(".")[2]
-        # Of our own number: in a container each run may have the same.
-        if process == str(os.getpid()) or (process.isdecimal() and not is_running(int(process))):
+def _make_room(new: Path, out: Path) -> None:
+    """Make the folder of a path, without what killed exports to it left there."""
+    if not out.parent.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+    _remove(new)  # of a process that had our number, as each has in a container
+    for old in out.parent.glob(f".{glob.escape(out.name)}.*.unfinished"):
+        process = Path(old.stem).suffix[1:]
+        if process.isdecimal() and not is_running(int(process)):
             _remove(old)
 
 
@@ -161,7 +153,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _size(path: Path) -> int:
-    return folder_size(path) if path.is_dir() else path.stat().st_size

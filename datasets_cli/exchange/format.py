@@ -94,12 +94,12 @@ def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
     if not (path.is_file() or path.is_dir()):  # a pipe or a device would be waited for
         found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
         raise UsageError(f"{path} {found}. Give a regular file or a folder.")
-    tried = {each: format_of(each) for each in ((name,) if name else NAMES)}
-    with path_errors(path, "read"):
-        for each, module in tried.items():
-            if (known := module.recognise(path)) is not None:
+    tried = (name,) if name else NAMES
+    with path_errors(path):
+        for each in tried:
+            if (known := format_of(each).recognise(path)) is not None:
                 return each, known
-    what = "; ".join(f"{each}: {module.ABOUT}" for each, module in tried.items())
+    what = "; ".join(f"{each}: {format_of(each).ABOUT}" for each in tried)
     raise UsageError(
         f"{path} is of none of these formats: {what}. Arrays that another reader gives become a "
         "dataset by create_dataset()."

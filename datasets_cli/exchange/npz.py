@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -81,13 +82,14 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         check_limit("row_bytes", row_bytes, path.name)
         with _opened(path) as archive, ExitStack() as opened:
             files = {name: opened.enter_context(archive.open(f"{name}{MEMBER}")) for name in names}
-            rows_of = {
-                name: opened.enter_context(_rows(file, members[name]))
-                for name, file in files.items()
-            }
+            arrays: dict[str, IO[bytes] | np.ndarray] = {**files}
+            for name, file in files.items():
+                _bytes(file, members[name].start)
+                if members[name].is_transposed:
+                    arrays[name] = _mapped(file, members[name])
             for start in range(0, num_rows, step := rows_per_block(row_bytes)):
                 count = min(step, num_rows - start)
-                yield {name: _read(file, members[name], count) for name, file in rows_of.items()}
+                yield {name: _read(arrays[name], members[name], start, count) for name in names}
             for file in files.values():
                 _bytes(file, 1)  # none is left: the checksum of all is compared
 
@@ -184,24 +186,6 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
     return _Member(shape or (1,), dtype, head.tell(), is_fortran and math.prod(shape) > 0, problem)
 
 
-@contextmanager
-def _rows(file: IO[bytes], member: _Member) -> Iterator[IO[bytes]]:
-    """Yield the data of an array, row after row; of one in Fortran's order by files."""
-    _bytes(file, member.start)
-    if not member.is_transposed:
-        yield file
-        return
-    with TemporaryFile() as columns, TemporaryFile() as rows:
-        while data := _bytes(file, COPIED_BYTES):
-            columns.write(data)
-        columns.flush()
-        mapped = np.memmap(columns, member.dtype, "r", shape=member.shape, order="F")
-        for start in range(0, len(mapped), step := rows_per_block(member.row_bytes)):
-            rows.write(mapped[start : start + step].tobytes())
-        rows.seek(0)
-        yield rows
-
-
 def _bytes(file: IO[bytes], count: int) -> bytes:
     try:
         return file.read(count)
@@ -209,8 +193,19 @@ def _bytes(file: IO[bytes], count: int) -> bytes:
         raise zipfile.BadZipFile(f"{file.name}: {error}") from error
 
 
-def _read(file: IO[bytes], member: _Member, count: int) -> np.ndarray:
+def _mapped(file: IO[bytes], member: _Member) -> np.ndarray:
+    """Return an array in Fortran's order, mapped from a file that has no name."""
+    with TemporaryFile() as kept:
+        kept.writelines(iter(partial(_bytes, file, COPIED_BYTES), b""))
+        kept.flush()
+        return np.memmap(kept, member.dtype, "r", shape=member.shape, order="F")
+
+
+def _read(file: IO[bytes] | np.ndarray, member: _Member, start: int, count: int) -> np.ndarray:
     """Return the next rows of an array; text as objects."""
-    data = _bytes(file, count * member.row_bytes)
-    rows = np.frombuffer(data, member.dtype).reshape(count, *member.shape[1:])
+    if isinstance(file, np.ndarray):
+        rows = file[start : start + count].copy("C")
+    else:
+        rows = np.frombuffer(_bytes(file, count * member.row_bytes), member.dtype)
+    rows = rows.reshape(count, *member.shape[1:])
     return rows.astype(object) if member.dtype.kind == "U" else rows

@@ -39,11 +39,11 @@ def test_force_replaces_neither_the_root_nor_other_folders(
     (tmp_path / "work/data").mkdir(parents=True)
     (tmp_path / "work/notes.txt").write_text("mine")
     export(tmp_path / "half", config, "torchrl")
-    (tmp_path / "half/notes.txt").write_text("mine")
+    (tmp_path / "half/notes").write_text("mine")
     os.mkfifo(tmp_path / "pipe")
     places = {"root": config.root, "above": tmp_path, "dataset": made, "below": made / "a.npz"}
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match=r"the cache root|replaces nothing else"):
+    with pytest.raises(UsageError, match=r"the cache root|and nothing else"):
         export(places.get(what, tmp_path / what), config, format, force=True)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -81,7 +81,7 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_given(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_bytes(b"mine")
     for out in ("file/x", "file/x/y", "x" * 300, "/proc/x", "/proc/x/y"):
-        with pytest.raises(UsageError, match=f"^{out} cannot be written: ") as refused:
+        with pytest.raises(UsageError, match=f"^{out}: [A-Z][a-z ]+[.] ") as refused:
             export(out, config, format)
         assert "unfinished" not in str(refused.value) and "root" not in str(refused.value)
 
