@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -209,18 +208,18 @@ def _leaves(
 def _joined(columns: dict[str, _Column]) -> dict[str, _Column]:
     """Return columns with ``x_0``, ``x_1`` and so on as one vector, ``x_0..1``."""
     joined: dict[str, _Column] = {}
-    by_stem = {each: [*group] for each, group in groupby(sorted(columns, key=_stem), _stem)}
-    for name, column in columns.items():
-        stem = _stem(name)
-        group = by_stem[stem]
-        numbers = sorted(group, key=lambda each: (len(each), each))
-        is_vector = stem and numbers == [f"{stem}{n}" for n in range(len(group))]
-        kinds = {str(columns[each].type) for each in group}
-        if not is_vector or len(kinds) > 1 or len(group) == 1 or _is_list(column.type):
-            joined[name] = column
-        elif name == numbers[0]:
-            paths = tuple(columns[each].paths[0] for each in numbers)
-            joined[f"{name}..{len(group) - 1}"] = _Column(paths, column.type)
+    by_stem: dict[str, list[str]] = {}
+    for name in columns:
+        by_stem.setdefault(_stem(name) or name, []).append(name)
+    for stem, group in by_stem.items():
+        group.sort(key=lambda each: (len(each), each))
+        kinds = {columns[each].type for each in group}
+        is_vector = len(kinds) == 1 and not any(map(_is_list, kinds)) and len(group) > 1
+        if is_vector and group == [f"{stem}{n}" for n in range(len(group))]:
+            paths = tuple(columns[each].paths[0] for each in group)
+            joined[f"{group[0]}..{len(group) - 1}"] = _Column(paths, *kinds)
+        else:
+            joined |= {each: columns[each] for each in group}
     return joined
 
 

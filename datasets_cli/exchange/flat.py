@@ -62,6 +62,13 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
         raise _of_other_length(len(ends), f"{first:,}")
 
 
+def check_rows(rows: Mapping[str, int], what: str) -> None:
+    """Check that arrays have one number of rows."""
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
+        raise UsageError(f"{what}: expected a row a step in every array, found {listed}.")
+
+
 def _whole(runs: Runs, name: str) -> np.ndarray:
     parts = [run[name] for run in runs([name])]
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

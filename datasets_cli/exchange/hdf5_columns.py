@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.exchange.flat import check_rows
 from datasets_cli.formats.hdf5 import read_rows
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.formats.structure.hdf5 import has_texts_elsewhere
@@ -61,10 +62,7 @@ def described(item: h5py.Dataset) -> str:
 
 def runs_of(datasets: Mapping[str, h5py.Dataset], what: str) -> Iterator[dict[str, np.ndarray]]:
     """Yield the rows of datasets of one length in bounded runs, text as str."""
-    rows = {name: item.shape[0] for name, item in datasets.items()}
-    if len(set(rows.values())) > 1:
-        listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
-        raise UsageError(f"{what}: expected a row a step in every dataset, found {listed}.")
+    check_rows({name: item.shape[0] for name, item in datasets.items()}, what)
     for run in read_rows(datasets):
         yield {name: as_text((name,), v) if is_text(v) else v for name, v in run.items()}
 

@@ -53,11 +53,11 @@ def _streams(path: Path) -> Iterator[Any]:
     import pyarrow as pa
 
     document = json.loads(read_bounded(path / LIST, MOST_LIST_BYTES))
-    files = document.get("_data_files") if isinstance(document, dict) else None
-    if not files or not isinstance(files, list):
-        raise SourceError(f"{path / LIST} names no file of data.")
-    for each in files:
-        name = each.get("filename") if isinstance(each, dict) else None
-        if not isinstance(name, str) or Path(name).name != name:
-            raise SourceError(f"{path / LIST} names {name!r}, and expected is a file beside it.")
+    try:
+        names = [str(each["filename"]) for each in document["_data_files"]]
+    except (KeyError, TypeError):
+        names = []
+    if not names or any(Path(name).name != name for name in names):
+        raise SourceError(f"{path / LIST} names {names}, and expected are files beside it.")
+    for name in names:
         yield pa.ipc.open_stream(pa.memory_map(str(path / name)))

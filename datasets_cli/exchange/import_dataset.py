@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from datasets_cli.exchange.format import format_of, recognised
 from datasets_cli.exchange.mapping import chosen_map, lost_names, shown_map
@@ -78,13 +79,17 @@ def plan_import(call: ImportCall) -> ImportPlan:
             trajectories end.
         SourceError: it is damaged.
     """
+    return _planned(call)[0]
+
+
+def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
+    """Return the plan, and what the files say of the data."""
     call.chosen_config()  # refuses two roots, as the import would
-    path = Path(call.path)
-    id = own_id(call.id)
+    path, id = Path(call.path), own_id(call.id)
     name, found = recognised(path, call.format)
     columns = chosen_map(found, call.map)
     lost = tuple(lost_names(found, columns))
-    return ImportPlan(path, name, id, columns, lost, found.ends, found.notes)
+    return ImportPlan(path, name, id, columns, lost, found.ends, found.notes), found.info
 
 
 @takes_fields(ImportCall)
@@ -98,15 +103,10 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
         UsageError: as ``plan_import``, or the id is installed with other data.
         SourceError: the files are damaged, or have no observation, action or reward.
     """
-    call.chosen_config()  # root and config are not both given
-    path, id = Path(call.path), own_id(call.id)
-    name, found = recognised(path, call.format)
-    columns = chosen_map(found, call.map)
-    with making(id, call) as told:
-        for lost in lost_names(found, columns):
-            told.note(f"{id}: not read: {lost}")
-        for note in found.notes:
-            told.note(f"{id}: {note}")
-        steps = format_of(name).blocks(path, columns)
-        info = {**found.info, **(call.info or {}), "imported_from": name}
-        return save_steps(id, steps, replace(call, info=info), told, (path.name, ""))
+    plan, said = _planned(call)
+    with making(plan.id, call) as told:
+        for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
+            told.note(f"{plan.id}: {note}")
+        steps = format_of(plan.format).blocks(plan.path, plan.map)
+        info = {**said, **(call.info or {}), "imported_from": plan.format}
+        return save_steps(plan.id, steps, replace(call, info=info), told, (plan.path.name, ""))

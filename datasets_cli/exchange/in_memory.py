@@ -105,8 +105,8 @@ def to_arrow(
 
     dataset = _reading(storage, columns).dataset
     texts = dataset.texts.columns if dataset.texts else ()
-    known: dict[str, AnyColumn] = {show_key(each.key): each for each in dataset.columns_read}
-    known |= {show_key(each.key): each for each in texts}
+    columns_read: tuple[AnyColumn, ...] = (*dataset.columns_read, *texts)
+    known = {show_key(each.key): each for each in columns_read}
     if lost := [name for name, column in known.items() if not arrow_table.storable(column)]:
         raise UsageError(f"Arrow cannot hold {', '.join(lost)}. Leave it out with columns=.")
     schema = arrow_table.schema_of(known, dataset.manifest.metadata)
@@ -145,13 +145,15 @@ def to_hf_dataset(storage: DatasetStorage, columns: NestedKeys | None = None) ->
 
 
 def _reading(storage: DatasetStorage, columns: NestedKeys | None) -> DatasetStorage:
-    """Return the same rows with only some columns, text too."""
-    if columns is None:
-        return storage
-    reopened: Any = storage.__reduce__()
-    reopen, (folder, options, *others) = reopened
-    chosen: DatasetStorage = reopen(folder, replace(options, columns=columns, text=True), *others)
-    return chosen
+    """Return the same rows with only some columns, text too; each name is one column's."""
+    if columns is not None:
+        reopened: Any = storage.__reduce__()
+        reopen, (folder, options, *others) = reopened
+        storage = reopen(folder, replace(options, columns=columns, text=True), *others)
+    names = [*map(show_key, storage.dataset.keys)]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise UsageError(f"Two columns are {twice} by their names. Choose one with columns=.")
+    return storage
 
 
 def _numbers(rows: Any, num_rows: int) -> np.ndarray:

@@ -37,14 +37,13 @@ def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
     """Return the column of each key whose names there is one of, and those named as keys are."""
     paths = {name: name.split(between) for name in names}
     heads = {path[0] for path in paths.values()}
-    columns = {}
+    columns: dict[str, str] = {}
     for key, known in KNOWN_NAMES.items():
         if len(given := heads.intersection(known)) == 1:
-            below = {name: path[1:] for name, path in paths.items() if path[0] in given}
             columns |= {
-                ".".join((key, *rest)): name
-                for name, rest in below.items()
-                if key in GROUPS or not rest
+                ".".join((key, *below)): name
+                for name, (head, *below) in paths.items()
+                if head in given and (key in GROUPS or not below)
             }
     # They win: beside next.terminated, terminated is of the step before.
     dotted = (name for name in paths if name.startswith(ROOTS) and name != "next.done")
@@ -71,8 +70,8 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
-            hint = f"Did you mean {' or '.join(near)}?" if near else "Found: "
-            hint += "" if near else ", ".join(found.columns)
+            known = f"Found: {', '.join(found.columns)}"
+            hint = f"Did you mean {' or '.join(near)}?" if near else known
             raise UsageError(f"{argument('map')}: there is no column {name} for {key}. {hint}")
     if told := [key for key in ENDS if key in given]:
         # What a user says of ends stands alone.

@@ -18,7 +18,14 @@ import numpy as np
 from numpy.lib import format as npy
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.exchange.flat import flat_names, flat_steps, key_runs, lost_columns, lost_metadata
+from datasets_cli.exchange.flat import (
+    check_rows,
+    flat_names,
+    flat_steps,
+    key_runs,
+    lost_columns,
+    lost_metadata,
+)
 from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.formats.limits import check_limit
@@ -74,9 +81,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
     def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
         rows = {name: members[name].shape[0] for name in names}
-        if len(set(rows.values())) > 1:
-            listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
-            raise UsageError(f"{path.name}: expected a row a step in every array, found {listed}.")
+        check_rows(rows, path.name)
         num_rows, row_bytes = rows[names[0]], sum(members[name].row_bytes for name in names)
         check_limit("rows", num_rows, path.name)
         check_limit("row_bytes", row_bytes, path.name)

@@ -228,6 +228,16 @@ def test_rows_in_memory_are_those_of_the_files(config: Config) -> None:
             replay.to_numpy(rows=rows)
 
 
+def test_two_columns_of_one_name_with_dots_are_not_one_in_memory(config: Config) -> None:
+    columns = {**given_steps(), ("info", "a.b"): np.ones(8), ("info", "a", "b"): np.zeros(8)}
+    create_dataset("mine/a", columns, lengths=[3, 1, 4], config=config)
+    replay = ExperienceReplay("mine/a", root=config.root)
+    for copy in (replay.to_numpy, replay.to_pandas, replay.to_arrow):
+        with pytest.raises(UsageError, match=r"info\.a\.b"):
+            copy()
+    assert replay.to_numpy(("info", "a.b"))["info.a.b"].tolist() == [1] * 8
+
+
 def test_a_copy_that_does_not_fit_is_refused(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
