@@ -12,13 +12,16 @@ into the peer's.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tables import install, mujoco_like
 
+from datasets_cli import DatasetWriter
 from datasets_cli.exchange import npz, parquet
 from datasets_cli.progress import Silent
 from datasets_cli.store.arrays import open_arrays
@@ -75,15 +79,63 @@ def peers(kind: str, folder: Path) -> dict[str, float]:
     return {"seconds": seconds(write if kind.endswith("write") else read)}
 
 
-MEASUREMENTS = ("npz write", "npz read", "parquet write", "parquet read")
+def writer(kind: str, folder: Path) -> dict[str, Any]:
+    """Return the seconds of writing episodes of 1,000 steps one by one, and of the peer.
+
+    The peer is ``numpy.save``, fsync and sha256, once of the arrays that are given and once of
+    those that the dataset's files hold: the ted layout has each observation twice. Each is the
+    best of three.
+    """
+    layout, rng = kind.partition(" ")[2], np.random.default_rng(0)
+    num_rows = len(open_arrays(folder / "datasets" / "bench" / "rows"))
+    widths = {"observation": 17, "action": 6, "reward": 1}
+    arrays = {
+        name: rng.standard_normal((num_rows, width), np.float32) for name, width in widths.items()
+    }
+    before = resident("VmRSS")
+
+    def write() -> None:
+        options: Any = {"layout": layout, "root": folder, "progress": Silent()}
+        with DatasetWriter(f"bench/{layout}", **options) as made:
+            for start in range(0, num_rows, 1000):
+                steps = {name: values[start : start + 1000] for name, values in arrays.items()}
+                made.add_episode({**steps, "truncated": True})
+
+    def save(values: list[np.ndarray]) -> None:
+        for array in values:
+            with (folder / "saved.npy").open("wb") as file:
+                np.save(file, array)
+                file.flush()
+                os.fsync(file.fileno())
+            hashlib.sha256(array.data).hexdigest()
+
+    def once() -> float:
+        shutil.rmtree(made_at, ignore_errors=True)
+        return seconds(write)
+
+    made_at = folder / "datasets" / "bench" / layout
+    took = {"seconds": min(once() for _ in range(3)), "peak MB": (resident("VmHWM") - before) / 1e6}
+    files = [np.fromfile(path, np.uint8) for path in made_at.rglob("*") if path.is_file()]
+    saved = {
+        f"numpy.save of the {name}": min(seconds(partial(save, values)) for _ in range(3))
+        for name, values in {"input": [*arrays.values()], "files": files}.items()
+    }
+    ratios = {f"ratio to {name}": round(each / took["seconds"], 2) for name, each in saved.items()}
+    return {"ours": took, **saved, **ratios}
+
+
+WRITERS = ("writer ted", "writer compact")
+MEASUREMENTS = ("npz write", "npz read", "parquet write", "parquet read", *WRITERS)
 
 
 def measured(kind: str, folder: Path) -> dict[str, Any]:
     """Return one measurement, each side in a process of its own."""
-    sides = {}
-    for side in ("ours", "peers"):
+    sides: dict[str, Any] = {}
+    for side in ("writer",) if kind in WRITERS else ("ours", "peers"):
         command = [sys.executable, __file__, "--side", side, "--kind", kind, "--at", str(folder)]
         sides[side] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    if kind in WRITERS:
+        return dict(sides["writer"])
     return {**sides, "ratio": round(sides["peers"]["seconds"] / sides["ours"]["seconds"], 2)}
 
 
@@ -96,7 +148,7 @@ def main() -> None:
         parser.add_argument(hidden, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
-        side = {"ours": ours, "peers": peers}[arguments.side]
+        side = {"ours": ours, "peers": peers, "writer": writer}[arguments.side]
         print(json.dumps(side(arguments.kind, Path(arguments.at))))
         return
     if unknown := {*arguments.names} - {*MEASUREMENTS}:

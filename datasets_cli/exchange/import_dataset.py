@@ -109,4 +109,4 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             told.note(f"{plan.id}: {note}")
         steps = format_of(plan.format).blocks(plan.path, plan.map)
         info = {**said, **(call.info or {}), "imported_from": plan.format}
-        return save_steps(plan.id, steps, replace(call, info=info), told, (plan.path.name, ""))
+        return save_steps(plan.id, steps, replace(call, info=info), told, plan.path.name)

@@ -26,8 +26,6 @@ from datasets_cli.store.tables import remove_tables
 RESERVED = frozenset({"demo", "derived", "recorded"})
 CHECKED = "own"
 """What a manifest says of how far its source was checked: the values were given here."""
-SOURCE = "steps"
-"""The name that a manifest has for them where they are of no file."""
 MOST_INFO_BYTES = 1 << 20
 
 
@@ -106,16 +104,17 @@ def save_steps(
     steps: Iterable[StepColumns],
     options: OwnOptions,
     progress: Progress,
-    source: tuple[str, str] = (SOURCE, ""),
+    name: str = "steps",
+    fingerprint: str = "",
 ) -> InstalledDataset:
     """Write steps as the dataset of an id, whose lock is held, and commit it."""
-    # source: name, and what tells this source from others of that name.
+    # name: what the manifest calls the steps. fingerprint: tells them from others of that name.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
     written = write_steps(staging, id, options.layout, steps, progress.writing)
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
-        manifest = written.manifest(id, (*source, CHECKED), metadata)
+        manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)
         older = read_manifest(folder) if has_manifest(folder) else None
         new = manifest.content, manifest.layout
         is_same = older is not None and (older.content, older.layout) == new

@@ -15,19 +15,15 @@ def trajectory_ends(
     columns: StepColumns, num_steps: int, ends: Any, lengths: Any, episode: Any
 ) -> np.ndarray:
     """Return which steps are the last of a trajectory, bool ``[N]``."""
-    given = [
-        ("ends", _of_flags, ends),
-        ("lengths", _of_lengths, lengths),
-        ("episode", _of_numbers, episode),
-    ]
-    told = [each for each in given if each[2] is not None]
-    if len(told) > 1:
-        names = " and ".join(argument(name) for name, _, _ in told)
-        raise UsageError(f"{names} both say where trajectories end. Give one.")
-    for name, marked, values in told:
-        array = array_of(values, argument(name))
+    given = {"ends": ends, "lengths": lengths, "episode": episode}
+    names = [name for name, values in given.items() if values is not None]
+    if len(names) > 1:
+        told = " and ".join(map(argument, names))
+        raise UsageError(f"{told} both say where trajectories end. Give one.")
+    for name in names:
+        array = array_of(given[name], argument(name))
         numbers = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-        return check_flags(marked(argument(name), numbers, num_steps), columns)
+        return check_flags(MARKED[name](argument(name), numbers, num_steps), columns)
     if not (TERMINATED in columns and TRUNCATED in columns):
         raise UsageError(
             "Nothing says where trajectories end. Give "
@@ -101,3 +97,6 @@ def check_flags(ends: np.ndarray, columns: StepColumns, first: int = 0) -> np.nd
             "the trajectory goes on. Correct one of the two."
         )
     return ends
+
+
+MARKED = {"ends": _of_flags, "lengths": _of_lengths, "episode": _of_numbers}

@@ -63,7 +63,8 @@ class Journal:
             stops = (end + len(each) for end, each in zip(self._last[1:], data, strict=True))
             row = [self.num_steps + len(episode[TRAJECTORY_END]), *stops]
             try:
-                for descriptor, each in zip(self._descriptors, [*data, _row(row)], strict=True):
+                data.append(np.array(row, "<i8").view(np.uint8).data)
+                for descriptor, each in zip(self._descriptors, data, strict=True):
                     _write(descriptor, each)
             except BaseException:  # a full disk
                 self._cut()
@@ -165,16 +166,12 @@ def _bytes_of(values: np.ndarray, kind: str | None) -> memoryview:
     return np.ascontiguousarray(values, numpy_dtype(kind)).reshape(-1).view(np.uint8).data
 
 
-def _row(numbers: list[int]) -> memoryview:
-    return np.array(numbers, "<i8").view(np.uint8).data
-
-
 def _write(descriptor: int, data: memoryview) -> None:
     while data:
         data = data[os.write(descriptor, data) :]
 
 
-def _reader(file: Any, kind: str, shape: tuple[int, ...]) -> Any:
+def _reader(file: Any, kind: str | None, shape: tuple[int, ...]) -> Any:
     """Return a function that reads the next steps of a column."""
     if kind == TEXT:
         lines = map(json.loads, file)

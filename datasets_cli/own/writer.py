@@ -12,7 +12,7 @@ from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
-from datasets_cli.own.dataset import SOURCE, OwnOptions, making, own_id, save_steps
+from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.journal import Journal
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -81,10 +81,8 @@ class DatasetWriter:
                 return
             if not journal.num_episodes:
                 raise UsageError(f"{self._id} has no episode: add_episode() was not called.")
-            source = SOURCE, journal.fingerprint
-            self.dataset = save_steps(
-                self._id, journal.blocks(), self._options, self._progress, source
-            )
+            given = self._id, journal.blocks(), self._options, self._progress
+            self.dataset = save_steps(*given, fingerprint=journal.fingerprint)
             journal.remove()
 
     @property
@@ -125,11 +123,10 @@ class DatasetWriter:
 
     def _refuse_installed(self, journal: Journal) -> None:
         """Drop episodes that are installed, and refuse to replace them unasked."""
-        folder = self._root.dataset(self._id)
-        if not has_manifest(folder):
+        if not has_manifest(folder := self._root.dataset(self._id)):
             return
-        sources = read_manifest(folder).resources
-        if journal.num_episodes and journal.fingerprint in [s.get("validator") for s in sources]:
+        known = [source.get("validator") for source in read_manifest(folder).resources]
+        if journal.num_episodes and journal.fingerprint in known:
             journal.remove()  # it was killed after the commit
         if not self._options.force:
             raise UsageError(

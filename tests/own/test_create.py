@@ -98,6 +98,11 @@ def test_lengths_flags_and_numbers_say_the_same(lengths: list[int]) -> None:
         ({"lengths": [4, 4]}, "Step 2"),  # a terminated step in the middle
         ({"ends": np.full(8, 2)}, "0 or 1"),
         ({"ends": np.ones(3)}, r"\[3\]"),
+        ({"ends": np.full(8, np.nan)}, "0 or 1"),
+        ({"ends": [[1], [1, 2]] * 4}, "ends is no array"),
+        ({"lengths": [[1], [1, 2]]}, "lengths is no array"),
+        ({"lengths": "332"}, "whole numbers"),
+        ({"lengths": [2**63 - 1, 2**63 - 1, 10]}, "found 18,446,744,073,709,551,624"),
         ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, "episode 0"),
         ({"episode": np.zeros(8)}, "whole number"),
         ({"lengths": LENGTHS, "ends": np.ones(8)}, "Give one"),
@@ -118,6 +123,11 @@ def test_where_trajectories_end_is_never_guessed(
         ("reward", np.zeros((8, 2)), SourceError),
         ("reward", 3.0, UsageError),
         ("terminated", 2 * steps()["terminated"], SourceError),
+        ("terminated", np.linspace(0, 1, 8), UsageError),
+        ("terminated", np.zeros(8, [("bfloat16", "<u2")]), SourceError),
+        ("action", np.ma.masked_less(np.arange(8), 3), UsageError),
+        ("action", np.array([{}] * 8), UsageError),
+        ("text", ["\ud800"] * 8, SourceError),
         ("action", [{"a": 1}] * 8, UsageError),
         ("action", [[1], [1, 2]] * 4, UsageError),
         ("next_observation", {"state": np.zeros((8, 2), "f4")}, SourceError),
@@ -164,6 +174,12 @@ def test_what_is_known_of_the_data_stands_in_the_manifest(config: Config) -> Non
     assert datasets_cli.dataset_info("mine/robot", config=config).licence == "MIT"
     with pytest.raises(UsageError, match="JSON"):
         create_dataset("mine/x", steps(), lengths=LENGTHS, info={"a": steps}, config=config)
+    deep: dict[str, Any] = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    for no_json in (deep, {"a": np.nan}, [1], {(1, 2): 3}):
+        with pytest.raises(UsageError, match="JSON"):
+            create_dataset("mine/x", steps(), lengths=LENGTHS, info=no_json, config=config)
     with pytest.raises(UsageError, match="licence"):
         create_dataset("mine/x", steps(), lengths=LENGTHS, info={"licence": 3}, config=config)
 
@@ -195,3 +211,13 @@ def test_no_dataset_is_made_around_or_within_another(
         with pytest.raises(UsageError, match=f"{second} and {first}, which is installed"):
             call()
     assert list(root.installed()) == [first]
+
+
+def test_no_steps_are_no_dataset_and_nan_is_a_value(config: Config) -> None:
+    nothing = {name: np.zeros((0, 1)) for name in ("observation", "action", "reward")}
+    with pytest.raises(SourceError, match="no transition"):
+        create_dataset("mine/robot", nothing, ends=[], config=config)
+    assert not list(config.root.glob("datasets/*/*")) and not list(config.root.glob("tmp/*"))
+    given = {name: np.full((4, 1), np.nan) for name in nothing}
+    create_dataset("mine/robot", given, lengths=[4], config=config)
+    assert np.isnan(columns_of("mine/robot", config)["observation",]).all()

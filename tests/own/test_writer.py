@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -17,8 +18,9 @@ import pytest
 import datasets_cli
 from datasets_cli import DatasetWriter, create_dataset
 from datasets_cli.config import Config
-from datasets_cli.errors import LockedError, SourceError, UsageError
+from datasets_cli.errors import DiskFull, LockedError, SourceError, UsageError
 from datasets_cli.store.manifest import MANIFEST_FILENAME, read_manifest
+from tests.cli.test_wrong_calls import small_disk
 from tests.own.test_create import columns_of
 
 
@@ -132,6 +134,10 @@ def test_episodes_that_an_error_stopped_are_kept_or_dropped(config: Config) -> N
         ("terminated", np.array([True, False]), UsageError),
         ("truncated", np.array([0, 3]), SourceError),
         ("observation", np.zeros((5, 3), np.float32), UsageError),
+        ("terminated", 0.5, UsageError),
+        ("terminated", np.nan, UsageError),
+        ("truncated", "no", UsageError),
+        ("info", {"task": ["\ud800", "a"]}, SourceError),
     ],
 )
 def test_an_episode_unlike_the_others_is_named(
@@ -166,3 +172,55 @@ def test_an_installed_dataset_is_replaced_by_force_alone(config: Config) -> None
         write(range(4), config)
     made = write(range(4), config, force=True).dataset
     assert made is not None and made.num_trajectories == 4
+
+
+def test_a_full_disk_leaves_whole_episodes_that_others_follow(config: Config) -> None:
+    write(range(9), config)
+    expected = read_manifest(config.root / "datasets/mine/robot")
+    datasets_cli.delete("mine/robot", config=config)
+    with DatasetWriter("mine/robot", config=config) as writer:
+        with small_disk(300), pytest.raises(DiskFull):
+            for number in range(9):
+                writer.add_episode(episode(number))
+        assert 0 < writer.num_episodes < 9
+        for number in range(writer.num_episodes, 9):
+            writer.add_episode(episode(number))
+    made = read_manifest(config.root / "datasets/mine/robot")
+    assert (made.content, made.files) == (expected.content, expected.files)
+
+
+def test_a_full_disk_in_the_commit_keeps_the_episodes(config: Config) -> None:
+    full = ExitStack()
+    with pytest.raises(DiskFull), DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(episode(4))
+        full.enter_context(small_disk(200))
+    full.close()
+    assert not list(config.root.glob("datasets/mine/*")) and not list(config.root.glob("tmp/*"))
+    with DatasetWriter("mine/robot", config=config) as writer:
+        assert writer.num_episodes == 1
+
+
+def test_files_of_episodes_that_were_half_deleted_are_not_read(config: Config) -> None:
+    expected = write(range(3), config).dataset
+    datasets_cli.delete("mine/robot", config=config)
+    with pytest.raises(KeyboardInterrupt), DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(episode(4))
+        raise KeyboardInterrupt
+    (config.root / "downloads/mine/robot/columns.json").unlink()
+    assert write(range(3), config).dataset == expected
+
+
+def test_text_as_bytes_and_numbers_that_numpy_lacks_are_kept(config: Config) -> None:
+    scale = np.arange(2, dtype="<u2").view([("bfloat16", "<u2")])
+    given = {**episode(1), "scale": scale, "info": {"task": [b"\xff", None]}}
+    with DatasetWriter("mine/robot", config=config) as writer:
+        writer.add_episode(given)
+    replay = datasets_cli.ExperienceReplay("mine/robot", text=True, root=config.root)
+    assert replay[:]["info", "task"] == ["\udcff", ""]
+    assert (config.root / "datasets/mine/robot/scale.memmap").read_bytes() == scale.tobytes()
+
+
+def test_after_its_statement_a_writer_takes_no_episode(config: Config) -> None:
+    writer = write(range(2), config)
+    with pytest.raises(UsageError, match="with statement"):
+        writer.add_episode(episode(2))
