@@ -27,7 +27,7 @@ from datasets_cli.exchange.flat import (
     is_nameable,
     key_runs,
 )
-from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
 from datasets_cli.exchange.hdf5_columns import (
     as_bytes,
     datasets_below,
@@ -73,6 +73,7 @@ BY_EPISODES = "each episode of the file is a trajectory"
 def recognise(path: Path) -> Recognised | None:
     """Return the columns of an HDF5 file; see ``Format``."""
     if not path.is_file() or not h5py.is_hdf5(path):
+        refuse_cut(path, ".hdf5", ".h5")
         return None
     with open_hdf5(path) as file:
         if episodes := _episodes(file, path.name):

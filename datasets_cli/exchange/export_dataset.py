@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from datasets_cli.catalogue.selection import InstalledId
-from datasets_cli.errors import UsageError, argument
-from datasets_cli.exchange.format import format_of
+from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.exchange.format import Format, format_of
 from datasets_cli.install.installed import installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.progress import ProgressOptions, expect_rows, of_dataset
 from datasets_cli.progress_bars import shown
-from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.sources.disk import path_errors
 from datasets_cli.store.arrays import open_arrays
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, is_running
 from datasets_cli.store.check import folder_size
+
+ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
+"""Of all files in a folder that is written."""
 
 
 @dataclass(frozen=True)
@@ -90,25 +95,57 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
             f"{call.format} cannot hold all of {id}. It would lose: {'; '.join(lost)}. Write the "
             f"rest with {argument('allow_loss', 'True')}."
         )
-    if os.path.lexists(path) and not call.force:
-        raise UsageError(f"{path} is there already. {argument('force', 'True')} replaces it.")
-    # Beside it, under a name that says so: what is killed is never taken for the whole.
-    new = path.parent / f".{path.name}.{os.getpid()}.unfinished"
-    with shown(call.progress) as screen, of_dataset(screen, id) as told, disk_errors(path):
-        make_folder(path.parent)
+    with shown(call.progress) as screen, of_dataset(screen, id) as told, path_errors(path):
+        out = path.resolve()
+        _check_free(out, chosen, config.root.resolve(), call.force)
+        # Beside it, under a name that says so: what is killed is never taken for the whole.
+        new = out.with_name(f".{out.name}.{os.getpid()}.unfinished")
+        _make_room(new, out)
         expect_rows(told, id, 0, len(dataset))
         try:
             chosen.write(dataset, new, told)
-            _put_in_place(new, path)
+            _check_free(out, chosen, config.root.resolve(), call.force)
+            if out.is_dir():
+                _remove(out)
+            new.replace(out)
+            size = folder_size(out) if out.is_dir() else out.stat().st_size
         finally:
             _remove(new)
-    return ExportedDataset(id, call.format, path, lost, _size(path))
+    return ExportedDataset(id, call.format, path, lost, size)
 
 
-def _put_in_place(new: Path, path: Path) -> None:
-    if os.path.lexists(path) and (path.is_dir() or new.is_dir()):
-        _remove(path)
-    new.replace(path)
+def _check_free(out: Path, chosen: Format, root: Path, force: bool) -> None:
+    """Check that nothing is at a path but what may be replaced, outside of the root."""
+    if root.is_relative_to(out) or out.is_relative_to(root):
+        raise UsageError(
+            f"{out} is in or around the cache root. Choose another {argument('path')}."
+        )
+    if out.exists() and not (force and (out.is_file() or _is_export(out, chosen))):
+        raise UsageError(
+            f"{out} is there already. {argument('force', 'True')} replaces a file, or a folder "
+            "that such an export made, and nothing else."
+        )
+
+
+def _is_export(path: Path, chosen: Format) -> bool:
+    """Return whether a path is an empty folder, or what a format writes with nothing beside."""
+    files = (each for each in path.rglob("*") if each.is_symlink() or not each.is_dir())
+    if not path.is_dir() or any(each.is_symlink() or each.suffix not in ENDINGS for each in files):
+        return False
+    with suppress(RldsError):
+        return not any(path.iterdir()) or chosen.recognise(path) is not None
+    return False
+
+
+def _make_room(new: Path, out: Path) -> None:
+    """Make the folder of a path, without what killed exports to it left there."""
+    if not out.parent.exists():
+        out.parent.mkdir(parents=True, exist_ok=True)
+    _remove(new)  # of a process that had our number, as each has in a container
+    for old in out.parent.glob(f".{glob.escape(out.name)}.*.unfinished"):
+        process = Path(old.stem).suffix[1:]
+        if process.isdecimal() and not is_running(int(process)):
+            _remove(old)
 
 
 def _remove(path: Path) -> None:
@@ -116,7 +153,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _size(path: Path) -> int:
-    return folder_size(path) if path.is_dir() else path.stat().st_size

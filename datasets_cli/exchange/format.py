@@ -8,9 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
+from datasets_cli.sources.disk import kind_of, path_errors
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -90,11 +91,25 @@ def format_of(name: str, *, is_written: bool = False) -> Format:
 
 def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
     """Return the format of what is at a path, which may be told, and what it finds there."""
-    if not path.exists():
-        raise UsageError(f"{path} is not there. Give a file or a folder.")
-    for each in (name,) if name else NAMES:
-        if (known := format_of(each).recognise(path)) is not None:
-            return each, known
-    tried = name or ", ".join(NAMES)
-    hint = "" if name else f" Say which it is: {argument('format')}."
-    raise UsageError(f"{path} is not of a format that rlds reads (tried {tried}).{hint}")
+    if not (path.is_file() or path.is_dir()):  # a pipe or a device would be waited for
+        found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
+        raise UsageError(f"{path} {found}. Give a regular file or a folder.")
+    tried = (name,) if name else NAMES
+    with path_errors(path):
+        for each in tried:
+            if (known := format_of(each).recognise(path)) is not None:
+                return each, known
+    what = "; ".join(f"{each}: {format_of(each).ABOUT}" for each in tried)
+    raise UsageError(
+        f"{path} is of none of these formats: {what}. Arrays that another reader gives become a "
+        "dataset by create_dataset()."
+    )
+
+
+def refuse_cut(path: Path, *endings: str) -> None:
+    """Refuse a file that has the name of a format and not its bytes: it is cut off, or empty."""
+    if path.is_file() and path.suffix.lower() in endings:
+        raise SourceError(
+            f"{path} is damaged: its {path.stat().st_size:,} bytes are no whole file of the format "
+            "that its name says. It may be cut off: copy or make it again."
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.exchange.format import ColumnMap, Recognised
 
 ENDS = ("ends", "lengths", "episode")
@@ -28,6 +28,7 @@ KNOWN_NAMES = {
 
 GROUPS = frozenset({"observation", "action", "next.observation", "info", "next.info"})
 """The keys whose columns may have names below them."""
+NEEDED = ("observation", "action", "next.reward")
 ROOTS = ("observation.", "action.", "info.", "next.")
 """What names with dots begin with that are keys themselves."""
 
@@ -77,6 +78,10 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
         columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
     if not found.ends:
         _check_ends(columns, found)
+    have = {*columns, *(key.partition(".")[0] for key in columns)}
+    if found.dropped and (missing := [key for key in NEEDED if key not in have]):
+        why = "; ".join(f"{name}: {why}" for name, why in [*found.dropped.items()][:5])
+        raise SourceError(f"There is no column for {missing[0]}. Not read: {why}.")
     return columns
 
 

@@ -8,16 +8,24 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.exchange.flat import flat_names, flat_steps, key_runs, lost_columns, lost_metadata
-from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.exchange.flat import (
+    flat_names,
+    flat_steps,
+    key_runs,
+    lost_columns,
+    lost_metadata,
+)
+from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.own.steps import StepColumns
@@ -25,6 +33,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.texts import is_text
+from datasets_cli.sources.disk import COPIED_BYTES
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -41,6 +50,7 @@ class _Member:
     shape: tuple[int, ...]
     dtype: np.dtype
     start: int
+    is_transposed: bool
     problem: str
 
     @property
@@ -51,6 +61,7 @@ class _Member:
 def recognise(path: Path) -> Recognised | None:
     """Return the arrays of an archive; see ``Format``."""
     if path.is_dir() or not zipfile.is_zipfile(path):
+        refuse_cut(path, ".npz")
         return None
     members = _members(path)
     good = {name: each for name, each in members.items() if not each.problem}
@@ -77,13 +88,16 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         check_limit("row_bytes", row_bytes, path.name)
         with _opened(path) as archive, ExitStack() as opened:
             files = {name: opened.enter_context(archive.open(f"{name}{MEMBER}")) for name in names}
+            arrays: dict[str, IO[bytes] | np.ndarray] = {**files}
             for name, file in files.items():
-                file.read(members[name].start)
+                _bytes(file, members[name].start)
+                if members[name].is_transposed:
+                    arrays[name] = _mapped(file, members[name])
             for start in range(0, num_rows, step := rows_per_block(row_bytes)):
                 count = min(step, num_rows - start)
-                yield {name: _read(file, members[name], count) for name, file in files.items()}
+                yield {name: _read(arrays[name], members[name], start, count) for name in names}
             for file in files.values():
-                file.read(1)  # no byte is left: the checksum of all is compared
+                _bytes(file, 1)  # none is left: the checksum of all is compared
 
     return flat_steps(columns, runs)
 
@@ -143,7 +157,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except (SourceError, UsageError):
         raise
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError, ValueError) as error:
+    except (zipfile.BadZipFile, OSError, RuntimeError, ValueError) as error:
         raise SourceError(f"{path.name} is damaged, or no archive of numpy's: {error}.") from error
 
 
@@ -161,7 +175,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise zipfile.BadZipFile(f"{info.filename} is packed as numpy packs none")
     with archive.open(info) as file:
-        head = BytesIO(file.read(MOST_HEADER_BYTES))
+        head = BytesIO(_bytes(file, MOST_HEADER_BYTES))
     read = (
         npy.read_array_header_1_0 if npy.read_magic(head) == (1, 0) else npy.read_array_header_2_0
     )
@@ -172,17 +186,32 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
     problems = {
         "it holds Python objects, which are pickles: rlds runs none": dtype.hasobject,
         "it is one number, and no column": not shape,
-        "it is in Fortran's order; save numpy.ascontiguousarray of it": (
-            is_fortran and len(shape) > 1
-        ),
         f"a column cannot have numbers of {dtype}": dtype.kind not in "biufcU",
     }
     problem = next((each for each, is_so in problems.items() if is_so), "")
-    return _Member(shape or (1,), dtype, head.tell(), problem)
+    return _Member(shape or (1,), dtype, head.tell(), is_fortran and math.prod(shape) > 0, problem)
 
 
-def _read(file: IO[bytes], member: _Member, count: int) -> np.ndarray:
+def _bytes(file: IO[bytes], count: int) -> bytes:
+    try:
+        return file.read(count)
+    except (zlib.error, EOFError) as error:
+        raise zipfile.BadZipFile(f"{file.name}: {error}") from error
+
+
+def _mapped(file: IO[bytes], member: _Member) -> np.ndarray:
+    """Return an array in Fortran's order, mapped from a file that has no name."""
+    with TemporaryFile() as kept:
+        kept.writelines(iter(partial(_bytes, file, COPIED_BYTES), b""))
+        kept.flush()
+        return np.memmap(kept, member.dtype, "r", shape=member.shape, order="F")
+
+
+def _read(file: IO[bytes] | np.ndarray, member: _Member, start: int, count: int) -> np.ndarray:
     """Return the next rows of an array; text as objects."""
-    data = file.read(count * member.row_bytes)
-    rows = np.frombuffer(data, member.dtype).reshape(count, *member.shape[1:])
+    if isinstance(file, np.ndarray):
+        rows = file[start : start + count].copy("C")
+    else:
+        rows = np.frombuffer(_bytes(file, count * member.row_bytes), member.dtype)
+    rows = rows.reshape(count, *member.shape[1:])
     return rows.astype(object) if member.dtype.kind == "U" else rows

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from datasets_cli.errors import SOURCE, SourceError
+from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
 from datasets_cli.formats.structure import parquet_pages
 
@@ -72,8 +72,7 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
             raise
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise SourceError(
-                f"{name} is not a whole {format} file ({error}). Download it again, or check "
-                f"{SOURCE}."
+                f"{name} is not a whole {format} file ({error}). It is cut off or damaged."
             ) from error
         tables.append(table)
     return pa.concat_tables(tables) if len(tables) > 1 else tables[0]

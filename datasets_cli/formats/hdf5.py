@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import h5py
 import numpy as np
 
-from datasets_cli.errors import SOURCE, SourceError
+from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
 from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
 from datasets_cli.formats.structure.hdf5 import (
@@ -54,7 +54,7 @@ def open_hdf5(path: Path) -> h5py.File:
         raise
     except (RuntimeError, KeyError, ValueError, OSError) as error:
         raise SourceError(
-            f"{path.name} is not a whole HDF5 file ({error}). Download it again, or check {SOURCE}."
+            f"{path.name} is not a whole HDF5 file ({error}). It is cut off or damaged."
         ) from error
     return file
 

@@ -38,7 +38,7 @@ from datasets_cli.recipe import Resource
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.commit import check_one_disk, commit, restore
+from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest, read_manifest
 from datasets_cli.store.tables import remove_tables
@@ -174,7 +174,7 @@ class Installation:
             except AccessError as error:
                 message = f"{resolved.id} could not be installed, nor could {fallback}:"
                 raise AccessError(f"{message}\n  1. {refusal}\n  2. {error}") from error
-        check_one_disk(root, resolved.id)
+        check_place(root, resolved.id)
         needed = needed_room(root, resolved.id, resources, options)
         with (
             self._room.reserved(root, resolved.id, needed, self._progress),

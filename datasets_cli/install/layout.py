@@ -17,7 +17,7 @@ from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
-from datasets_cli.store.commit import check_one_disk, commit
+from datasets_cli.store.commit import check_place, commit
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP
 from datasets_cli.store.manifest import Manifest
@@ -42,7 +42,7 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
     check_digests(dataset.folder, manifest)
     row_bytes = sum(column.row_bytes for column in manifest.columns)
     text_bytes = sum(int(manifest.files[name]["bytes"]) for name in text_files(manifest.texts))
-    check_one_disk(root, manifest.id)
+    check_place(root, manifest.id)
     check_free_space(root.path, row_bytes * len(dataset) + text_bytes, manifest.id)
     staging = root.new_staging(manifest.id)
     make_folder(staging.parent)

@@ -45,7 +45,7 @@ from datasets_cli.sources.disk import (
     replacing,
 )
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.commit import check_one_disk, commit, restore, sweep
+from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
 
@@ -273,7 +273,7 @@ def _place(folder: Path, manifest: Manifest, root: CacheRoot, told: Progress) ->
     if is_installed(root, id):
         check_whole(root.dataset(id), id)
         return
-    check_one_disk(root, id)
+    check_place(root, id)
     staging = root.new_staging(id)
     try:
         with disk_errors(staging):

@@ -25,7 +25,7 @@ from datasets_cli.progress import Progress, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import disk_errors, make_folder
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
-from datasets_cli.store.commit import check_one_disk, commit, restore
+from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest
@@ -88,7 +88,7 @@ def _recorded(
 ) -> Manifest:
     """Record episodes behind those of a dataset, whose lock is held, and commit them."""
     work = root.downloads(id)
-    check_one_disk(root, id)
+    check_place(root, id)
     _begin(work, run.plan)
     chunks = run.record(work / CHUNKS, workers, progress)
     manifest, staging = stage(root, id, run, chunks, older, layout, progress.writing)

@@ -18,7 +18,7 @@ from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
-from datasets_cli.store.commit import check_one_disk, commit, restore, sweep
+from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Said, read_manifest
 from datasets_cli.store.tables import remove_tables
@@ -62,6 +62,7 @@ def making(id: str, options: OwnOptions) -> Iterator[Progress]:
         locked(root.lock(id), id, config.lock_timeout, told),
     ):
         restore(root, id)
+        check_place(root, id)
         yield told
 
 
@@ -109,7 +110,6 @@ def save_steps(
     """Write steps as the dataset of an id, whose lock is held, and commit it."""
     # name: what the manifest calls the steps. fingerprint: tells them from others of that name.
     root = CacheRoot(options.chosen_config().root)
-    check_one_disk(root, id)
     staging, folder = root.new_staging(id), root.dataset(id)
     written = write_steps(staging, id, options.layout, steps, progress.writing)
     try:

@@ -16,13 +16,13 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.damage import damaged
-from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, UsageError, argument
+from datasets_cli.errors import ROOT, DamagedDataset, DiskFull, RldsError, UsageError, argument
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
@@ -167,18 +167,13 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
     path = path.resolve()  # users lay links
     is_there = path.exists()
     try:
-        with replacing(path) as new:
+        with path_errors(path), replacing(path) as new:
             new.touch(0o600 if private or is_there else 0o666)
             new.write_text(text, encoding="utf-8")
             if is_there and not private:
                 shutil.copymode(path, new)
     except DiskFull as error:
         raise DiskFull(f"The disk is full: {path} is left as it was. Make room.") from error
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be written: {error.strerror or error}. See the permissions of its "
-            "folder, and whether its disk is read-only."
-        ) from error
 
 
 def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:
@@ -196,16 +191,10 @@ def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: boo
             f"{path} is there already. Add {argument('force')} to replace it, or choose another "
             f"{argument('out')}."
         )
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            return path
-    except OSError as error:
-        if is_full(error):
-            return path  # what is written tells
-        raise UsageError(
-            f"{path} cannot be made: {path.parent} is no folder that can be written "
-            f"({error.strerror})."
-        ) from error
+    # Of a full disk what is written tells.
+    with suppress(DiskFull), path_errors(path), tempfile.TemporaryFile(dir=path.parent):
+        pass
+    return path
 
 
 def is_unfinished(path: Path) -> bool:
@@ -318,7 +307,21 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except OSError as error:
         if not is_full(error):
             raise
+        reason = os.strerror(error.errno or errno.ENOSPC)  # h5py's own text is a dump
         raise DiskFull(
-            f"The disk is full: {path} cannot be written ({error.strerror}). Nothing that was "
+            f"The disk is full: {path} cannot be written ({reason}). Nothing that was "
             "installed is lost, and what has been downloaded is kept. Make room and run again."
         ) from error
+
+
+@contextmanager
+def path_errors(path: Path) -> Iterator[None]:
+    """Turn what the system refuses into errors that name the path which a user gives, alone."""
+    try:
+        with disk_errors(path):
+            yield
+    except RldsError:
+        raise
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise UsageError(f"{path}: {reason}. See its permissions, or choose another.") from error

@@ -117,6 +117,17 @@ class CacheRoot:
         paths = (self.path / "tmp").glob(f"{prefix}*")
         return sorted(path for path in paths if name.fullmatch(path.name))
 
+    def check_apart(self, id: str) -> None:
+        """Check that no installed dataset is within the folder of an id, or around it."""
+        folder, top = self.dataset(id), self.path / "datasets"
+        around = [each for each in folder.parents if top in each.parents and has_manifest(each)]
+        within = [] if has_manifest(folder) else _dataset_folders(folder)
+        for other in (*around, *within):
+            raise UsageError(
+                f"{id} and {other.relative_to(top).as_posix()}, which is installed, would be one "
+                "in the other: deleting or replacing one would be both. Choose another name."
+            )
+
     def installed(self) -> Iterator[str]:
         """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
         top = self.path / "datasets"
@@ -220,9 +231,14 @@ def _may_be_in_use(staging: Path) -> bool:
         return False
     if match[1] != _host():
         return time.time() - staging.stat().st_mtime < 86_400
+    return is_running(int(match[2]))
+
+
+def is_running(process: int) -> bool:
+    """Return whether a process of this machine may be running."""
     try:
-        os.kill(int(match[2]), 0)
-    except ProcessLookupError:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         pass

@@ -36,6 +36,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
     """Commit a dataset to its folder of a cache root; ``staging`` is gone afterwards."""
     target, trash = root.dataset(manifest.id), root.new_trash(manifest.id)
     try:
+        root.check_apart(manifest.id)
         if not replace and has_manifest(target):
             return False
         is_committed = commit_folder(staging, target, manifest, trash if replace else None)
@@ -108,8 +109,9 @@ def _rename(folder: Path, target: Path) -> None:
         raise _two_disks(folder.parent, target.parent) from error
 
 
-def check_one_disk(root: CacheRoot, id: str) -> None:
-    """Check, before a dataset is made, that it can be renamed into its place."""
+def check_place(root: CacheRoot, id: str) -> None:
+    """Check, before a dataset is made, that it can be renamed into its place, which is free."""
+    root.check_apart(id)
     folders = (root.new_staging(id).parent, root.dataset(id).parent)
     existing = [next(each for each in (f, *f.parents) if each.exists()) for f in folders]
     if existing[0].stat().st_dev != existing[1].stat().st_dev:

@@ -271,7 +271,7 @@ FILES = [
         Wrong(GET_DOOR, code, words, spoil)
         for spoil, code, words in (
             (data.empty(DOOR), 4, "--mirror or --source"),
-            (data.short(DOOR), 4, "or check --source"),
+            (data.short(DOOR), 4, "Check the files at --source"),
             (data.text(DOOR), 4, "found a web page. Try another --mirror or --source"),
             (data.garbage(DOOR), 4, "--mirror or --source"),
             (data.gone(DOOR), 2, SOURCE),
@@ -293,7 +293,7 @@ FILES = [
             (data.edited(META, data_format="arrow"), 2, SOURCE),
             (data.gone(META), 2, SOURCE),
             (data.gone(EPISODES), 2, SOURCE),
-            (data.short(EPISODES), 4, "or check --source"),
+            (data.short(EPISODES), 4, "Check the files at --source"),
             (data.copied(DOOR, EPISODES), 4, "Check the files at --source"),
         )
     ),

@@ -205,7 +205,7 @@ def test_a_dataset_without_numbers_to_plot_is_told_what_to_do(config: Config) ->
         ({"kind": "colours"}, "kind is 'colours'; expected one of returns"),
         ({"out": "plot.jpg"}, r"out is 'plot\.jpg'; expected a file ending in \.png or \.svg"),
         ({"out": "there.png"}, r"there\.png is there already\. Add force"),
-        ({"out": "there.png/plot.png"}, "is no folder that can be written"),
+        ({"out": "there.png/plot.png"}, "Not a directory"),
     ],
 )
 def test_wrong_calls_are_told_before_any_work(

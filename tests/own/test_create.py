@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets_cli
-from datasets_cli import create_dataset
+from datasets_cli import DatasetWriter, create_dataset
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.own.ends import trajectory_ends
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import commit
 from datasets_cli.store.manifest import read_manifest
 
 LENGTHS = [3, 1, 4]
@@ -192,6 +195,22 @@ def test_a_dataset_of_ones_own_is_verified_as_any_other(config: Config) -> None:
     create_dataset("mine/robot", steps(), lengths=LENGTHS, config=config)
     [verified] = datasets_cli.verify("mine/robot", deep=True, config=config)
     assert verified.ok and verified.state == "installed"
+
+
+@pytest.mark.parametrize("first, second", [("mine/a/b", "mine/a"), ("mine/a", "mine/a/b/c")])
+def test_no_dataset_is_made_around_or_within_another(
+    config: Config, first: str, second: str
+) -> None:
+    made = create_dataset(first, steps(), lengths=LENGTHS, config=config)
+    manifest, root = replace(read_manifest(made.path), id=second), CacheRoot(config.root)
+    for call in (
+        lambda: create_dataset(second, steps(), lengths=LENGTHS, force=True, config=config),
+        lambda: DatasetWriter(second, config=config).__enter__(),
+        lambda: commit(root, root.new_staging(second), manifest),
+    ):
+        with pytest.raises(UsageError, match=f"{second} and {first}, which is installed"):
+            call()
+    assert list(root.installed()) == [first]
 
 
 def test_no_steps_are_no_dataset_and_nan_is_a_value(config: Config) -> None:

@@ -144,7 +144,7 @@ def test_a_new_file_and_one_that_gets_a_secret_are_the_users_alone(path: Path) -
 def test_a_disk_that_is_read_only_is_a_usage_error(path: Path, disks: Disks) -> None:
     disks.put(path.parent)
     disks.remount(path.parent, "ro")
-    with pytest.raises(UsageError, match="read-only"):
+    with pytest.raises(UsageError, match="Read-only file system"):
         datasets_cli.change_setting("core.offline", "1")
 
 
