@@ -108,5 +108,6 @@ def _plain(values: np.ndarray) -> list[Any]:
     """Return values as lists, None for what is not finite."""
     import numpy as np
 
-    plain: list[Any] = np.where(np.isfinite(values), values.astype(object), None).tolist()
-    return plain
+    plain = values.astype(object)
+    plain[~np.isfinite(values)] = None
+    return plain.tolist()
