@@ -54,6 +54,7 @@ _LAZY_IMPORTS = {
     "plot": "look.plots.plot",
     "render": "look.frames.render",
     "record": "manager.record",
+    "serve_page": "page.server",
     "peek": "look.peek",
     "sample_batch": "look.sample",
     "create_dataset": "own.create",
@@ -116,6 +117,7 @@ _LAZY_IMPORTS = {
     "Chart": "look.plots.chart",
     "Series": "look.plots.chart",
     "Rendering": "look.frames.render",
+    "ServedPage": "page.server",
     # what they take, and what a dataset is described by
     "Config": "config",
     "load_config": "config",

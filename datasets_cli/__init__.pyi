@@ -123,6 +123,8 @@ from datasets_cli.manager.verify import VerifiedDataset as VerifiedDataset
 from datasets_cli.manager.verify import verify as verify
 from datasets_cli.own.create import create_dataset as create_dataset
 from datasets_cli.own.writer import DatasetWriter as DatasetWriter
+from datasets_cli.page.server import ServedPage as ServedPage
+from datasets_cli.page.server import serve_page as serve_page
 from datasets_cli.preprocessing.derived import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.derived import DerivedDataset as DerivedDataset
 from datasets_cli.preprocessing.pipeline import Pipeline as Pipeline
