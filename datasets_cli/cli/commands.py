@@ -100,6 +100,8 @@ The disk
     prune | upkeep:prune | Delete what killed work left
         rlds prune --dry-run
         rlds prune --older-than 0
+    activity | upkeep:activity | Show the work that is under way, or was interrupted
+        rlds activity
     du | upkeep:du | Show how much of the disk each installed dataset takes
         rlds du
     move | upkeep:move | Move installed datasets to another cache root
