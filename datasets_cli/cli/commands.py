@@ -55,6 +55,9 @@ What is in them
     card | look:card | Print a dataset's card, in Markdown or HTML, or for Hugging Face
         rlds card hopper-medium-v2
         rlds card hopper-medium-v2 --format html > card.html
+    ui | page:ui | Show datasets in a browser, from this machine, read-only
+        rlds ui
+        rlds ui hopper-medium-v2 --port 8000
     score | look:score | Print normalised scores of returns
         rlds score hopper-medium-v2 3000 3200.5
 Data of your own
@@ -97,6 +100,8 @@ The disk
     prune | upkeep:prune | Delete what killed work left
         rlds prune --dry-run
         rlds prune --older-than 0
+    activity | upkeep:activity | Show the work that is under way, or was interrupted
+        rlds activity
     du | upkeep:du | Show how much of the disk each installed dataset takes
         rlds du
     move | upkeep:move | Move installed datasets to another cache root

@@ -6,14 +6,31 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from datasets_cli.catalogue.registry import families
 from datasets_cli.look.list import list_datasets
+from datasets_cli.look.records import FIELDS, STATES
 from datasets_cli.page.local_page import json_response, page_of
+
+SIZES = ("1MB", "10MB", "100MB", "1GB", "10GB")
+MOST_CHARACTERS = 200  # of a search
+ORDERS = [name for name in FIELDS if name != "family"]
 
 
 def catalogue(request: Request) -> Response:
-    """Show all datasets."""
-    page = page_of(request)
-    return page.render(request, "catalogue.html", records=list_datasets(config=page.config))
+    """Show the datasets that the address asks for; all without a question."""
+    page, asked = page_of(request), request.query_params
+    filters = [f"{name}={asked[name]}" for name in ("family", "state") if asked.get(name)]
+    filters += [f"size<={asked['size']}"] if asked.get("size") else []
+    records = list_datasets(
+        asked.get("q", "")[:MOST_CHARACTERS].split(),
+        filter=filters,
+        sort=asked.get("sort") or None,
+        config=page.config,
+    )
+    choices = {"family": families(), "state": STATES, "size": SIZES, "sort": ORDERS}
+    return page.render(
+        request, "catalogue.html", records=records, choices=choices, asked=dict(asked)
+    )
 
 
 def catalogue_data(request: Request) -> Response:
