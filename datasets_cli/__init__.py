@@ -56,7 +56,9 @@ _LAZY_IMPORTS = {
     "render": "look.frames.render",
     "record": "manager.record",
     "serve_page": "page.server",
+    "export_pages": "page.export",
     "peek": "look.peek",
+    "list_trajectories": "look.trajectories",
     "sample_batch": "look.sample",
     "create_dataset": "own.create",
     "import_dataset": "exchange.import_dataset",
@@ -120,6 +122,8 @@ _LAZY_IMPORTS = {
     "Series": "look.plots.chart",
     "Rendering": "look.frames.render",
     "ServedPage": "page.server",
+    "ExportedPages": "page.export",
+    "ListedTrajectories": "look.trajectories",
     # what they take, and what a dataset is described by
     "Config": "config",
     "load_config": "config",

@@ -47,7 +47,7 @@ FLOORS = [
     ],
     ["torchrl.envs.transforms", "page"],
     ["page.routes"],
-    ["cli.parser"],
+    ["cli.parser", "page.export"],
     ["cli"],
     ["__main__"],
 ]

@@ -41,6 +41,8 @@ What is in them
     peek | look:peek | Show some rows of an installed dataset
         rlds peek hopper-medium-v2
         rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward
+    trajectories | look:trajectories | Show trajectories of an installed dataset, in any order
+        rlds trajectories hopper-medium-v2 --sort return --descending
     sample | look:sample | Draw a batch of an installed dataset
         rlds sample hopper-medium-v2
         rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5
@@ -58,6 +60,7 @@ What is in them
     ui | page:ui | Show datasets in a browser, from this machine, read-only
         rlds ui
         rlds ui hopper-medium-v2 --port 8000
+        rlds ui hopper-medium-v2 Pong/5 --export pages
     score | look:score | Print normalised scores of returns
         rlds score hopper-medium-v2 3000 3200.5
 Data of your own

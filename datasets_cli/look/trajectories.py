@@ -110,4 +110,5 @@ def _plain(values: np.ndarray) -> list[Any]:
 
     plain = values.astype(object)
     plain[~np.isfinite(values)] = None
-    return plain.tolist()
+    listed: list[Any] = plain.tolist()
+    return listed

@@ -154,7 +154,7 @@ def _numbers(dataset: DatasetArrays, column: Column, rows: range) -> np.ndarray:
 
 def _plain(values: np.ndarray) -> list[Any]:
     """Return values as JSON has them: NaN as null, what is infinite as text, as in ``peek``."""
-    listed = values.tolist()
+    listed: list[Any] = values.tolist()
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return listed
     constants = {"NaN": None}

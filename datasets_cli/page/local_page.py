@@ -76,8 +76,11 @@ class LocalPage:
         self, request: Request, template: str, status_code: int = 200, **values: Any
     ) -> HTMLResponse:
         """Return a page made of a template."""
-        text = _templates().get_template(template).render(request=request, page=self, **values)
-        return HTMLResponse(text, status_code)
+        return HTMLResponse(self.text(template, request=request, **values), status_code)
+
+    def text(self, template: str, **values: Any) -> str:
+        """Return the text of a page made of a template."""
+        return _templates().get_template(template).render(page=self, **values)
 
 
 def page_of(request: Request) -> LocalPage:

@@ -14,7 +14,6 @@ import webbrowser
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from datasets_cli.catalogue.selection import KNOWN_IDS
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import RldsError, UsageError, argument
 from datasets_cli.json_form import JsonForm
@@ -44,7 +43,7 @@ class PageCall(RootOptions):
         allow_remote: let ``host`` be one that other machines reach.
     """
 
-    id: str | None = field(default=None, metadata={**KNOWN_IDS, "help": "A dataset to begin with."})
+    id: str | None = field(default=None, metadata={"typed": None})
     _: KW_ONLY
     port: int = field(default=0, metadata={"least": 0, "help": "0 for a free one."})
     host: str = field(default="127.0.0.1", metadata={"metavar": "HOST"})

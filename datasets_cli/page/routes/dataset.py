@@ -29,7 +29,13 @@ arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
 def dataset(request: Request) -> Response:
     """Show what is known of a dataset, installed or not."""
     page = page_of(request)
-    info = dataset_info(page.known_id(request.path_params["id"]), config=page.config)
+    values = dataset_values(page, page.known_id(request.path_params["id"]))
+    return page.render(request, "dataset.html", **values)
+
+
+def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
+    """Return what the page of a dataset shows."""
+    info = dataset_info(id, config=page.config)
     statistics, missing = None, ""
     if info.installed:
         try:
@@ -37,14 +43,13 @@ def dataset(request: Request) -> Response:
         except UsageError as error:
             missing = str(error)
     parts = parts_of_card(info, statistics, str(cite(info.id, config=page.config)))
-    values: dict[str, Any] = {
+    return {
         "info": info,
         "sections": [*_sections(parts, info)],
         "missing": missing,
         "drawings": [*_drawings(info.id, page.config)] if statistics else [],
         "heads_of": heads_of,
     }
-    return page.render(request, "dataset.html", **values)
 
 
 def stats(request: Request) -> Response:

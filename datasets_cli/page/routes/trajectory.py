@@ -45,10 +45,15 @@ def trajectory(request: Request) -> Response:
 
 
 def page_values(
-    page: LocalPage, dataset: DatasetArrays, number: int, curves: Curves, step: int
+    page: LocalPage,
+    dataset: DatasetArrays,
+    number: int,
+    curves: Curves,
+    step: int,
+    most_steps: int = STEPS,
 ) -> dict[str, Any]:
     """Return what the page of a trajectory shows, but for where it stands."""
-    part = part_size(dataset)
+    part = part_size(dataset, most_steps)
     ends = steps_of(page, dataset, number, curves.length - 1, 1)["columns"]
     frames = frame_columns(dataset.manifest)
     data = {
@@ -59,6 +64,7 @@ def page_values(
         "steps": steps_of(page, dataset, number, step - step % part, part),
         "part": part,
         "frames": frames,
+        "stride": 1,
         "ends": [
             each["key"][-1]
             for each in ends
@@ -99,10 +105,10 @@ def first_columns(dataset: DatasetArrays) -> list[str]:
     return (chosen or [*names])[:SHOWN_COLUMNS]
 
 
-def part_size(dataset: DatasetArrays) -> int:
+def part_size(dataset: DatasetArrays, most: int = STEPS) -> int:
     """Return how many steps come at once, so that wide ones are few."""
     row_bytes = sum(8 * math.prod(each.shape) for each in _step_columns(dataset))
-    return max(1, min(STEPS, STEP_BYTES // row_bytes))
+    return max(1, min(most, STEP_BYTES // row_bytes))
 
 
 def steps_of(
@@ -113,7 +119,7 @@ def steps_of(
         dataset.id,
         trajectory=number,
         start=start,
-        n=min(count, part_size(dataset)),
+        n=count,
         columns=[show_key(each.key) for each in _step_columns(dataset)],
         config=page.config,
     )
@@ -135,7 +141,7 @@ def steps_data(request: Request) -> Response:
     """Give steps of a trajectory as ``rlds peek --json`` does."""
     page, dataset, number = _asked(request)
     start, count = whole_number(request, "start", 0), whole_number(request, "count", STEPS, 1)
-    return json_response(steps_of(page, dataset, number, start, count))
+    return json_response(steps_of(page, dataset, number, start, part_size(dataset, count)))
 
 
 def frame(request: Request) -> Response:

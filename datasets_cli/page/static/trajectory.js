@@ -74,17 +74,17 @@
 
   // Frames are loaded before they are shown; of one that is on its way there is a null.
   const images = new Map();
-  const hasFrame = (step) => canvas && step < (data.kept ?? length);
+  const frameOf = (step) => step - step % data.stride;
   let loading = 0;
 
   function load() {
     const end = Math.min(state.step + (playing ? AHEAD : 3), length), {column} = state;
     for (let step = state.step; step < end && loading < AT_ONCE; step++) {
-      if (images.has(step) || !hasFrame(step)) continue;
+      if (images.has(step) || !canvas) continue;
       const image = new Image();
       image.src = online
         ? `${data.address}/frames/${step}.png?column=${encodeURIComponent(column)}`
-        : `${data.folder}/${step}.png`;
+        : `${data.folder}/${frameOf(step)}.png`;
       images.set(step, null);
       loading++;
       image.decode().then(() => image, () => "missing").then((loaded) => {
@@ -103,7 +103,7 @@
     const image = images.get(state.step);
     if (!canvas || !image) return;
     canvas.hidden = image === "missing";
-    canvas.setAttribute("aria-label", `Frame of step ${state.step}`);
+    canvas.setAttribute("aria-label", `Frame of step ${frameOf(state.step)}`);
     if (canvas.hidden) return;
     if (canvas.width !== image.naturalWidth) canvas.width = image.naturalWidth;
     if (canvas.height !== image.naturalHeight) canvas.height = image.naturalHeight;
@@ -112,9 +112,8 @@
 
   function go(step) {
     state.step = range.value = Math.min(Math.max(step, 0), last);
-    const notes = [...(state.step === last ? data.ends : [])];
-    if (canvas && !hasFrame(state.step)) notes.push("its frame is not kept");
-    readout.textContent = [`Step ${state.step} of ${length}`, ...notes].join(", ");
+    const ends = state.step === last ? data.ends : [];
+    readout.textContent = [`Step ${state.step} of ${length}`, ...ends].join(", ");
     charts.moveTo(state.step);
     load();
     showFrame();
@@ -159,7 +158,7 @@
     if (!playing) return;
     const step = Math.min(playing.from + Math.floor((now - playing.began) * RATE / 1000), last);
     // A frame that is late is waited for: none is left out.
-    if (hasFrame(step) && !images.get(step)) playing = {from: state.step, began: now};
+    if (canvas && !images.get(step)) playing = {from: state.step, began: now};
     else if (step > state.step) go(step);
     load();
     if (state.step === last) stop();
