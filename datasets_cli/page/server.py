@@ -183,7 +183,6 @@ def _server(guard: Guard) -> uvicorn.Server:
             proxy_headers=False,
             server_header=False,
             backlog=WAITING_CONNECTIONS,
-            timeout_graceful_shutdown=0,
         )
     )
 

@@ -12,7 +12,6 @@ from datasets_cli.look.records import FIELDS, STATES
 from datasets_cli.page.local_page import json_response, page_of
 
 SIZES = ("1MB", "10MB", "100MB", "1GB", "10GB")
-MOST_CHARACTERS = 200  # of a search
 ORDERS = [name for name in FIELDS if name != "family"]
 
 
@@ -21,12 +20,10 @@ def catalogue(request: Request) -> Response:
     page, asked = page_of(request), request.query_params
     filters = [f"{name}={asked[name]}" for name in ("family", "state") if asked.get(name)]
     filters += [f"size<={asked['size']}"] if asked.get("size") else []
-    records = list_datasets(
-        asked.get("q", "")[:MOST_CHARACTERS].split(),
-        filter=filters,
-        sort=asked.get("sort") or None,
-        config=page.config,
-    )
+    sort = asked.get("sort") or None
+    records = list_datasets(filter=filters, sort=sort, config=page.config)
+    words = asked.get("q", "").casefold().split()
+    records = [each for each in records if all(word in each.id.casefold() for word in words)]
     choices = {"family": families(), "state": STATES, "size": SIZES, "sort": ORDERS}
     return page.render(
         request, "catalogue.html", records=records, choices=choices, asked=dict(asked)

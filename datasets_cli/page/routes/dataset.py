@@ -77,11 +77,7 @@ def _sections(
             yield heading, below
             heading, below = begun, []
         below += [part] if part else []
-    arrays = f'replay = ExperienceReplay("{info.id}")\narrays = replay.to_numpy(stop=10_000)'
-    yield (
-        heading,
-        [*below, Code("python", f"from datasets_cli import ExperienceReplay\n\n{arrays}")],
-    )
+    yield heading, [*below, Code("python", ARRAYS.format(info.id))]
 
 
 def _drawings(id: str, config: Config) -> Iterator[Drawing | str]:

@@ -17,8 +17,7 @@ function fits(row) {
   const id = row.firstElementChild.textContent.toLowerCase();
   const isOf = (select, value) => !select.value || select.value === value;
   const isFamily = isOf(family, row.dataset.family) && isOf(state, row.dataset.state);
-  const texts = words();
-  return isFamily && (!texts.length || texts.some((word) => id.includes(word)));
+  return isFamily && words().every((word) => id.includes(word));
 }
 
 function show() {
