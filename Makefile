@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/keeping/test_dump_damage.py
 
-.PHONY: help install demo test test-device test-slow soak fuzz mutants lint bench clean wheel compat
+.PHONY: help install demo test test-device test-slow soak fuzz mutants browser lint bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ test: install ## run the tests, on two cores
 
 test-device: install ## run the tests that need a GPU; each is skipped with its reason where there is none
 	$(BIN)/python -m pytest tests/device -rs
+
+browser: ## bring Chromium and its driver, which tests of the page need (Debian, Ubuntu)
+	test -x /usr/bin/chromedriver || { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; }
 
 test-slow: install ## run the tests that repeat at length what a faster one shows
 	$(BIN)/python -m pytest -n 2 -m slow

@@ -53,11 +53,11 @@
       canvas.style.height = `${HEIGHT}px`;
       canvas.onpointerdown = (event) => {
         canvas.setPointerCapture(event.pointerId);
-        this.pulled({from: event.offsetX, to: event.offsetX});
+        this.set({drag: {from: event.offsetX, to: event.offsetX}});
       };
-      canvas.onpointermove = ({offsetX}) => this.drag && this.pulled({...this.drag, to: offsetX});
+      canvas.onpointermove = ({offsetX: to}) => this.drag && this.set({drag: {...this.drag, to}});
       canvas.onpointerup = () => this.release();
-      canvas.onpointercancel = () => this.pulled(null);
+      canvas.onpointercancel = () => this.set({drag: null});
       canvas.ondblclick = () => this.options.zoom(0, this.options.length);
       this.place.append(figure);
       return {name, figure, canvas, base: document.createElement("canvas")};
@@ -118,9 +118,9 @@
       pen.stroke();
     }
 
-    // Move the cursor, which costs a copy of each chart.
-    moveTo(step) {
-      this.step = step;
+    // Set the step of the cursor, or what is dragged, which costs a copy of each chart.
+    set(changes) {
+      Object.assign(this, changes);
       this.drawCursor();
     }
 
@@ -141,17 +141,12 @@
       }
     }
 
-    pulled(drag) {
-      this.drag = drag;
-      this.drawCursor();
-    }
-
     release() {
       if (!this.drag) return;
       const {from, to} = this.drag, steps = this.stop - 1 - this.start;
       const [first, last] = [from, to].sort((a, b) => a - b).map((x) =>
         this.start + Math.round(Math.min(Math.max((x - LEFT) / this.span, 0), 1) * steps));
-      this.pulled(null);
+      this.set({drag: null});
       if (Math.abs(to - from) < DRAGGED) this.options.move(first);
       else if (last > first) this.options.zoom(first, last + 1);
     }

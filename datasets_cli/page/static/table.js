@@ -3,23 +3,25 @@
 (() => {
   const PART = 200, SPARE = 20, KEPT = 50, SETTLED = 250, TALLEST = 15_000_000;
   const data = JSON.parse(document.getElementById("table-data").textContent);
-  const {num_trajectories: count, sort, descending} = data.rows;
+  const {num_trajectories: count, sort, descending, start} = data.rows;
   const box = document.getElementById("rows"), body = box.querySelector("tbody"), parts = new Map();
   if (!body.rows.length) return;
+  const lines = new Map([...body.rows].map((line, n) => [start + n, line])), blank = new Set();
   const height = body.rows[0].getBoundingClientRect().height;
   // Browsers end an element that is too tall: what follows is reached by the links below.
   const total = Math.min(count, Math.floor(TALLEST / height));
   const [above, below] = [document.createElement("div"), document.createElement("div")];
   let settling = 0, first = -1;
-  box.prepend(above);
-  box.append(below);
 
   function shown(name, value) {
-    if (name === "number") {
-      return Object.assign(document.createElement("a"), {href: `${data.page}/${value}`, textContent: value});
-    }
+    const link = {href: `${data.page}/${value}`, textContent: value};
+    if (name === "number") return Object.assign(document.createElement("a"), link);
     if (typeof value === "boolean") return value ? "yes" : "no";
     return value === null ? "-" : [value].flat().map((each) => +each?.toPrecision(6)).join(", ");
+  }
+
+  function fill(line, value) {
+    data.names.forEach((name, n) => (line.cells[n] ?? line.insertCell()).replaceChildren(value(name)));
   }
 
   async function load(number) {
@@ -35,26 +37,35 @@
     }
   }
 
+  // A line stays the same as long as it is there, so that what has the focus keeps it.
   function draw(again) {
     const from = Math.max(0, Math.floor(box.scrollTop / height) - SPARE);
     const stop = Math.min(total, from + Math.ceil(box.clientHeight / height) + 2 * SPARE);
     if (from === first && !again) return;
     first = from;
+    for (const [row, line] of lines) {
+      if (row < from || row >= stop) line.remove(), lines.delete(row), blank.delete(row);
+    }
     for (let row = from; row < stop; row++) {
-      const line = body.rows[row - from] ?? body.insertRow(), part = Math.floor(row / PART);
+      const part = Math.floor(row / PART), place = row % PART, line = lines.get(row) ?? body.insertRow(row - from);
       if (!parts.has(part)) load(part);
       const found = parts.get(part);
+      if (!lines.has(row)) blank.add(row), fill(line, () => "…");
+      if (found && blank.delete(row)) fill(line, (name) => shown(name, found[name][place]));
       line.setAttribute("aria-rowindex", row + 2);
-      data.names.forEach((name, n) => {
-        const cell = line.cells[n] ?? line.insertCell();
-        cell.replaceChildren(found ? shown(name, found[name][row % PART]) : "…");
-      });
+      lines.set(row, line);
     }
-    while (body.rows.length > stop - from) body.deleteRow(-1);
     above.style.height = `${from * height}px`;
     below.style.height = `${(total - stop) * height}px`;
   }
 
+  body.parentElement.before(above), body.parentElement.after(below);
+  document.getElementById("parts").hidden = total === count;
+  box.classList.add("scrolled");
+  above.style.height = `${start * height}px`;
+  below.style.height = `${Math.max(0, total - start - lines.size) * height}px`;
+  box.scrollTop = start * height;
+  new ResizeObserver(() => draw(true)).observe(box);
   box.onscroll = () => {
     requestAnimationFrame(() => draw(false));
     clearTimeout(settling);
@@ -64,9 +75,4 @@
       history.replaceState(null, "", url);
     }, SETTLED);
   };
-  document.getElementById("parts").hidden = total === count;
-  box.classList.add("scrolled");
-  draw(true);
-  box.scrollTop = data.rows.start * height;
-  new ResizeObserver(() => draw(true)).observe(box);
 })();

@@ -9,7 +9,7 @@
   const rows = byId("values").tBodies[0];
   const state = {step: data.step, start: data.curves.start, stop: data.curves.stop, column: data.frames[0]};
   const charts = new rlds.Charts(byId("curves"), {length, ends: data.ends, move: go, zoom});
-  let playing = null, settling = 0;
+  let playing = null, settling = 0, loading = 0;
 
   async function answer(part, query) {
     const response = await fetch(`${data.address}/${part}?${new URLSearchParams(query)}`);
@@ -35,11 +35,6 @@
       told(error);
     }
     settle();
-  }
-
-  function closer() {
-    const half = Math.max(1, Math.floor((state.stop - state.start) / 4));
-    zoom(state.step - half, state.step + half + 1);
   }
 
   // Values of steps come in parts; of one that was asked for there is a null.
@@ -75,7 +70,6 @@
   // Frames are loaded before they are shown; of one that is on its way there is a null.
   const images = new Map();
   const frameOf = (step) => step - step % data.stride;
-  let loading = 0;
 
   function load() {
     const end = Math.min(state.step + (playing ? AHEAD : 3), length), {column} = state;
@@ -105,8 +99,8 @@
     canvas.hidden = image === "missing";
     canvas.setAttribute("aria-label", `Frame of step ${frameOf(state.step)}`);
     if (canvas.hidden) return;
-    if (canvas.width !== image.naturalWidth) canvas.width = image.naturalWidth;
-    if (canvas.height !== image.naturalHeight) canvas.height = image.naturalHeight;
+    const {naturalWidth: width, naturalHeight: height} = image;
+    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, {width, height});
     canvas.getContext("2d").drawImage(image, 0, 0);
   }
 
@@ -114,7 +108,7 @@
     state.step = range.value = Math.min(Math.max(step, 0), last);
     const ends = state.step === last ? data.ends : [];
     readout.textContent = [`Step ${state.step} of ${length}`, ...ends].join(", ");
-    charts.moveTo(state.step);
+    charts.set({step: state.step});
     load();
     showFrame();
     showValues();
@@ -168,7 +162,8 @@
   const keys = {
     ArrowLeft: () => go(state.step - 1), ArrowRight: () => go(state.step + 1),
     Home: () => go(0), End: () => go(last), " ": () => (playing ? stop() : start()),
-    "+": closer, 0: () => zoom(0, length),
+    "+": () => zoom(...[-1, 1].map((n) => state.step + n * Math.ceil((state.stop - state.start) / 4))),
+    0: () => zoom(0, length),
   };
   const own = {" ": "button, a, input, select, summary"};
   document.addEventListener("keydown", (event) => {
