@@ -57,7 +57,7 @@ What is in them
     card | look:card | Print a dataset's card, in Markdown or HTML, or for Hugging Face
         rlds card hopper-medium-v2
         rlds card hopper-medium-v2 --format html > card.html
-    ui | page:ui | Show datasets in a browser, from this machine, read-only
+    ui | page:ui | Show datasets in a browser: a page that only reads
         rlds ui
         rlds ui hopper-medium-v2 --port 8000
         rlds ui hopper-medium-v2 Pong/5 --export pages
@@ -103,7 +103,7 @@ The disk
     prune | upkeep:prune | Delete what killed work left
         rlds prune --dry-run
         rlds prune --older-than 0
-    activity | upkeep:activity | Show the work that is under way, or was interrupted
+    activity | upkeep:activity | Show downloads and conversions that are under way or interrupted
         rlds activity
     du | upkeep:du | Show how much of the disk each installed dataset takes
         rlds du

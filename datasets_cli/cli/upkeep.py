@@ -95,7 +95,7 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
 
 @options_of(call=RootOptions)
 def activity(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show downloads, conversions and preprocess runs that are under way or were interrupted.
+    """Show downloads and conversions that are under way or interrupted, and runs of preprocess.
 
     What was interrupted, the same command continues.
     """

@@ -70,15 +70,16 @@ def serve_page(call: PageCall) -> ServedPage:
         UsageError: the port is in use, ``host`` is not of this machine or is reached by others
             without ``allow_remote``, or starlette, uvicorn or jinja2 is not installed.
     """
-    for module in ("starlette", "uvicorn", "jinja2"):
-        imported(module, "The page", "ui")
+    imported("starlette", "The page", "ui")
+    imported("uvicorn", "The page", "ui")
+    imported("jinja2", "The page", "ui")
     from datasets_cli.page.application import application
     from datasets_cli.page.local_page import LocalPage
 
     config = call.chosen_config()
     path = "/" if call.id is None else f"/d/{dataset_info(call.id, config=config).id}"
     bound = _bound(call)
-    address = Address(call.host, bound.getsockname()[1], bound.getsockname()[0])
+    address = BoundAddress(call.host, bound.getsockname()[1], bound.getsockname()[0])
     token = secrets.token_urlsafe(32)
     guard = Guard(application(LocalPage.of(config)), address.is_host, address.port, token)
     served = ServedPage(f"{address.url}{path}?token={token}", address, bound, guard)
@@ -88,7 +89,7 @@ def serve_page(call: PageCall) -> ServedPage:
 
 
 @dataclass(frozen=True)
-class Address:
+class BoundAddress:
     """Where the page answers: the host as it was asked for, its port, and the number bound."""
 
     host: str
@@ -132,7 +133,9 @@ class ServedPage(JsonForm):
 
     JSON = "address readers"
 
-    def __init__(self, address: str, place: Address, bound: socket.socket, guard: Guard) -> None:
+    def __init__(
+        self, address: str, place: BoundAddress, bound: socket.socket, guard: Guard
+    ) -> None:
         self.address = address
         self.readers = "Whoever has this address can read every dataset under the cache root"
         if _is_loopback(place.number):

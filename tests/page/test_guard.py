@@ -9,7 +9,7 @@ import pytest
 
 from datasets_cli.config import Config
 from datasets_cli.page.guard import MOST_AT_A_TIME, Guard, Message, Receive, Scope, Send
-from datasets_cli.page.server import Address
+from datasets_cli.page.server import BoundAddress
 from tests.support.page_requests import COOKIE, HOST, TOKEN, Answer, answer, ask, guarded
 
 POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; "
@@ -166,7 +166,7 @@ def test_all_addresses_of_a_machine_are_numbers_or_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "node7")
-    everywhere = Address("0.0.0.0", 8000, "0.0.0.0")
+    everywhere = BoundAddress("0.0.0.0", 8000, "0.0.0.0")
     hosts = ["node7:8000", "10.0.0.7:8000", "[fe80::1]:8000"]
     others = ["evil.example:8000", "0.0.0.0:8000", "10.0.0.7:80", "10.0.0.7", "node7.evil:8000"]
     assert [everywhere.is_host(each) for each in hosts] == [True] * 3
@@ -174,7 +174,7 @@ def test_all_addresses_of_a_machine_are_numbers_or_its_name(
 
 
 def test_an_address_of_version_six_stands_in_brackets() -> None:
-    own = Address("::1", 8000, "::1")
+    own = BoundAddress("::1", 8000, "::1")
     assert own.url == "http://[::1]:8000" and own.is_host("[::1]:8000")
     assert not own.is_host("[::1]") and not own.is_host("::1:8000")
-    assert Address("127.0.0.1", 80, "127.0.0.1").is_host("127.0.0.1")
+    assert BoundAddress("127.0.0.1", 80, "127.0.0.1").is_host("127.0.0.1")
