@@ -58,7 +58,7 @@ _LAZY_IMPORTS = {
     "serve_page": "page.server",
     "export_pages": "page.export",
     "peek": "look.peek",
-    "list_trajectories": "look.trajectories",
+    "list_trajectories": "look.trajectories.listing",
     "sample_batch": "look.sample",
     "create_dataset": "own.create",
     "import_dataset": "exchange.import_dataset",
@@ -123,7 +123,7 @@ _LAZY_IMPORTS = {
     "Rendering": "look.frames.render",
     "ServedPage": "page.server",
     "ExportedPages": "page.export",
-    "ListedTrajectories": "look.trajectories",
+    "ListedTrajectories": "look.trajectories.listing",
     # what they take, and what a dataset is described by
     "Config": "config",
     "load_config": "config",

@@ -94,8 +94,8 @@ from datasets_cli.look.search import FoundDataset as FoundDataset
 from datasets_cli.look.search import search_datasets as search_datasets
 from datasets_cli.look.stats import DatasetStatistics as DatasetStatistics
 from datasets_cli.look.stats import dataset_stats as dataset_stats
-from datasets_cli.look.trajectories import ListedTrajectories as ListedTrajectories
-from datasets_cli.look.trajectories import list_trajectories as list_trajectories
+from datasets_cli.look.trajectories.listing import ListedTrajectories as ListedTrajectories
+from datasets_cli.look.trajectories.listing import list_trajectories as list_trajectories
 from datasets_cli.manager.activity import Activity as Activity
 from datasets_cli.manager.activity import activity as activity
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset

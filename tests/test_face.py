@@ -98,7 +98,8 @@ def test_every_verb_is_public() -> None:
         for room in (manager, look, setup, own, exchange)
         for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
-    files = "datasets_cli.project.open", "datasets_cli.page.server"
+    names = "project.open", "page.server", "page.export"
+    files = [f"datasets_cli.{name}" for name in names]
     found = {
         name
         for module in map(importlib.import_module, (*rooms, *files))

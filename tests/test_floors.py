@@ -40,7 +40,7 @@ FLOORS = [
     ["environments.record"],
     ["replay.several", "replay.goals", "experience"],
     ["replay.loaders", "torchrl", "trainer", "look"],
-    ["project", "look.plots", "look.frames"],
+    ["project", "look.plots", "look.frames", "look.trajectories"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
         *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "manager", "setup"),

@@ -20,7 +20,7 @@ from datasets_cli.look.plots.plot import PlotCall
 from datasets_cli.look.sample import SampleCall
 from datasets_cli.look.score import ScoreCall
 from datasets_cli.look.stats import StatsCall
-from datasets_cli.look.trajectories import TrajectoriesCall
+from datasets_cli.look.trajectories.listing import TrajectoriesCall
 from datasets_cli.quantities import counted, human_count, printable
 
 if TYPE_CHECKING:

@@ -104,8 +104,8 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
         UsageError: no dataset is named, the folder has files already, or jinja2 or starlette is
             not installed.
     """
-    for module in ("starlette", "jinja2"):
-        imported(module, "The page", "ui")
+    imported("starlette", "The page", "ui")
+    imported("jinja2", "The page", "ui")
     from datasets_cli.page.local_page import FOLDER, LocalPage
 
     page, dest = LocalPage.of(call.chosen_config()), Path(call.dest)
@@ -152,7 +152,7 @@ def _write(folder: Path, page: LocalPage, name: str, template: str, **values: An
 
 def _write_dataset(folder: Path, page: LocalPage, id: str, most: int) -> list[str]:
     """Write the page of a dataset and those of its first trajectories; return what is left out."""
-    from datasets_cli.look.trajectories import TrajectoriesCall
+    from datasets_cli.look.trajectories.listing import TrajectoriesCall
     from datasets_cli.page.frames import frame_columns
     from datasets_cli.page.routes.dataset import dataset_values
     from datasets_cli.page.routes.trajectories import list_part

@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.look.trajectories import list_trajectories
+from datasets_cli.look.trajectories.listing import list_trajectories
 from datasets_cli.page.application import application
 from datasets_cli.page.local_page import LocalPage
 from datasets_cli.page.routes import trajectories

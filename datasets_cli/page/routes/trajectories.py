@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from datasets_cli.look.statistics import trajectory_table
 from datasets_cli.look.summary import load_summary
-from datasets_cli.look.trajectories import ListedTrajectories, TrajectoriesCall, listed
+from datasets_cli.look.trajectories.listing import ListedTrajectories, TrajectoriesCall, listed
 from datasets_cli.page.local_page import LocalPage, json_response, page_of
 from datasets_cli.page.numbers import whole_number
 from datasets_cli.store.arrays import DatasetArrays
