@@ -137,11 +137,9 @@ class ServedPage(JsonForm):
         self, address: str, place: BoundAddress, bound: socket.socket, guard: Guard
     ) -> None:
         self.address = address
-        self.readers = "Whoever has this address can read every dataset under the cache root"
-        elsewhere = f"from every machine that reaches {place.name}; what is sent is not encrypted."
-        self.readers += ", " + (
-            "on this machine alone." if _is_loopback(place.number) else elsewhere
-        )
+        where = f"from every machine that reaches {place.name}; what is sent is not encrypted"
+        where = "on this machine alone" if _is_loopback(place.number) else where
+        self.readers = f"Whoever has this address can read all of the cache root, {where}."
         self._server = _server(guard)
         # A daemon, and so are the threads that it starts: none outlives an interrupt.
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
