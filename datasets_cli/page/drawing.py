@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datasets_cli.look.plots.chart import Chart, Series
 
 WIDTH, HEIGHT = 600.0, 160.0
+BAR = 0.98  # of the width of a bin, so that two of one height are two
 MOST_LABELS = 6
 
 
@@ -61,9 +62,9 @@ def _bars(chart: Chart, highest: float) -> Iterator[Box]:
                 inside = chart.labels[int((left + right) / 2 - edges[0])]
             else:
                 inside = f"{left:.6g} to {right:.6g}"
-            x = (left - edges[0]) * unit
+            x, wide = (left - edges[0]) * unit, (right - left) * unit * BAR
             told = f"{inside}: {height:.6g} {chart.y}"
-            yield Box(f"bar{place}", x, HEIGHT - tall, (right - left) * unit, tall, told)
+            yield Box(f"bar{place}", x, HEIGHT - tall, wide, tall, told)
 
 
 def _spread(one: Series, low: float, high: float) -> Iterator[Box]:

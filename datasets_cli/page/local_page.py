@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -15,17 +16,18 @@ from starlette.responses import HTMLResponse, Response
 
 from datasets_cli.catalogue.names import known_ids
 from datasets_cli.config import Config
-from datasets_cli.errors import DatasetNotInstalled, UnknownDataset
+from datasets_cli.errors import DatasetNotInstalled, UnknownDataset, UsageError
 from datasets_cli.install.installed import is_installed, open_installed
 from datasets_cli.json_form import encode
 from datasets_cli.quantities import human_bytes, human_count, printable
-from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
     from datasets_cli.store.arrays import DatasetArrays
 
 FOLDER = Path(__file__).parent
 LOCK_SECONDS = 2.0
+MOST_CHARACTERS = 200  # of an id
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*"
 
 
@@ -62,7 +64,10 @@ class LocalPage:
 
     def known_id(self, text: str) -> str:
         """Return a text that is the id of a dataset of the catalogue or of this disk."""
-        if not is_installed(self.root, check_id(text)) and text not in known_ids(self.root):
+        # What is no id may be the path of a folder, which `check_id` would look for.
+        if len(text) > MOST_CHARACTERS or not re.fullmatch(IdConvertor.regex, text):
+            raise UsageError(f"{text[:MOST_CHARACTERS]!r} is no id, such as d4rl/door-human-v0.")
+        if not is_installed(self.root, text) and text not in known_ids(self.root):
             raise UnknownDataset(f"There is no dataset {text}. The catalogue lists all there are.")
         return text
 

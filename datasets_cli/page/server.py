@@ -115,9 +115,8 @@ class BoundAddress:
     def is_host(self, text: str) -> bool:
         """Return whether a request names this address, so that no other name leads here."""
         name, _, port = text.rpartition(":") if text[-1:] != "]" else (text, "", "")
-        if (name, port) == (self.name.lower(), str(self.port)):
-            return True
-        if self.port == 80 and text == self.name.lower():
+        own = self.name.lower()
+        if (name, port) == (own, str(self.port)) or (self.port == 80 and text == own):
             return True
         # Names lead anywhere; a number is the machine itself.
         return self.is_any and port == str(self.port) and _is_number(name.strip("[]"))
@@ -137,13 +136,9 @@ class ServedPage(JsonForm):
         self, address: str, place: BoundAddress, bound: socket.socket, guard: Guard
     ) -> None:
         self.address = address
-        self.readers = "Whoever has this address can read every dataset under the cache root"
-        if _is_loopback(place.number):
-            self.readers += ", on this machine alone."
-        else:
-            self.readers += (
-                f", from every machine that reaches {place.name}; what is sent is not encrypted."
-            )
+        where = f"from every machine that reaches {place.name}; what is sent is not encrypted"
+        where = "on this machine alone" if _is_loopback(place.number) else where
+        self.readers = f"Whoever has this address can read all of the cache root, {where}."
         self._server = _server(guard)
         # A daemon, and so are the threads that it starts: none outlives an interrupt.
         self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
@@ -193,8 +188,8 @@ def _server(guard: Guard) -> uvicorn.Server:
 def _bound(call: PageCall) -> socket.socket:
     """Return a socket that listens at the address that is asked for."""
     try:
-        kind = socket.SOCK_STREAM
-        family, _, _, _, place = socket.getaddrinfo(call.host, call.port, type=kind)[0]
+        known = socket.getaddrinfo(call.host, call.port, type=socket.SOCK_STREAM)
+        family, _, _, _, place = known[0]
     except (socket.gaierror, UnicodeError) as error:
         raise UsageError(
             f"{argument('host', call.host)} is no name or address that is known here ({error})."
@@ -251,6 +246,4 @@ def _is_loopback(number: str) -> bool:
 
 def _has_desktop() -> bool:
     """Return whether a browser would have a window: another one would take this terminal."""
-    return sys.platform == "darwin" or any(
-        os.environ.get(x) for x in ("DISPLAY", "WAYLAND_DISPLAY")
-    )
+    return sys.platform == "darwin" or not os.environ.keys().isdisjoint(DISPLAYS)

@@ -100,6 +100,23 @@ def test_an_attack_gets_a_sentence(attack: Attack, config: Config) -> None:
     assert "<script>alert" not in got.text
 
 
+PATHS = ["/etc", "../../etc", "~root", "docs", "x" * 300, "demo/" * 200 + "x"]
+
+
+@pytest.mark.parametrize("id", PATHS)
+    "id", ["/etc", "../../etc", "~root", "docs", "x" * 300, "demo/" * 200 + "x"]
+)
+def test_no_path_of_an_address_is_looked_for(
+    id: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for: list[str] = []
+    monkeypatch.setattr("datasets_cli.store.cache_root.folder_advice", looked_for.append)
+    monkeypatch.setattr("datasets_cli.catalogue.names.folder_advice", looked_for.append)
+    for address in (f"/compare?a={id}&b={id}", f"/d/{id}", f"/api/d/{id}/stats"):
+        assert ask(guarded(config), address).status in (400, 404)
+    assert not looked_for
+
+
 def check_headers(got: Answer) -> None:
     assert got.header("content-security-policy") == POLICY
     assert got.header("x-content-type-options") == "nosniff"
