@@ -104,8 +104,6 @@ PATHS = ["/etc", "../../etc", "~root", "docs", "x" * 300, "demo/" * 200 + "x"]
 
 
 @pytest.mark.parametrize("id", PATHS)
-    "id", ["/etc", "../../etc", "~root", "docs", "x" * 300, "demo/" * 200 + "x"]
-)
 def test_no_path_of_an_address_is_looked_for(
     id: str, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
