@@ -128,10 +128,10 @@ def _item(item: object) -> str:
 
 @options_of(call=TrajectoriesCall)
 def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show trajectories of an installed dataset: where they begin, lengths, returns and ends.
+    """Show trajectories of an installed dataset, in any order of their columns.
 
-    Where returns are not kept yet, all rows are read once. NaN is the last in any order, and shown
-    as -.
+    They have where each begins, its length and return, how it ended, and whether it succeeded.
+    Where returns are not kept yet, all rows are read once. NaN comes last, and is shown as -.
     """
     state = state_of(context)
     listed = datasets_cli.list_trajectories(**call, config=state.config)

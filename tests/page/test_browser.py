@@ -264,6 +264,18 @@ def test_what_is_wrong_with_a_page_is_found(browser: Browser, site: str) -> None
     assert [("far" in each, "near" in each) for each in unreached] == [(True, False), (False, True)]
 
 
+def test_a_dataset_that_is_deleted_meanwhile_is_told(
+    browser: Browser, site: str, root: Config
+) -> None:
+    write(root.root / "datasets" / "test" / "gone", rows_of(0, LENGTHS), "ted")
+    browser.look()
+    browser.open(f"{site}d/test/gone/trajectories")
+    browser.wait("document.querySelector('#rows').scrollHeight > 100000")
+    datasets_cli.delete("test/gone", config=root)
+    browser.run("rows.scrollTop = 100000")
+    assert "test/gone" in browser.wait("told.textContent")
+
+
 def test_an_element_that_is_focused_keeps_the_focus_while_rows_scroll(
     browser: Browser, site: str
 ) -> None:

@@ -11,7 +11,7 @@
   // Browsers end an element that is too tall: what follows is reached by the links below.
   const total = Math.min(count, Math.floor(TALLEST / height));
   const [above, below] = [document.createElement("div"), document.createElement("div")];
-  let settling = 0, first = -1;
+  let settling, first = -1;
 
   function shown(name, value) {
     const link = {href: `${data.page}/${value}`, textContent: value};
@@ -30,10 +30,13 @@
     const query = {sort, start: number * PART, count: PART, ...(descending ? {descending: 1} : {})};
     try {
       const response = await fetch(`${data.address}?${new URLSearchParams(query)}`);
-      parts.set(number, (await response.json()).columns);
+      const {columns, error} = await response.json();
+      if (error) throw new Error(error.message);
+      parts.set(number, columns);
       draw(true);
-    } catch {
+    } catch (error) {
       parts.delete(number); // asked for again when its rows are seen again
+      document.getElementById("told").textContent = error.message;
     }
   }
 

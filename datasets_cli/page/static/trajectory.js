@@ -18,10 +18,7 @@
     return document;
   }
 
-  function told(error) {
-    stop();
-    readout.textContent = error.message;
-  }
+  const told = (error) => (stop(), (readout.textContent = error.message));
 
   async function zoom(start, stop) {
     const asked = {start: Math.max(0, start), stop: Math.min(stop, length)};
