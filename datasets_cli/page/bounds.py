@@ -1,8 +1,10 @@
-"""What a request may cost: so many bytes are read for it, for so many seconds."""
+"""What a request may ask for and cost: numbers, bytes that are read, seconds."""
 
 from __future__ import annotations
 
 import time
+
+from starlette.requests import Request
 
 from datasets_cli.errors import UsageError
 from datasets_cli.progress import Silent
@@ -10,6 +12,7 @@ from datasets_cli.store.manifest import Manifest
 
 MOST_SECONDS = 10
 MOST_BYTES = 1 << 30
+LARGEST = 2**48
 
 
 class Deadline(Silent):
@@ -34,3 +37,11 @@ def is_small(*manifests: Manifest) -> bool:
 
 def _data_bytes(manifest: Manifest) -> int:
     return manifest.num_transitions * sum(column.row_bytes for column in manifest.columns)
+
+
+def whole_number(request: Request, name: str, default: int, least: int = 0) -> int:
+    """Return a whole number of the query of an address, or what stands for it."""
+    text = request.query_params.get(name, "") or str(default)
+    if not (text.isascii() and text.isdigit() and len(text) <= 15):
+        raise UsageError(f"{name} is {text[:40]!r}; expected a whole number, {least} or more.")
+    return max(least, min(int(text), LARGEST))

@@ -158,7 +158,7 @@ def _write_dataset(folder: Path, page: LocalPage, id: str, most: int) -> list[st
     from datasets_cli.page.routes.trajectories import list_part
 
     dataset = page.installed(id)
-    rows = list_part(page, dataset, TrajectoriesCall(id, n=most))
+    rows, _ = list_part(page, dataset, TrajectoriesCall(id, n=most))
     numbers, notes = rows.columns["number"], []
     if len(numbers) < rows.num_trajectories:
         of_all = counted(rows.num_trajectories, "trajectory")

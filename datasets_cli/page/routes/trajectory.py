@@ -11,10 +11,10 @@ from starlette.routing import Route
 
 from datasets_cli.look.frames.pictures import pictures_of
 from datasets_cli.look.peek import peek, trajectory_rows
+from datasets_cli.page.bounds import whole_number
 from datasets_cli.page.curves import MOST_POINTS, Curves, curve_columns, curves_of
 from datasets_cli.page.frames import frame_columns, frame_png
 from datasets_cli.page.local_page import LocalPage, json_response, page_of
-from datasets_cli.page.numbers import whole_number
 from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, show_key
 from datasets_cli.schema.texts import AnyColumn
 from datasets_cli.store.arrays import DatasetArrays
