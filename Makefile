@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
 	tests/replay/keeping/test_dump_damage.py
 
-.PHONY: help install demo test test-device test-slow soak fuzz mutants lint docs bench clean wheel compat
+.PHONY: help install demo test test-device test-slow soak fuzz mutants browser lint docs bench clean wheel compat
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ test: install ## run the tests, on two cores
 
 test-device: install ## run the tests that need a GPU; each is skipped with its reason where there is none
 	$(BIN)/python -m pytest tests/device -rs
+
+browser: ## bring Chromium and its driver, which tests of the page need (Debian, Ubuntu)
+	test -x /usr/bin/chromedriver || { apt-get update && apt-get install -y --no-install-recommends chromium chromium-driver; }
 
 test-slow: install ## run the tests that repeat at length what a faster one shows
 	$(BIN)/python -m pytest -n 2 -m slow
@@ -58,7 +61,7 @@ docs: install ## build the site of the pages into build/docs; every link is chec
 bench: install ## measure against peers and physical limits; JSON into build/bench
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@mkdir -p build/bench
-	@for name in busy convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange writer mixtures sharing cold frames atari conversion workers collectors; do \
+	@for name in busy convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange writer mixtures sharing cold frames atari conversion workers collectors page; do \
 		echo "$$name -> build/bench/$$name.json"; \
 		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
 		cat build/bench/$$name.json; \

@@ -94,6 +94,10 @@ from datasets_cli.look.search import FoundDataset as FoundDataset
 from datasets_cli.look.search import search_datasets as search_datasets
 from datasets_cli.look.stats import DatasetStatistics as DatasetStatistics
 from datasets_cli.look.stats import dataset_stats as dataset_stats
+from datasets_cli.look.trajectories.listing import ListedTrajectories as ListedTrajectories
+from datasets_cli.look.trajectories.listing import list_trajectories as list_trajectories
+from datasets_cli.manager.activity import Activity as Activity
+from datasets_cli.manager.activity import activity as activity
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset
 from datasets_cli.manager.convert import convert as convert
 from datasets_cli.manager.delete import DeletedDataset as DeletedDataset
@@ -123,6 +127,10 @@ from datasets_cli.manager.verify import VerifiedDataset as VerifiedDataset
 from datasets_cli.manager.verify import verify as verify
 from datasets_cli.own.create import create_dataset as create_dataset
 from datasets_cli.own.writer import DatasetWriter as DatasetWriter
+from datasets_cli.page.export import ExportedPages as ExportedPages
+from datasets_cli.page.export import export_pages as export_pages
+from datasets_cli.page.server import ServedPage as ServedPage
+from datasets_cli.page.server import serve_page as serve_page
 from datasets_cli.preprocessing.derived import DerivedColumns as DerivedColumns
 from datasets_cli.preprocessing.derived import DerivedDataset as DerivedDataset
 from datasets_cli.preprocessing.pipeline import Pipeline as Pipeline

@@ -98,9 +98,11 @@ def test_every_verb_is_public() -> None:
         for room in (manager, look, setup, own, exchange)
         for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
+    names = "project.open", "page.server", "page.export"
+    files = [f"datasets_cli.{name}" for name in names]
     found = {
         name
-        for module in map(importlib.import_module, (*rooms, "datasets_cli.project.open"))
+        for module in map(importlib.import_module, (*rooms, *files))
         for name, thing in vars(module).items()
         if inspect.isfunction(thing)
         and thing.__module__ == module.__name__

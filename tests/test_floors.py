@@ -40,13 +40,14 @@ FLOORS = [
     ["environments.record"],
     ["replay.several", "replay.goals", "experience"],
     ["replay.loaders", "torchrl", "trainer", "look"],
-    ["project", "look.plots", "look.frames"],
+    ["project", "look.plots", "look.frames", "look.trajectories"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
         *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "manager", "setup"),
     ],
-    ["torchrl.envs.transforms"],
-    ["cli.parser"],
+    ["torchrl.envs.transforms", "page"],
+    ["page.routes"],
+    ["cli.parser", "page.export"],
     ["cli"],
     ["__main__"],
 ]
@@ -216,6 +217,7 @@ def test_the_catalogue_halves_of_the_recipes_import_nothing_heavy() -> None:
     "command",
     [
         "--help",
+        "ui --help",
         "list",
         "info hopper-medium-v2",
         "info {door}",
@@ -227,6 +229,7 @@ def test_light_commands_import_nothing_heavy(command: str, door: str) -> None:
     # pydantic is typer's, and a lock needs the rest of what `delete` imports.
     heavy = {"torch", "tensordict", "sklearn", "pandas", "h5py", "numpy", "requests", "pydantic"}
     heavy |= {"rich", *(() if "delete" in command else ("multiprocessing", "cloudpickle"))}
+    heavy |= {"starlette", "uvicorn", "jinja2"}
     script = (
         "import sys; from datasets_cli.cli.main import main; code = main(sys.argv[1:]);"
         f"print('HEAVY', code, sorted({heavy} & sys.modules.keys()))"

@@ -41,6 +41,8 @@ What is in them
     peek | look:peek | Show some rows of an installed dataset
         rlds peek hopper-medium-v2
         rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward
+    trajectories | look:trajectories | Show trajectories of an installed dataset, in any order
+        rlds trajectories hopper-medium-v2 --sort return --descending
     sample | look:sample | Draw a batch of an installed dataset
         rlds sample hopper-medium-v2
         rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5
@@ -55,6 +57,10 @@ What is in them
     card | look:card | Print a dataset's card, in Markdown or HTML, or for Hugging Face
         rlds card hopper-medium-v2
         rlds card hopper-medium-v2 --format html > card.html
+    ui | page:ui | Show datasets in a browser: a page that only reads
+        rlds ui
+        rlds ui hopper-medium-v2 --port 8000
+        rlds ui hopper-medium-v2 Pong/5 --export pages
     score | look:score | Print normalised scores of returns
         rlds score hopper-medium-v2 3000 3200.5
 Data of your own
@@ -97,6 +103,8 @@ The disk
     prune | upkeep:prune | Delete what killed work left
         rlds prune --dry-run
         rlds prune --older-than 0
+    activity | upkeep:activity | Show downloads and conversions that are under way or interrupted
+        rlds activity
     du | upkeep:du | Show how much of the disk each installed dataset takes
         rlds du
     move | upkeep:move | Move installed datasets to another cache root

@@ -20,6 +20,7 @@ from datasets_cli.look.plots.plot import PlotCall
 from datasets_cli.look.sample import SampleCall
 from datasets_cli.look.score import ScoreCall
 from datasets_cli.look.stats import StatsCall
+from datasets_cli.look.trajectories.listing import TrajectoriesCall
 from datasets_cli.quantities import counted, human_count, printable
 
 if TYPE_CHECKING:
@@ -123,6 +124,34 @@ def _item(item: object) -> str:
     if isinstance(item, str):
         return cut(repr(item), MOST_CHARACTERS)
     return f"{item:.6g}" if isinstance(item, float | complex) else str(item)
+
+
+@options_of(call=TrajectoriesCall)
+def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show trajectories of an installed dataset, in any order of their columns.
+
+    They have where each begins, its length and return, how it ended, and whether it succeeded.
+    Where returns are not kept yet, all rows are read once. NaN comes last, and is shown as -.
+    """
+    state = state_of(context)
+    listed = datasets_cli.list_trajectories(**call, config=state.config)
+    rows = [
+        {
+            f">{name.upper()}": _trajectory_cell(value)
+            for name, value in zip(listed.columns, each, strict=True)
+        }
+        for each in zip(*listed.columns.values(), strict=True)
+    ]
+    state.emit(listed.to_json(), table(rows, state.width), [listed.id])
+    if len(rows) < listed.num_trajectories:
+        state.note(f"{len(rows):,} of {counted(listed.num_trajectories, 'trajectory')}.")
+
+
+def _trajectory_cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_trajectory_cell, value))
+    words = {None: "-", True: "yes", False: ""}
+    return words[value] if value is None or isinstance(value, bool) else _item(value)
 
 
 @options_of(call=SampleCall)

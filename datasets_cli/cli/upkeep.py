@@ -1,4 +1,4 @@
-"""``rlds repair``, ``prune``, ``du``, ``scan``, ``move`` and ``adopt``: cache roots in order."""
+"""``rlds repair``, ``prune``, ``activity``, ``du`` and others: cache roots in order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import COUNTED, State, state_of
 from datasets_cli.cli.terminal import fitted, table
+from datasets_cli.config import RootOptions
 from datasets_cli.manager.places import AdoptCall, MoveCall
 from datasets_cli.manager.prune import PruneCall
 from datasets_cli.manager.repair import RepairCall
@@ -90,6 +91,29 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
         return "Nothing to delete."
     word = "would be deleted" if is_tried else "deleted"
     return f"{human_bytes(sum(each.size_bytes for each in due))} {word}, {len(due)} in all."
+
+
+@options_of(call=RootOptions)
+def activity(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show downloads and conversions that are under way or interrupted, and runs of preprocess.
+
+    What was interrupted, the same command continues.
+    """
+    state = state_of(context)
+    work = datasets_cli.activity(**call, config=state.config)
+    rows = [
+        {
+            "STATE": "running" if each.running else "interrupted",
+            "WORK": each.kind,
+            "ID": each.id,
+            ">SO FAR": human_bytes(each.size_bytes),
+            ">OF": human_bytes(each.expected_bytes) if each.expected_bytes else "",
+            ">RESTED": f"{each.rested_seconds:,} s",
+        }
+        for each in work
+    ]
+    lines = state.table(rows, (">RESTED", ">OF")) or ["Nothing is under way."]
+    state.emit([each.to_json() for each in work], lines, [each.id for each in work])
 
 
 @options_of(call=InstalledIds)

@@ -70,13 +70,16 @@ class CardCall(ProgressOptions, KnownId):
 
 
 @dataclass(frozen=True)
-class _Code:
+class Code:
+    """A part of a card that is to be copied."""
+
     language: str
     text: str
 
 
-_Rows = list[dict[str, str]]
-_Part = str | _Code | _Rows
+Rows = list[dict[str, str]]
+Part = str | Code | Rows
+"""What a card is made of: a paragraph, code, or the rows of a table by their headings."""
 
 
 @takes_fields(CardCall)
@@ -94,7 +97,7 @@ def dataset_card(call: CardCall) -> DatasetCard:
     if info.installed:
         statistics = dataset_stats(info.id, progress=call.progress, config=config)
     is_html, blocks = call.format == "html", []
-    for heading, part in _parts(info, statistics, str(cite(info.id, config=config))):
+    for heading, part in parts_of_card(info, statistics, str(cite(info.id, config=config))):
         blocks += [f"<h2>{heading}</h2>" if is_html else f"## {heading}"] if heading else []
         blocks += [_as_html(part) if is_html else _as_markdown(part)] if part else []
     if is_html:
@@ -104,9 +107,9 @@ def dataset_card(call: CardCall) -> DatasetCard:
     return DatasetCard(info.id, call.format, text)
 
 
-def _parts(
+def parts_of_card(
     info: DatasetInfo, statistics: DatasetStatistics | None, bibtex: str
-) -> Iterator[tuple[str, _Part]]:
+) -> Iterator[tuple[str, Part]]:
     """Yield the parts of a card, each after the heading that it begins, if it begins one."""
     manifest, details = info.manifest, dict(info.details or {})
     traps = details.pop("known_traps", ())
@@ -141,11 +144,11 @@ def _parts(
         yield "" if number else "Known traps and notes", text
     yield "Licence and citation", f"Licence: {info.licence or 'not stated'}."
     yield "", f"Homepage: {info.homepage}" if info.homepage else ""
-    yield "", _Code("bibtex", bibtex)
+    yield "", Code("bibtex", bibtex)
     if not (manifest and manifest.parent):
-        yield "How to load it", _Code("sh", f"pip install rlds-cli\nrlds download {info.id}")
+        yield "How to load it", Code("sh", f"pip install rlds-cli\nrlds download {info.id}")
     load = f'from datasets_cli import ExperienceReplay\n\nreplay = ExperienceReplay("{info.id}", '
-    yield "", _Code("python", f"{load}batch_size=256)\nbatch = replay.sample()")
+    yield "", Code("python", f"{load}batch_size=256)\nbatch = replay.sample()")
 
 
 def _plain(text: str) -> str:
@@ -163,29 +166,30 @@ def _lines(code: str) -> str:
     return "\n".join(printable(line) for line in code.splitlines())
 
 
-def _heads(rows: _Rows) -> list[str]:
+def heads_of(rows: Rows) -> list[str]:
+    """Return the headings of a table below which something is."""
     return [head for head in rows[0] if head.strip() == "" or any(row[head] for row in rows)]
 
 
-def _as_markdown(part: _Part) -> str:
+def _as_markdown(part: Part) -> str:
     if isinstance(part, str):
         return _md(part)
-    if isinstance(part, _Code):
+    if isinstance(part, Code):
         longest = max(map(len, re.findall("`+", part.text)), default=0)
         fence = "`" * max(3, longest + 1)
         return f"{fence}{part.language}\n{_lines(part.text)}\n{fence}"
-    heads = _heads(part)
+    heads = heads_of(part)
     rows = [" | ".join(_md(row[head]) for head in heads) for row in part]
     lines = [" | ".join(heads), " | ".join("---" for _ in heads), *rows]
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _as_html(part: _Part) -> str:
+def _as_html(part: Part) -> str:
     if isinstance(part, str):
         return f"<p>{escape(_plain(part))}</p>"
-    if isinstance(part, _Code):
+    if isinstance(part, Code):
         return f"<pre><code>{escape(_lines(part.text))}</code></pre>"
-    heads = _heads(part)
+    heads = heads_of(part)
     rows = ([escape(_plain(row[head])) for head in heads] for row in part)
     lines = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in (heads, *rows))
     return "\n".join(["<table>", *lines, "</table>"])

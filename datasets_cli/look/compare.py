@@ -44,14 +44,14 @@ def compare_datasets(call: CompareCall) -> DatasetDifference:
 
     config = call.chosen_config()
     first, second = (open_installed(text, config) for text in (call.id, call.other))
-    known = _by_manifests(first.manifest, second.manifest)
+    known = compare_manifests(first.manifest, second.manifest)
     if known.num_shared:
         return known
     with shown(call.progress, "steps compared") as told:
         return compare_rows(first, second, known, told)
 
 
-def _by_manifests(first: Manifest, second: Manifest) -> DatasetDifference:
+def compare_manifests(first: Manifest, second: Manifest) -> DatasetDifference:
     """Return what two manifests tell of the difference."""
     columns, others = first.all_columns, second.all_columns
     num_trajectories = (first.num_trajectories, second.num_trajectories)

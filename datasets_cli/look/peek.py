@@ -129,18 +129,19 @@ def _rows(call: PeekCall, dataset: DatasetArrays) -> tuple[int, int]:
     rows, of = range(len(dataset)), dataset.id
     if (number := call.trajectory) is not None:
         rows, of = trajectory_rows(dataset, number), f"trajectory {number} of {of}"
-    _check_below("start", call.start, len(rows), "row", of)
+    check_below("start", call.start, len(rows), "row", of)
     rows = rows[call.start : call.start + call.n]
     return rows.start, rows.stop
 
 
 def trajectory_rows(dataset: DatasetArrays, number: int) -> range:
     """Return the rows of a trajectory of a dataset."""
-    _check_below("trajectory", number, dataset.num_trajectories, "trajectory", dataset.id)
+    check_below("trajectory", number, dataset.num_trajectories, "trajectory", dataset.id)
     return range(*dataset.starts[number : number + 2].tolist())
 
 
-def _check_below(name: str, number: int, count: int, noun: str, of: str) -> None:
+def check_below(name: str, number: int, count: int, noun: str, of: str) -> None:
+    """Refuse a number that is not below a count of things that something has."""
     if number >= count:
         known = f"expected 0 to {count - 1:,}: {of} has {counted(count, noun)}."
         raise UsageError(f"{argument(name)} is {number:,}; {known}")

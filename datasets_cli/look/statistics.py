@@ -193,8 +193,13 @@ class _Holder(NamedTuple):
 
 def trajectory_columns(dataset: ArraySource, root: CacheRoot) -> dict[str, np.ndarray]:
     """Return the columns of the table of trajectories, which are kept from now on."""
-    table = Trajectories(_Holder(dataset), root)
+    table = trajectory_table(dataset, root)
     return {name: table[name] for name in table}
+
+
+def trajectory_table(dataset: ArraySource, root: CacheRoot | None) -> Trajectories:
+    """Return the table of trajectories; nothing of it is read from disk or kept without a root."""
+    return Trajectories(_Holder(dataset), root)
 
 
 def _numbers(rows: np.ndarray) -> np.ndarray:

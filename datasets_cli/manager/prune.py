@@ -6,7 +6,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def prune(call: PruneCall) -> list[Leftover]:
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
-    rows = (_leftover(ROWS, path) for path in abandoned_folders())
+    rows = (leftover_of(ROWS, path) for path in abandoned_folders())
     leftovers = [_judged(each, place, days, call.raw) for each in (*find_leftovers(place), *rows)]
     return leftovers if call.dry_run else [_delete(each, place) for each in leftovers]
 
@@ -113,10 +113,10 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
     """Return all that no installed dataset needs, without what a running process writes now."""
     # Only what is named or noted as this program does: the root may be a folder with more in it.
     return [
-        *(_leftover(STAGING, path) for path in root.staged()),
-        *(_leftover(TRASH, path, _id_in(path)) for path in root.trashed()),
-        *_downloads(root),
-        *(_leftover(RUN, path, id) for id, path in root.partial_runs()),
+        *(leftover_of(STAGING, path) for path in root.staged()),
+        *(leftover_of(TRASH, path, _id_in(path)) for path in root.trashed()),
+        *raw_files(root),
+        *(leftover_of(RUN, path, id) for id, path in root.partial_runs()),
         *_orphaned_tables(root),
     ]
 
@@ -167,7 +167,7 @@ def _lock(leftover: Leftover, root: CacheRoot) -> Iterator[None]:
         yield
 
 
-def _downloads(root: CacheRoot) -> Iterator[Leftover]:
+def raw_files(root: CacheRoot) -> Iterator[Leftover]:
     """Yield the folders that have raw files: each belongs to one id."""
     top = root.path / "downloads"
     noted: dict[str, bool] = defaultdict(bool)
@@ -176,9 +176,9 @@ def _downloads(root: CacheRoot) -> Iterator[Leftover]:
             noted[id] |= is_note(path)
     for id in sorted(noted):
         if is_installed(root, id):
-            yield _leftover(RAW, root.downloads(id), id)
+            yield leftover_of(RAW, root.downloads(id), id)
         elif noted[id]:
-            yield _leftover(DOWNLOAD, root.downloads(id), id)
+            yield leftover_of(DOWNLOAD, root.downloads(id), id)
 
 
 def _id_of_raw(root: CacheRoot, below: Path) -> str:
@@ -203,16 +203,19 @@ def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
         known.add(manifest.content)
     for folder in sorted((root.path / "tables").glob("*")):
         if re.fullmatch("[0-9a-f]{64}", folder.name) and folder.name not in known:
-            yield _leftover(TABLES, folder)
+            yield leftover_of(TABLES, folder)
 
 
-def _leftover(kind: str, path: Path, id: str = "") -> Leftover:
+def leftover_of(kind: str, path: Path, id: str = "") -> Leftover:
+    """Return a folder with its size and age, also while others write there."""
     return Leftover(kind, path, folder_size(path), _age_days(path), id)
 
 
 def _age_days(folder: Path) -> float:
-    paths = (folder, *folder.rglob("*")) if folder.exists() else ()
-    newest = max((path.lstat().st_mtime for path in paths), default=0.0)
+    newest = 0.0
+    for path in (folder, *folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            newest = max(newest, path.lstat().st_mtime)
     return max(0.0, time.time() - newest) / SECONDS_A_DAY
 
 

@@ -25,7 +25,7 @@ import reprlib
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -93,8 +93,16 @@ class CacheRoot:
 
     def staged(self, id: str = "") -> list[Path]:
         """Return what processes that have ended left of copies of this id, or of any."""
+        return [folder for folder, is_used in self.staging(id) if not is_used]
+
+    def staging(self, id: str = "") -> list[tuple[Path, bool]]:
+        """Return the copies of this id, or of any, that are not committed; each may be in use."""
         folders = self._temporary(_STAGING, f"{_slug(id)}-" if id else "")
-        return [folder for folder in folders if not _may_be_in_use(folder)]
+        return [(folder, _may_be_in_use(folder)) for folder in folders]
+
+    def ids_of_work(self, known: Iterable[str]) -> dict[str, str]:
+        """Return ids by how the names of their locks and of what is made of them begin."""
+        return {_slug(id): id for id in known}
 
     def trashed(self, id: str = "") -> list[Path]:
         """Return earlier copies of this id, or of any, that a killed run left in the trash."""

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import datasets_cli
-from datasets_cli.cli import interrupts
 from datasets_cli.cli.main import main
+from datasets_cli.cli.parser import interrupts
 from datasets_cli.preprocessing import origin
 from datasets_cli.progress import Silent
 from tests.support.forked import Forked

@@ -49,7 +49,7 @@ BLOCK_ROWS = 16_384
 
 
 def reduced_leaf(
-    dataset: ArraySource, column: Column, reduction: str, root: CacheRoot
+    dataset: ArraySource, column: Column, reduction: str, root: CacheRoot | None
 ) -> np.ndarray:
     """Return a reduction of a leaf ``[K, *shape]`` of a dataset or a view, kept of a dataset."""
     of_rows = block_dtype(column)

@@ -61,10 +61,10 @@ class Trajectories:
 
     Args:
         storage: the dataset, or a view of it.
-        root: the cache root.
+        root: the cache root; nothing is kept where None.
     """
 
-    def __init__(self, storage: HasDataset, root: CacheRoot) -> None:
+    def __init__(self, storage: HasDataset, root: CacheRoot | None) -> None:
         self._storage, self._root = storage, root
         self._leaves = {column.key: column for column in storage.dataset.manifest.columns}
         self._columns: dict[str, np.ndarray] = {}

@@ -1,0 +1,49 @@
+"""``rlds ui``: the page of the datasets of this disk."""
+
+from __future__ import annotations
+
+import typer
+
+import datasets_cli
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.state import State, state_of
+from datasets_cli.errors import UsageError
+from datasets_cli.page.export import ExportPagesCall
+from datasets_cli.page.server import PageCall
+from datasets_cli.quantities import counted, human_bytes
+
+
+@options_of(pages=ExportPagesCall, call=PageCall)
+def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> None:
+    """Show datasets in a browser: a page that only reads, at an address of this machine.
+
+    It prints the address, which ends with a token: only who has it can read. Ctrl-C ends it. With
+    --export the pages of datasets become files instead, which need no server: those of their first
+    20 trajectories, with 200 frames of each dataset. Needs pip install 'rlds-cli[ui]'.
+    """
+    state, ids = state_of(context), pages.get("ids", [])
+    if "dest" in pages:
+        return _export(state, pages, call)
+    if len(ids) > 1:
+        raise UsageError(f"The page begins with one dataset, not with {', '.join(ids)}.")
+    if "trajectories" in pages:
+        raise UsageError("--trajectories is of --export: a page that is served has all of them.")
+    if ids:
+        call |= {"id": ids[0]}
+    with datasets_cli.serve_page(**call, config=state.config) as page:
+        state.emit(page.to_json(), [page.address], [page.address])
+        state.note(f"{page.readers} Ctrl-C ends it.")
+        page.wait()
+    return None
+
+
+def _export(state: State, pages: GivenOptions, call: GivenOptions) -> None:
+    """Write pages as files."""
+    if call:
+        raise UsageError(f"--{min(call)} is of a page that is served; --export serves none.")
+    given: GivenOptions = {"ids": [], **pages}
+    made = datasets_cli.export_pages(**given, config=state.config)
+    files = f"{counted(made.num_files, 'file')}, {human_bytes(made.size_bytes)}"
+    state.emit(made.to_json(), [f"{made.path / 'index.html'} ({files})"], [f"{made.path}"])
+    for note in made.notes:
+        state.note(note)

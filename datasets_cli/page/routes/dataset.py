@@ -1,0 +1,92 @@
+"""One dataset: its card, columns, returns and lengths, and how to load it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.look.card import Code, Part, heads_of, parts_of_card
+from datasets_cli.look.cite import cite
+from datasets_cli.look.info import DatasetInfo, dataset_info
+from datasets_cli.look.plots.plot import Kind, plot
+from datasets_cli.look.stats import DatasetStatistics, dataset_stats
+from datasets_cli.page.bounds import Deadline, is_small
+from datasets_cli.page.drawing import Drawing, drawing_of
+from datasets_cli.page.local_page import LocalPage, json_response, page_of
+
+ARRAYS = """from datasets_cli import ExperienceReplay
+
+arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
+"""The third way to load a dataset, beside those of its card."""
+
+
+def dataset(request: Request) -> Response:
+    """Show what is known of a dataset, installed or not."""
+    page = page_of(request)
+    values = dataset_values(page, page.known_id(request.path_params["id"]))
+    return page.render(request, "dataset.html", **values)
+
+
+def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
+    """Return what the page of a dataset shows."""
+    info = dataset_info(id, config=page.config)
+    statistics, missing = None, ""
+    if info.installed:
+        try:
+            statistics = _statistics(page, info.id)
+        except UsageError as error:
+            missing = str(error)
+    parts = parts_of_card(info, statistics, str(cite(info.id, config=page.config)))
+    return {
+        "info": info,
+        "sections": [*_sections(parts, info)],
+        "missing": missing,
+        "drawings": [*_drawings(info.id, page.config)] if statistics else [],
+        "heads_of": heads_of,
+    }
+
+
+def stats(request: Request) -> Response:
+    """Give statistics as ``rlds stats --json`` does."""
+    columns = request.query_params.get("columns", "")
+    return json_response(_statistics(page_of(request), request.path_params["id"], columns))
+
+
+def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistics:
+    """Return statistics that are kept, or that a page may wait for."""
+    manifest, command = page.installed(id).manifest, f"rlds stats {id}"
+    if not is_small(manifest) and dataset_info(id, config=page.config).summary is None:
+        raise UsageError(f"There are no statistics of {id} yet. To make them, run: {command}")
+    named = [name for name in columns.split(",") if name]
+    return dataset_stats(id, columns=named, progress=Deadline(command), config=page.config)
+
+
+def _sections(
+    parts: Iterator[tuple[str, Part]], info: DatasetInfo
+) -> Iterator[tuple[str, list[Part]]]:
+    """Yield the parts of a card below their headings, and one more way to load the data."""
+    heading, below = "", list[Part]()
+    for begun, part in parts:
+        if begun:
+            yield heading, below
+            heading, below = begun, []
+        below += [part] if part else []
+    yield heading, [*below, Code("python", ARRAYS.format(info.id))]
+
+
+def _drawings(id: str, config: Config) -> Iterator[Drawing | str]:
+    """Yield the plots of a dataset; of one that there is none of, why."""
+    for kind in get_args(Kind):
+        try:
+            yield drawing_of(plot(id, kind=kind, config=config))
+        except UsageError as error:
+            yield f"{kind}: {error}"
+
+
+ROUTES = [Route("/d/{id:dataset}", dataset), Route("/api/d/{id:dataset}/stats", stats)]

@@ -1,0 +1,156 @@
+"use strict";
+// Curves on canvases: one chart a column, a line a number, one cursor for all of them.
+(() => {
+  const LEFT = 64, BOTTOM = 18, TOP = 6, RIGHT = 8, HEIGHT = 150, DRAGGED = 6;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const colour = (n) => `hsl(${(212 + n * 137.5) % 360} 75% ${dark.matches ? 68 : 38}%)`;
+  const shown = (x) => (typeof x === "number" ? String(+x.toPrecision(6)) : String(x ?? "NaN"));
+  const number = (x) => (typeof x === "string" ? NaN : Number(x ?? NaN)); // "Infinity" has no place
+
+  // Returns the lowest and the highest of curves.
+  function rangeOf(curves) {
+    let low = Infinity, high = -Infinity;
+    for (const value of curves.flatMap(({values}) => values.map(number))) {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+    if (low > high) return [0, 1];
+    return low < high ? [low, high] : [low - 0.5, high + 0.5];
+  }
+
+  // Returns the part of a curve between two steps.
+  function cut({name, steps, values}, start, stop) {
+    const kept = steps.flatMap((step, n) => (step >= start && step < stop ? [n] : []));
+    return {name, steps: kept.map((n) => steps[n]), values: kept.map((n) => values[n])};
+  }
+
+  // Charts of columns over the same steps; `options` has length, ends, move and zoom.
+  class Charts {
+    constructor(place, options) {
+      Object.assign(this, {place, options, charts: [], step: 0, drag: null});
+      new ResizeObserver(() => this.draw()).observe(place);
+      dark.addEventListener("change", () => this.draw());
+    }
+
+    // Show curves of some columns from one step up to another.
+    show(names, columns, start, stop) {
+      Object.assign(this, {start, stop});
+      if (!this.charts.length) this.charts = names.map((name) => this.chart(name));
+      for (const chart of this.charts) {
+        const curves = columns[chart.name].map((curve) => cut(curve, start, stop));
+        const [low, high] = rangeOf(curves);
+        Object.assign(chart, {curves, low, high});
+        const about = `${chart.name}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
+        chart.canvas.setAttribute("aria-label", `${about}, from ${shown(low)} to ${shown(high)}`);
+      }
+      this.draw();
+    }
+
+    chart(name) {
+      const figure = document.createElement("figure"), canvas = document.createElement("canvas");
+      figure.append(Object.assign(document.createElement("figcaption"), {textContent: name}), canvas);
+      canvas.setAttribute("role", "img");
+      canvas.style.height = `${HEIGHT}px`;
+      canvas.onpointerdown = (event) => {
+        canvas.setPointerCapture(event.pointerId);
+        this.set({drag: {from: event.offsetX, to: event.offsetX}});
+      };
+      canvas.onpointermove = ({offsetX: to}) => this.drag && this.set({drag: {...this.drag, to}});
+      canvas.onpointerup = () => this.release();
+      canvas.onpointercancel = () => this.set({drag: null});
+      canvas.ondblclick = () => this.options.zoom(0, this.options.length);
+      this.place.append(figure);
+      return {name, figure, canvas, base: document.createElement("canvas")};
+    }
+
+    // Draw everything anew, as after a change of size or of colours.
+    draw() {
+      this.span = this.place.clientWidth - LEFT - RIGHT;
+      for (const chart of this.charts) this.drawBase(chart);
+      this.drawCursor();
+    }
+
+    x(step) {
+      return LEFT + (step - this.start) / Math.max(1, this.stop - 1 - this.start) * this.span;
+    }
+
+    drawBase({figure, canvas, base, curves, low, high}) {
+      const ratio = devicePixelRatio || 1, pen = base.getContext("2d");
+      for (const each of [canvas, base]) {
+        each.width = Math.round(this.place.clientWidth * ratio);
+        each.height = Math.round(HEIGHT * ratio);
+      }
+      const y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
+      pen.scale(ratio, ratio);
+      pen.font = "11px sans-serif";
+      pen.fillStyle = pen.strokeStyle = getComputedStyle(figure).color;
+      pen.textBaseline = "middle";
+      pen.textAlign = "right";
+      for (const value of [low, (low + high) / 2, high]) {
+        pen.fillText(+value.toPrecision(4), LEFT - 6, Math.max(y(value), 8));
+        pen.globalAlpha = 0.2;
+        pen.fillRect(LEFT, y(value), this.span, 1);
+        pen.globalAlpha = 1;
+      }
+      const {ends, length} = this.options, isWhole = this.stop === length;
+      pen.fillText([...(isWhole ? ends : []), this.stop - 1].join(" "), this.x(this.stop - 1), HEIGHT - BOTTOM / 2);
+      pen.textAlign = "left";
+      pen.fillText(this.start, this.x(this.start), HEIGHT - BOTTOM / 2);
+      // Where the trajectory ended; a dashed line is one that was cut off.
+      pen.setLineDash(ends.includes("terminated") ? [] : [4, 3]);
+      if (isWhole && ends.length) pen.strokeRect(this.x(this.stop - 1), TOP, 0, HEIGHT - TOP - BOTTOM);
+      pen.setLineDash([]);
+      curves.forEach((curve, n) => this.drawLine(pen, curve, y, colour(n)));
+    }
+
+    drawLine(pen, {steps, values}, y, style) {
+      const areFar = steps.length < this.span / 6;
+      pen.strokeStyle = pen.fillStyle = style;
+      pen.lineWidth = 1.25;
+      pen.beginPath();
+      for (let i = 0, isOpen = false; i < steps.length; i++) {
+        const x = this.x(steps[i]), value = number(values[i]), isKnown = !Number.isNaN(value);
+        const isAlone = !isOpen && Number.isNaN(number(values[i + 1]));
+        if (isKnown) pen[isOpen ? "lineTo" : "moveTo"](x, y(value));
+        if (isKnown && (isAlone || areFar)) pen.fillRect(x - 1.5, y(value) - 1.5, 3, 3);
+        isOpen = isKnown;
+      }
+      pen.stroke();
+    }
+
+    // Set the step of the cursor, or what is dragged, which costs a copy of each chart.
+    set(changes) {
+      Object.assign(this, changes);
+      this.drawCursor();
+    }
+
+    drawCursor() {
+      const bottom = HEIGHT - BOTTOM, ratio = devicePixelRatio || 1;
+      for (const {canvas, base, figure} of this.charts.filter((chart) => chart.canvas.width)) {
+        const pen = canvas.getContext("2d");
+        pen.setTransform(1, 0, 0, 1, 0, 0);
+        pen.clearRect(0, 0, canvas.width, canvas.height);
+        pen.drawImage(base, 0, 0);
+        pen.scale(ratio, ratio);
+        pen.fillStyle = getComputedStyle(figure).color;
+        const isSeen = this.step >= this.start && this.step < this.stop;
+        if (isSeen) pen.fillRect(this.x(this.step) - 0.5, 0, 1, bottom);
+        pen.globalAlpha = 0.15;
+        if (this.drag) pen.fillRect(this.drag.from, 0, this.drag.to - this.drag.from, bottom);
+        pen.globalAlpha = 1;
+      }
+    }
+
+    release() {
+      if (!this.drag) return;
+      const {from, to} = this.drag, steps = this.stop - 1 - this.start;
+      const [first, last] = [from, to].sort((a, b) => a - b).map((x) =>
+        this.start + Math.round(Math.min(Math.max((x - LEFT) / this.span, 0), 1) * steps));
+      this.set({drag: null});
+      if (Math.abs(to - from) < DRAGGED) this.options.move(first);
+      else if (last > first) this.options.zoom(first, last + 1);
+    }
+  }
+
+  globalThis.rlds = {Charts, shown};
+})();
