@@ -1,0 +1,85 @@
+"""Rows of a dataset as rules see them: bounded runs, in order, that know their trajectories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from datasets_cli.schema.columns import TERMINATED, Key, rows_per_block
+from datasets_cli.schema.transitions import SHIFTED
+from datasets_cli.store.arrays import ArraySource, Columns, plain_numbers
+
+
+@dataclass(frozen=True)
+class AuditedRows:
+    """A run of transitions, and the trajectory that each is in."""
+
+    first: int
+    columns: Columns
+    starts: np.ndarray = field(repr=False)
+    """Where all trajectories start, int64 ``[K + 1]``."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """The number of each row, int64 ``[n]``."""
+        return np.arange(self.first, self.first + len(self))
+
+    @cached_property
+    def trajectory(self) -> np.ndarray:
+        """The number of the trajectory of each row, int64 ``[n]``."""
+        return np.searchsorted(self.starts, self.numbers, side="right") - 1
+
+    @cached_property
+    def is_first(self) -> np.ndarray:
+        """Whether each row is the first one of its trajectory, bool ``[n]``."""
+        return self.starts[self.trajectory] == self.numbers
+
+    @cached_property
+    def is_last(self) -> np.ndarray:
+        """Whether each row is the last one of its trajectory, bool ``[n]``."""
+        return self.starts[self.trajectory + 1] == self.numbers + 1
+
+    def flag(self, key: Key) -> np.ndarray:
+        """Return a column of flags, bool ``[n]``."""
+        return self.columns[key].reshape(len(self)).astype(np.bool_)
+
+    def values(self, key: Key, numbers: tuple[int, ...] = ()) -> np.ndarray:
+        """Return a column, or some numbers of it, as float64 ``[n, numbers of a row]``."""
+        values = self.columns[key].reshape(len(self), -1)
+        return values[:, numbers or slice(None)].astype(np.float64)
+
+
+def audited_rows(dataset: ArraySource, keys: frozenset[Key]) -> Iterator[AuditedRows]:
+    """Yield all rows of a dataset, of some columns, in bounded runs."""
+    starts, rows = dataset.starts, dataset.arrays_of(keys)
+    columns = [each for each in dataset.manifest.columns if each.key in keys]
+    step = rows_per_block(sum(each.row_bytes for each in columns))
+    for start in range(0, len(dataset), step):
+        run = rows.run(start, min(start + step, len(dataset)))
+        yield AuditedRows(start, {key: _plain(each) for key, each in run.items()}, starts)
+
+
+def _plain(rows: np.ndarray) -> np.ndarray:
+    numbers = rows if rows.dtype == object else plain_numbers(rows)
+    return rows if numbers is None else numbers
+
+
+def source_rows(dataset: ArraySource, rows: np.ndarray) -> np.ndarray | None:
+    """Return the number in the publisher's file of some rows; None where it cannot be known."""
+    # rows: int64 [n]. A trajectory that was cut off has lost its last step by the successor rule.
+    successors = dataset.manifest.successors
+    if successors.get("skipped_trajectories"):
+        return None
+    if successors.get("rule") != SHIFTED:
+        return rows
+    starts = dataset.starts
+    ends = dataset.arrays_of(frozenset([TERMINATED])).gather(starts[1:] - 1)[TERMINATED]
+    dropped = np.concatenate(([0], np.cumsum(~ends.reshape(-1).astype(np.bool_))))
+    shifted: np.ndarray = rows + dropped[np.searchsorted(starts, rows, side="right") - 1]
+    return shifted

@@ -1,0 +1,131 @@
+"""A rule: what it looks at, what it means, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from datasets_cli.audit.facts import Facts
+from datasets_cli.audit.rows import AuditedRows
+from datasets_cli.json_form import JsonForm
+from datasets_cli.quantities import counted
+from datasets_cli.schema.columns import Key
+from datasets_cli.store.manifest import Manifest
+
+Severity = Literal["wrong", "suspicious", "note"]
+SEVERITIES: tuple[Severity, ...] = ("wrong", "suspicious", "note")
+MOST_ROWS = 500_000
+"""Of one finding that are kept; how many there are is counted on."""
+
+
+@dataclass(frozen=True)
+class Finding(JsonForm):
+    """What a rule found in the rows of a dataset.
+
+    Args:
+        rule: its name.
+        version: of the rule.
+        severity: ``"wrong"``, a statement about rows that needs no threshold or rests on a fact
+            of the environment; ``"suspicious"``, which rests on the threshold that is printed; or
+            ``"note"``.
+        count: rows, or trajectories where the sentence says so.
+        rows: the first row of each, as ``rlds peek`` counts them, from 0.
+        measure: the numbers that decided.
+        text: one sentence.
+    """
+
+    rule: str
+    version: int
+    severity: Severity
+    count: int
+    rows: tuple[int, ...]
+    measure: str
+    text: str
+
+
+@dataclass(frozen=True)
+class About:
+    """What rules know of a dataset before they see a row."""
+
+    manifest: Manifest
+    facts: Facts
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """All columns."""
+        return frozenset(column.key for column in self.manifest.all_columns)
+
+
+class State(Protocol):
+    """What a rule keeps of the rows of one dataset so far, at most 8 MB."""
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """The columns that it looks at."""
+
+    def observe(self, rows: AuditedRows) -> None:
+        """Look at the next rows; they come in order."""
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        """Return what was found, after the last rows."""
+
+
+@dataclass(frozen=True)
+class Rule(JsonForm):
+    """A rule, by its name and version.
+
+    Args:
+        name: that a paper can cite.
+        version: raised whenever it may find something else in the same rows.
+        severity: the gravest that its findings have.
+        repair: ``"A"``, exact from the file; ``"B"``, a view is offered; ``"C"``, told only.
+        errata: the numbers of the errata that it finds.
+        source: where the defect was told first.
+        meaning: one sentence.
+        begin: returns a new state, or None where a dataset has nothing that it looks at.
+    """
+
+    JSON = "name version severity repair errata source meaning"
+
+    name: str
+    version: int
+    severity: Severity
+    repair: Literal["A", "B", "C"]
+    errata: tuple[int, ...]
+    source: str
+    meaning: str
+    begin: Callable[[About], State | None]
+
+    def found(
+        self, rows: RowNumbers, text: str, measure: str = "", severity: Severity | None = None
+    ) -> Finding | None:
+        """Return a finding about some rows; None where there are none."""
+        if not rows.count:
+            return None
+        text = text.format(rows=counted(rows.count, "row"))
+        numbers = tuple(rows.rows.tolist())
+        grave = severity or self.severity
+        return Finding(self.name, self.version, grave, rows.count, numbers, measure, text)
+
+
+class RowNumbers:
+    """Numbers of rows, of which the first ones are kept and all are counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._kept: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add numbers of rows."""
+        room = max(0, MOST_ROWS - self.count)
+        self.count += len(rows)
+        if room and len(rows):
+            self._kept.append(rows[:room].copy())
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Those that are kept, int64 ``[n]``."""
+        return np.concatenate([np.zeros(0, np.int64), *self._kept])

@@ -1,0 +1,247 @@
+"""Ends: flags where nothing ends, none where the environment was reset, runs of terminals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets_cli.audit.facts import Measure
+from datasets_cli.audit.rows import AuditedRows
+from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule, Severity
+from datasets_cli.schema.columns import TERMINATED, Key
+from datasets_cli.schema.transitions import SHIFTED
+
+GAP = 3.0
+"""How many times extraordinary rows must exceed ordinary ones, so that no threshold is chosen."""
+
+
+@dataclass
+class ImpossibleTerminals:
+    """Rows that terminated."""
+
+    keys: frozenset[Key] = frozenset([TERMINATED])
+    rows: RowNumbers = field(default_factory=RowNumbers)
+
+    def observe(self, rows: AuditedRows) -> None:
+        self.rows.add(rows.numbers[rows.flag(TERMINATED)])
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        return rule.found(self.rows, "{rows} terminated, and this environment never terminates")
+
+
+@dataclass
+class TerminalRuns:
+    """Trajectories of one terminated row that follow a terminated row."""
+
+    keys: frozenset[Key] = frozenset([TERMINATED])
+    rows: RowNumbers = field(default_factory=RowNumbers)
+    was_terminated: bool = False
+    has_longer: bool = False
+
+    def observe(self, rows: AuditedRows) -> None:
+        terminated = rows.flag(TERMINATED)
+        follows = np.concatenate(([self.was_terminated], terminated[:-1]))
+        is_alone = rows.is_first & rows.is_last
+        self.rows.add(rows.numbers[is_alone & terminated & follows])
+        self.has_longer |= not is_alone.all()
+        self.was_terminated = bool(terminated[-1])
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        if not self.has_longer:  # tables and bandits: one step is what a trajectory is
+            return None
+        text = "{rows} terminated right after a terminated one: each is a trajectory of one step"
+        return rule.found(self.rows, text)
+
+
+@dataclass
+class Steps:
+    """How far each step goes, and each cut end to the row that follows it."""
+
+    measure: Measure
+    is_shifted: bool
+    ordinary: float = 0.0
+    beyond: float = math.inf
+    jumps: RowNumbers = field(default_factory=RowNumbers)
+    _end_steps: list[np.ndarray] = field(default_factory=list)
+    _end_rows: list[np.ndarray] = field(default_factory=list)
+    _held: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        return frozenset([self.measure.key, TERMINATED])
+
+    def observe(self, rows: AuditedRows) -> None:
+        new = self.measure.positions(rows), rows.is_last, rows.flag(TERMINATED)
+        first = rows.first
+        if self._held is not None:  # the last row of the run before: its step ends in this run
+            new = tuple(np.concatenate(pair) for pair in zip(self._held, new, strict=True))
+            first -= 1
+        self._held = tuple(each[-1:] for each in new)
+        positions, is_end, is_terminated = new[0], new[1][:-1], new[2][:-1]
+        numbers = np.arange(first, first + len(is_end))
+        steps = np.linalg.norm(np.diff(positions, axis=0), axis=1)
+        is_cut = is_end & ~is_terminated
+        if self.is_shifted:  # the last step of a cut trajectory is no row: the next is two away
+            steps[is_cut] /= 2
+        inside = np.where(is_end, 0.0, steps)
+        is_jump = inside > self.measure.bound
+        self.jumps.add(numbers[is_jump])
+        self.beyond = min(self.beyond, inside[is_jump].min(initial=math.inf))
+        self.ordinary = max(self.ordinary, inside[~is_jump].max(initial=0.0))
+        self._end_steps.append(steps[is_cut])
+        self._end_rows.append(numbers[is_cut])
+
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return rows that are cut ends, int64 ``[n]``, and whether none of them goes far."""
+        rows = np.concatenate([np.zeros(0, np.int64), *self._end_rows])
+        return rows, self._steps_of_ends <= self.ordinary
+
+    @property
+    def _steps_of_ends(self) -> np.ndarray:
+        return np.concatenate([np.zeros(0), *self._end_steps])
+
+    def gap(self) -> tuple[float, float]:
+        """Return the largest ordinary step, and the least of the others, or else the bound."""
+        steps = self._steps_of_ends
+        least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
+        return self.ordinary, self.measure.bound if math.isinf(least) else least
+
+
+@dataclass
+class Jumps(Steps):
+    """Steps within trajectories that are too far."""
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        text = "after {rows} the state jumps farther than a step goes, and no end is flagged"
+        return rule.found(self.jumps, text, *_judged(*self.gap()))
+
+
+@dataclass
+class FalseEnds(Steps):
+    """Cut ends whose next row is no farther than a step goes."""
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        (rows, is_false), false = self.ends(), RowNumbers()
+        false.add(rows[is_false])
+        return rule.found(false, GOES_ON, *_judged(*self.gap()))
+
+
+GOES_ON = "after {rows} that end a trajectory it goes on"
+
+
+@dataclass
+class Poses:
+    """How far rows are from where a reset puts the environment."""
+
+    measure: Measure
+    near: float = 0.0
+    far: float = math.inf
+    inside: RowNumbers = field(default_factory=RowNumbers)
+    before_far_starts: RowNumbers = field(default_factory=RowNumbers)
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        return frozenset([self.measure.key])
+
+    def observe(self, rows: AuditedRows) -> None:
+        distances = self.measure.distances(rows)
+        is_reset = distances <= self.measure.bound
+        self.near = max(self.near, distances[is_reset].max(initial=0.0))
+        self.far = min(self.far, distances[~is_reset].min(initial=math.inf))
+        self.inside.add(rows.numbers[is_reset & ~rows.is_first])
+        # The row before such a start has the flag; no row is before the first one of the file.
+        self.before_far_starts.add(rows.numbers[~is_reset & rows.is_first & (rows.numbers > 0)] - 1)
+
+
+@dataclass
+class Resets(Poses):
+    """Resets within trajectories."""
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        text = "{rows} within a trajectory: the environment was reset, and no end is flagged"
+        return rule.found(self.inside, text, *_judged(self.near, self.far))
+
+
+@dataclass
+class FarStarts(Poses):
+    """Ends whose next row is not where a reset puts the environment."""
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        return rule.found(self.before_far_starts, GOES_ON, *_judged(self.near, self.far))
+
+
+def _judged(low: float, high: float) -> tuple[str, Severity]:
+    """Return the two numbers of a gap, and what it allows to say."""
+    return f"up to {low:.3g}, and from {high:.3g} on", "wrong" if high >= GAP * low else "suspicious"
+
+
+def _measure(about: About, kind: str) -> Measure | None:
+    measure = about.facts.measure
+    has_it = measure is not None and measure.kind == kind and measure.key in about.keys
+    return measure if has_it else None
+
+
+def _steps(about: About, of: type[Steps]) -> Steps | None:
+    measure = _measure(about, "step")
+    return measure and of(measure, about.manifest.successors.get("rule") == SHIFTED)
+
+
+def _poses(about: About, of: type[Poses]) -> Poses | None:
+    measure = _measure(about, "pose")
+    return measure and of(measure)
+
+
+RULES = (
+    Rule(
+        "false-end",
+        1,
+        "wrong",
+        "A",
+        (1, 4, 6, 10),
+        "Farama-Foundation/D4RL issue 137",
+        "A trajectory is cut off, and the next row goes on where it was.",
+        lambda about: _steps(about, FalseEnds) or _poses(about, FarStarts),
+    ),
+    Rule(
+        "impossible-terminal",
+        1,
+        "wrong",
+        "A",
+        (2, 3),
+        "rows of door-human-v0 and halfcheetah-medium-v0",
+        "A row terminated, in an environment that never terminates.",
+        lambda about: None if about.facts.terminates else ImpossibleTerminals(),
+    ),
+    Rule(
+        "unflagged-reset",
+        1,
+        "wrong",
+        "A",
+        (4,),
+        "rows of ant-medium-v0",
+        "The environment was reset within a trajectory.",
+        lambda about: _poses(about, Resets),
+    ),
+    Rule(
+        "unflagged-jump",
+        1,
+        "wrong",
+        "A",
+        (6,),
+        "Farama-Foundation/D4RL issues 77 and 146",
+        "The state jumps within a trajectory farther than a step goes.",
+        lambda about: _steps(about, Jumps),
+    ),
+    Rule(
+        "terminal-run",
+        1,
+        "suspicious",
+        "B",
+        (7, 42),
+        "seohongpark/HIQL issue 2",
+        "Terminated rows follow one another, as the environment was not reset after the first.",
+        lambda about: TerminalRuns(),
+    ),
+)
