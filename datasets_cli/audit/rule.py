@@ -9,41 +9,14 @@ from typing import Literal, Protocol
 import numpy as np
 
 from datasets_cli.audit.facts import Facts
+from datasets_cli.audit.finding import Finding, Severity
 from datasets_cli.audit.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
-from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import Key
 from datasets_cli.store.manifest import Manifest
 
-Severity = Literal["wrong", "suspicious", "note"]
-SEVERITIES: tuple[Severity, ...] = ("wrong", "suspicious", "note")
 MOST_ROWS = 500_000
 """Of one finding that are kept; how many there are is counted on."""
-
-
-@dataclass(frozen=True)
-class Finding(JsonForm):
-    """What a rule found in the rows of a dataset.
-
-    Args:
-        rule: its name.
-        version: of the rule.
-        severity: ``"wrong"``, a statement about rows that needs no threshold or rests on a fact
-            of the environment; ``"suspicious"``, which rests on the threshold that is printed; or
-            ``"note"``.
-        count: rows, or trajectories where the sentence says so.
-        rows: the first row of each, as ``rlds peek`` counts them, from 0.
-        measure: the numbers that decided.
-        text: one sentence.
-    """
-
-    rule: str
-    version: int
-    severity: Severity
-    count: int
-    rows: tuple[int, ...]
-    measure: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -86,9 +59,10 @@ class Rule(JsonForm):
         source: where the defect was told first.
         meaning: one sentence.
         begin: returns a new state, or None where a dataset has nothing that it looks at.
+        unit: what it counts: ``"row"``, or ``"trajectory"``, by its first row.
     """
 
-    JSON = "name version severity repair errata source meaning"
+    JSON = "name version severity repair errata source meaning unit"
 
     name: str
     version: int
@@ -98,17 +72,28 @@ class Rule(JsonForm):
     source: str
     meaning: str
     begin: Callable[[About], State | None]
+    unit: str = "row"
 
     def found(
-        self, rows: RowNumbers, text: str, measure: str = "", severity: Severity | None = None
+        self,
+        rows: RowNumbers,
+        measure: str = "",
+        severity: Severity | None = None,
+        text: str | None = None,
     ) -> Finding | None:
         """Return a finding about some rows; None where there are none."""
         if not rows.count:
             return None
-        text = text.format(rows=counted(rows.count, "row"))
-        numbers = tuple(rows.rows.tolist())
-        grave = severity or self.severity
-        return Finding(self.name, self.version, grave, rows.count, numbers, measure, text)
+        return Finding(
+            rule=self.name,
+            version=self.version,
+            severity=severity or self.severity,
+            unit=self.unit,
+            count=rows.count,
+            rows=tuple(rows.rows.tolist()),
+            measure=measure,
+            text=text or self.meaning,
+        )
 
 
 class RowNumbers:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from datasets_cli.audit.facts import facts_of
+from datasets_cli.audit.finding import SEVERITIES, Finding
 from datasets_cli.audit.rows import audited_rows
-from datasets_cli.audit.rule import SEVERITIES, About, Finding, Rule
+from datasets_cli.audit.rule import About, Rule
 from datasets_cli.progress import Progress
 from datasets_cli.store.arrays import ArraySource
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datasets_cli.audit.finding import Finding
 from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule
+from datasets_cli.audit.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.store.layouts.records import is_frame
 
@@ -23,6 +24,7 @@ class Frozen:
     observations: tuple[Key, ...]
     changed: dict[Key, bool] = field(default_factory=dict)
     trajectories: RowNumbers = field(default_factory=RowNumbers)
+    last_moving: int = -1
     _held: dict[Key, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -43,16 +45,17 @@ class Frozen:
             else:
                 is_moving |= differs
         moving = np.unique(rows.trajectory[len(rows) - len(follows) :][is_moving])
-        firsts = rows.starts[moving]
-        self.trajectories.add(firsts[firsts >= rows.first])
+        moving = moving[moving > self.last_moving]
+        self.last_moving = int(moving.max(initial=self.last_moving))
+        self.trajectories.add(rows.starts[moving])
 
     def conclude(self, rule: Rule) -> Finding | None:
         frozen = [key for key in self.states if not self.changed.get(key)]
         if not frozen:
             return None
         names = " and ".join(map(show_key, frozen))
-        text = f"{names} is one value for a whole trajectory, while observations change"
-        return rule.found(self.trajectories, f"{text} (trajectories that begin in {{rows}})")
+        text = f"One value of {names} for a whole trajectory, while observations change."
+        return rule.found(self.trajectories, text=text)
 
 
 @dataclass
@@ -65,15 +68,13 @@ class ConstantActions:
     _first: dict[Key, np.ndarray] = field(default_factory=dict)
 
     def observe(self, rows: AuditedRows) -> None:
-        self.rows.add(rows.numbers[:1])
+        self.rows.add(rows.numbers)
         for key in self.keys if self.is_constant else ():
             first = self._first.setdefault(key, rows.columns[key][:1].copy())
             self.is_constant &= bool((rows.columns[key] == first).all())
 
     def conclude(self, rule: Rule) -> Finding | None:
-        first = RowNumbers()
-        first.add(self.rows.rows[:1] if self.is_constant else self.rows.rows[:0])
-        return rule.found(first, "from {rows} on, all rows have one and the same action")
+        return rule.found(self.rows) if self.is_constant else None
 
 
 @dataclass
@@ -93,7 +94,7 @@ class ZeroRows:
 
     def conclude(self, rule: Rule) -> Finding | None:
         share = f"{self.rows.count / max(1, self.num_rows):.2%} of the rows"
-        return rule.found(self.rows, "{rows} whose observation is all zeros", share)
+        return rule.found(self.rows, share)
 
 
 @dataclass
@@ -113,17 +114,16 @@ class NotFinite:
 
     def conclude(self, rule: Rule) -> Finding | None:
         where = f"{self.num_first:,} of them the first of a trajectory"
-        return rule.found(self.rows, "{rows} with a number that is not finite", where)
+        return rule.found(self.rows, where)
 
 
 def _floats(about: About, *roots: Key) -> frozenset[Key]:
     """Return the columns of floating-point numbers below some keys."""
-    columns = about.manifest.all_columns
     return frozenset(
         each.key
         for each in about.manifest.columns
         if each.dtype.startswith("float") and any(each.key[: len(root)] == root for root in roots)
-    ) if columns else frozenset()
+    )
 
 
 def _frozen(about: About) -> Frozen | None:
@@ -161,6 +161,7 @@ RULES = (
         "rows of ant-random-v1, halfcheetah-random-v1 and hopper-medium-replay-v1",
         "qpos or qvel keeps one value through every trajectory, while observations change.",
         _frozen,
+        "trajectory",
     ),
     Rule(
         "constant-action",
@@ -169,7 +170,7 @@ RULES = (
         "C",
         (41,),
         "rows of NeoRL-2 Pipeline-val",
-        "All rows have one and the same action.",
+        "Every row has the same action.",
         _constant,
     ),
     Rule(
@@ -179,7 +180,7 @@ RULES = (
         "C",
         (12, 24),
         "Farama-Foundation/D4RL issues 64 and 65",
-        "Observations are nothing but zeros.",
+        "All numbers of an observation are zero.",
         _zeros,
     ),
     Rule(

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datasets_cli.audit.finding import Finding
 from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule
+from datasets_cli.audit.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import REWARD, Key
 from datasets_cli.store.layouts.records import is_frame
 
@@ -38,10 +39,10 @@ class Duplicates:
         )
         begin = 0
         for end in np.flatnonzero(rows.is_last).tolist():
-            self._open.update(packed[begin : end + 1])
+            self._open.update(packed[begin : end + 1].data)
             self._close(rows, end)
             begin = end + 1
-        self._open.update(packed[begin:])
+        self._open.update(packed[begin:].data)
 
     def _close(self, rows: AuditedRows, end: int) -> None:
         first = int(rows.starts[rows.trajectory[end]])
@@ -61,9 +62,7 @@ class Duplicates:
         again = RowNumbers()
         again.add(firsts[is_again])
         left = f"{self.num_left_out:,} trajectories were not compared" * bool(self.num_left_out)
-        return rule.found(
-            again, "trajectories that begin in {rows} are equal to earlier ones in every row", left
-        )
+        return rule.found(again, left)
 
 
 def _begin(about: About) -> Duplicates | None:
@@ -75,7 +74,9 @@ def _begin(about: About) -> Duplicates | None:
         and each.row_bytes
     )
     has_several = about.manifest.num_trajectories > 1
-    return Duplicates(keys) if has_several and any(key[0] == "observation" for key in keys) else None
+    return (
+        Duplicates(keys) if has_several and any(key[0] == "observation" for key in keys) else None
+    )
 
 
 RULES = (
@@ -88,5 +89,6 @@ RULES = (
         "the release note 1.0.1 of TFDS's rlu_rwrl, and rows of NeoRL-2",
         "A trajectory is equal to an earlier one in every row.",
         _begin,
+        "trajectory",
     ),
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from datasets_cli.audit.facts import Measure
+from datasets_cli.audit.finding import Finding, Severity
 from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule, Severity
+from datasets_cli.audit.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import TERMINATED, Key
 from datasets_cli.schema.transitions import SHIFTED
 
@@ -28,7 +30,7 @@ class ImpossibleTerminals:
         self.rows.add(rows.numbers[rows.flag(TERMINATED)])
 
     def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.rows, "{rows} terminated, and this environment never terminates")
+        return rule.found(self.rows)
 
 
 @dataclass
@@ -49,14 +51,12 @@ class TerminalRuns:
         self.was_terminated = bool(terminated[-1])
 
     def conclude(self, rule: Rule) -> Finding | None:
-        if not self.has_longer:  # tables and bandits: one step is what a trajectory is
-            return None
-        text = "{rows} terminated right after a terminated one: each is a trajectory of one step"
-        return rule.found(self.rows, text)
+        # In tables and bandits one step is what a trajectory is.
+        return rule.found(self.rows) if self.has_longer else None
 
 
 @dataclass
-class Steps:
+class Steps(ABC):
     """How far each step goes, and each cut end to the row that follows it."""
 
     measure: Measure
@@ -66,20 +66,20 @@ class Steps:
     jumps: RowNumbers = field(default_factory=RowNumbers)
     _end_steps: list[np.ndarray] = field(default_factory=list)
     _end_rows: list[np.ndarray] = field(default_factory=list)
-    _held: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    _held: list[np.ndarray] = field(default_factory=list)
 
     @property
     def keys(self) -> frozenset[Key]:
         return frozenset([self.measure.key, TERMINATED])
 
     def observe(self, rows: AuditedRows) -> None:
-        new = self.measure.positions(rows), rows.is_last, rows.flag(TERMINATED)
+        parts = [self.measure.positions(rows), rows.is_last, rows.flag(TERMINATED)]
         first = rows.first
-        if self._held is not None:  # the last row of the run before: its step ends in this run
-            new = tuple(np.concatenate(pair) for pair in zip(self._held, new, strict=True))
+        if self._held:  # the last row of the run before: its step ends in this run
+            parts = [np.concatenate(pair) for pair in zip(self._held, parts, strict=True)]
             first -= 1
-        self._held = tuple(each[-1:] for each in new)
-        positions, is_end, is_terminated = new[0], new[1][:-1], new[2][:-1]
+        self._held = [part[-1:] for part in parts]
+        positions, is_end, is_terminated = parts[0], parts[1][:-1], parts[2][:-1]
         numbers = np.arange(first, first + len(is_end))
         steps = np.linalg.norm(np.diff(positions, axis=0), axis=1)
         is_cut = is_end & ~is_terminated
@@ -108,14 +108,17 @@ class Steps:
         least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
         return self.ordinary, self.measure.bound if math.isinf(least) else least
 
+    @abstractmethod
+    def conclude(self, rule: Rule) -> Finding | None:
+        """Return what was found."""
+
 
 @dataclass
 class Jumps(Steps):
     """Steps within trajectories that are too far."""
 
     def conclude(self, rule: Rule) -> Finding | None:
-        text = "after {rows} the state jumps farther than a step goes, and no end is flagged"
-        return rule.found(self.jumps, text, *_judged(*self.gap()))
+        return rule.found(self.jumps, *_judged(*self.gap()))
 
 
 @dataclass
@@ -125,14 +128,11 @@ class FalseEnds(Steps):
     def conclude(self, rule: Rule) -> Finding | None:
         (rows, is_false), false = self.ends(), RowNumbers()
         false.add(rows[is_false])
-        return rule.found(false, GOES_ON, *_judged(*self.gap()))
-
-
-GOES_ON = "after {rows} that end a trajectory it goes on"
+        return rule.found(false, *_judged(*self.gap()))
 
 
 @dataclass
-class Poses:
+class Poses(ABC):
     """How far rows are from where a reset puts the environment."""
 
     measure: Measure
@@ -154,14 +154,17 @@ class Poses:
         # The row before such a start has the flag; no row is before the first one of the file.
         self.before_far_starts.add(rows.numbers[~is_reset & rows.is_first & (rows.numbers > 0)] - 1)
 
+    @abstractmethod
+    def conclude(self, rule: Rule) -> Finding | None:
+        """Return what was found."""
+
 
 @dataclass
 class Resets(Poses):
     """Resets within trajectories."""
 
     def conclude(self, rule: Rule) -> Finding | None:
-        text = "{rows} within a trajectory: the environment was reset, and no end is flagged"
-        return rule.found(self.inside, text, *_judged(self.near, self.far))
+        return rule.found(self.inside, *_judged(self.near, self.far))
 
 
 @dataclass
@@ -169,12 +172,15 @@ class FarStarts(Poses):
     """Ends whose next row is not where a reset puts the environment."""
 
     def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.before_far_starts, GOES_ON, *_judged(self.near, self.far))
+        return rule.found(self.before_far_starts, *_judged(self.near, self.far))
 
 
 def _judged(low: float, high: float) -> tuple[str, Severity]:
     """Return the two numbers of a gap, and what it allows to say."""
-    return f"up to {low:.3g}, and from {high:.3g} on", "wrong" if high >= GAP * low else "suspicious"
+    return (
+        f"ordinary up to {low:.3g}, others from {high:.3g}",
+        "wrong" if high >= GAP * low else "suspicious",
+    )
 
 
 def _measure(about: About, kind: str) -> Measure | None:
@@ -185,12 +191,13 @@ def _measure(about: About, kind: str) -> Measure | None:
 
 def _steps(about: About, of: type[Steps]) -> Steps | None:
     measure = _measure(about, "step")
-    return measure and of(measure, about.manifest.successors.get("rule") == SHIFTED)
+    is_shifted = about.manifest.successors.get("rule") == SHIFTED
+    return None if measure is None else of(measure, is_shifted)
 
 
 def _poses(about: About, of: type[Poses]) -> Poses | None:
     measure = _measure(about, "pose")
-    return measure and of(measure)
+    return None if measure is None else of(measure)
 
 
 RULES = (
@@ -221,7 +228,7 @@ RULES = (
         "A",
         (4,),
         "rows of ant-medium-v0",
-        "The environment was reset within a trajectory.",
+        "The environment is reset within a trajectory, and no end is flagged.",
         lambda about: _poses(about, Resets),
     ),
     Rule(
@@ -231,7 +238,7 @@ RULES = (
         "A",
         (6,),
         "Farama-Foundation/D4RL issues 77 and 146",
-        "The state jumps within a trajectory farther than a step goes.",
+        "The state jumps farther than a step goes, and no end is flagged.",
         lambda about: _steps(about, Jumps),
     ),
     Rule(
@@ -241,7 +248,7 @@ RULES = (
         "B",
         (7, 42),
         "seohongpark/HIQL issue 2",
-        "Terminated rows follow one another, as the environment was not reset after the first.",
+        "A row terminated right after a terminated one, and is a trajectory of one step.",
         lambda about: TerminalRuns(),
     ),
 )

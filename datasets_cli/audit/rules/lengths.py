@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from datasets_cli.audit.finding import Finding
 from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule
+from datasets_cli.audit.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 
@@ -25,8 +26,7 @@ class BeyondLimit:
         self.firsts.add(rows.starts[trajectories[lengths > self.limit]])
 
     def conclude(self, rule: Rule) -> Finding | None:
-        text = "trajectories that begin in {rows} are longer than the environment's limit"
-        return rule.found(self.firsts, text, f"up to {self.longest:,} steps, limit {self.limit:,}")
+        return rule.found(self.firsts, f"up to {self.longest:,} steps, limit {self.limit:,}")
 
 
 def _begin(about: About) -> BeyondLimit | None:
@@ -48,5 +48,6 @@ RULES = (
         "Farama-Foundation/Minari issue 286, and D4RL's adroit files",
         "A trajectory is longer than the limit that is stated for its environment.",
         _begin,
+        "trajectory",
     ),
 )

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datasets_cli.audit.finding import Finding
 from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule
+from datasets_cli.audit.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import REWARD, Key
 
 OBSERVATION: Key = ("observation",)
@@ -37,10 +38,7 @@ class RewardRows:
         self.wrong.add(rows.numbers[rewards != following])
 
     def conclude(self, rule: Rule) -> Finding | None:
-        if self.num_own < self.num_rows:
-            return None
-        text = "{rows} whose reward is that of the observation before the action, as in all rows"
-        return rule.found(self.wrong, text)
+        return rule.found(self.wrong) if self.num_own == self.num_rows else None
 
 
 @dataclass
@@ -57,8 +55,7 @@ class Clipped:
         self.rows.add(rows.numbers[rewards[:, 0] != 0])
 
     def conclude(self, rule: Rule) -> Finding | None:
-        rows = RowNumbers() if self.differ else self.rows
-        return rule.found(rows, "{rows} with a reward, and each unclipped one is the clipped one")
+        return None if self.differ else rule.found(self.rows)
 
 
 def _reward_rows(about: About) -> RewardRows | None:
@@ -74,7 +71,7 @@ RULES = (
         "A",
         (9,),
         "Farama-Foundation/D4RL issues 158 and 194",
-        "The reward of a step is that of the observation before it.",
+        "The reward of each step is that of the observation before it.",
         _reward_rows,
     ),
     Rule(
@@ -84,7 +81,7 @@ RULES = (
         "C",
         (27,),
         "rows of RL Unplugged's Atari",
-        "Rewards that are called unclipped are clipped in every row.",
+        "The rewards that are called unclipped are the clipped ones in every row.",
         lambda about: None if {UNCLIPPED, REWARD} - about.keys else Clipped(),
     ),
 )

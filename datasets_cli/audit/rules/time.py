@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from datasets_cli.audit.finding import Finding
 from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, Finding, RowNumbers, Rule
+from datasets_cli.audit.rule import RowNumbers, Rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 TIMESTAMP: Key = ("info", "timestamp")
@@ -31,7 +32,7 @@ class Timestamps:
         self._held = times[-1:]
 
     def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.back, "{rows} with a timestamp before that of the row before")
+        return rule.found(self.back)
 
 
 @dataclass
@@ -56,9 +57,7 @@ class LimitTerminals:
         is_limit = len(self.lengths) == 1 and min(self.lengths) > 1 and self.all_terminated
         if not is_limit or self.ends.count < FEWEST:
             return None
-        length = min(self.lengths)
-        text = f"all trajectories terminated after exactly {length:,} steps, as at a time limit"
-        return rule.found(self.ends, f"{text} ({{rows}})", f"{self.ends.count:,} trajectories")
+        return rule.found(self.ends, f"{min(self.lengths):,} steps each")
 
 
 RULES = (
