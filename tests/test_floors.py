@@ -25,7 +25,7 @@ FLOORS = [
     ["schema", "formats.structure"],
     ["formats", "store.layouts", "recipe"],
     ["store"],
-    ["store.deep_check", "parallel"],
+    ["store.deep_check", "parallel", "audit", "audit.rules"],
     ["catalogue", "replay.arguments", "replay.nested_keys", "replay.torchrl_words"],
     ["specs"],
     [

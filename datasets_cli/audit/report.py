@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.audit.finding import SEVERITIES, Finding, Severity
@@ -51,6 +52,15 @@ def load_report(root: CacheRoot, content: str) -> AuditReport | None:
         return None if table is None else decode(AuditReport, table)
     except WrongValue:
         return None
+
+
+def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
+    """Audit a new dataset, and tell what is wrong in its rows."""
+    from datasets_cli.store.arrays import open_arrays  # with numpy
+
+    dataset = open_arrays(folder)
+    for finding in audited(dataset, root, progress).at_least("wrong"):
+        progress.note(f"{dataset.id}: {finding.rule}: {finding}")
 
 
 def audited(dataset: ArraySource, root: CacheRoot, progress: Progress) -> AuditReport:

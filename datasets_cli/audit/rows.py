@@ -38,12 +38,14 @@ class AuditedRows:
     @cached_property
     def is_first(self) -> np.ndarray:
         """Whether each row is the first one of its trajectory, bool ``[n]``."""
-        return self.starts[self.trajectory] == self.numbers
+        is_first: np.ndarray = self.starts[self.trajectory] == self.numbers
+        return is_first
 
     @cached_property
     def is_last(self) -> np.ndarray:
         """Whether each row is the last one of its trajectory, bool ``[n]``."""
-        return self.starts[self.trajectory + 1] == self.numbers + 1
+        is_last: np.ndarray = self.starts[self.trajectory + 1] == self.numbers + 1
+        return is_last
 
     def flag(self, key: Key) -> np.ndarray:
         """Return a column of flags, bool ``[n]``."""
