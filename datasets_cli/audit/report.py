@@ -39,9 +39,9 @@ class AuditReport(JsonForm):
         """The severity of the gravest finding; None where there is none."""
         return self.findings[0].severity if self.findings else None
 
-    def at_least(self, severity: Severity) -> tuple[Finding, ...]:
+    def at_least(self, severity: str) -> tuple[Finding, ...]:
         """Return the findings of this severity and graver ones."""
-        asked = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        asked = SEVERITIES[: [*SEVERITIES].index(severity) + 1]
         return tuple(each for each in self.findings if each.severity in asked)
 
 

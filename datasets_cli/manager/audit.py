@@ -40,7 +40,7 @@ class AuditedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class AuditCall(ProgressOptions, InstalledIds):
-    """What ``audit`` takes.
+    """What ``audit_datasets`` takes.
 
     Args:
         rule: only these rules, by name.
@@ -56,7 +56,7 @@ class AuditCall(ProgressOptions, InstalledIds):
 
 
 @takes_fields(AuditCall)
-def audit(call: AuditCall) -> list[AuditedDataset]:
+def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
     """Return what rules find wrong in the rows of installed datasets; the reports are kept.
 
     Raises:
@@ -83,9 +83,8 @@ def audit(call: AuditCall) -> list[AuditedDataset]:
                 raise
             results.append(AuditedDataset(id, error=error))
     if failed := [each.id for each in results if each.error]:
-        raise PartialFailure.of(
-            failed, len(ids), results, one="was not audited", several="were not audited"
-        )
+        words = {"one": "was not audited", "several": "were not audited"}
+        raise PartialFailure.of(failed, len(ids), results, **words)
     return results
 
 
