@@ -41,7 +41,8 @@ class AuditReport(JsonForm):
 
     def at_least(self, severity: str) -> tuple[Finding, ...]:
         """Return the findings of this severity and graver ones."""
-        asked = SEVERITIES[: [*SEVERITIES].index(severity) + 1]
+        graver = [str(each) for each in SEVERITIES]
+        asked = graver[: graver.index(severity) + 1]
         return tuple(each for each in self.findings if each.severity in asked)
 
 

@@ -101,7 +101,7 @@ def audit(
         if strict and wrong:
             raise IntegrityError(f"{', '.join(wrong)}: the audit found something wrong.")
 
-    state.emit_all(partial(datasets_cli.audit, **call, **state.settings), emit)
+    state.emit_all(partial(datasets_cli.audit_datasets, **call, **state.settings), emit)
 
 
 def _is_wrong(audited: AuditedDataset) -> bool:
