@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from datasets_cli.schema.columns import TERMINATED, Key, rows_per_block
-from datasets_cli.schema.transitions import SHIFTED
+from datasets_cli.schema.columns import DONE, Key, rows_per_block
 from datasets_cli.store.arrays import ArraySource, Columns, plain_numbers
 
 
@@ -72,16 +71,18 @@ def _plain(rows: np.ndarray) -> np.ndarray:
     return rows if numbers is None else numbers
 
 
-def source_rows(dataset: ArraySource, rows: np.ndarray) -> np.ndarray | None:
-    """Return the number in the publisher's file of some rows; None where it cannot be known."""
-    # rows: int64 [n]. A trajectory that was cut off has lost its last step by the successor rule.
-    successors = dataset.manifest.successors
-    if successors.get("skipped_trajectories"):
-        return None
-    if successors.get("rule") != SHIFTED:
-        return rows
-    starts = dataset.starts
-    ends = dataset.arrays_of(frozenset([TERMINATED])).gather(starts[1:] - 1)[TERMINATED]
-    dropped = np.concatenate(([0], np.cumsum(~ends.reshape(-1).astype(np.bool_))))
-    shifted: np.ndarray = rows + dropped[np.searchsorted(starts, rows, side="right") - 1]
-    return shifted
+FAR = 1 << 62
+"""Where a trajectory ends of which the end was not seen yet."""
+
+
+def streamed_rows(
+    runs: Iterable[Mapping[Key, np.ndarray]], keys: frozenset[Key]
+) -> Iterator[AuditedRows]:
+    """Yield rows that come as a stream, of some columns."""
+    starts, first = np.zeros(1, np.int64), 0
+    for run in runs:
+        done = run[DONE].reshape(-1)
+        starts = np.concatenate((starts, first + 1 + np.flatnonzero(done)))
+        known = starts if done[-1] else np.append(starts, FAR)
+        yield AuditedRows(first, {key: _plain(run[key]) for key in keys}, known)
+        first += len(done)

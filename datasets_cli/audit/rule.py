@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -12,8 +12,7 @@ from datasets_cli.audit.facts import Facts
 from datasets_cli.audit.finding import Finding, Severity
 from datasets_cli.audit.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
-from datasets_cli.schema.columns import Key
-from datasets_cli.store.manifest import Manifest
+from datasets_cli.schema.columns import Column, Key
 
 MOST_ROWS = 500_000
 """Of one finding that are kept; how many there are is counted on."""
@@ -21,15 +20,24 @@ MOST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class About:
-    """What rules know of a dataset before they see a row."""
+    """What rules know of a dataset before they see a row.
 
-    manifest: Manifest
+    Args:
+        columns: all that have numbers.
+        metadata: what the publisher says.
+        facts: of its environment.
+        is_shifted: whether the last step of a trajectory that was cut off is no row.
+    """
+
+    columns: tuple[Column, ...]
+    metadata: Mapping[str, Any]
     facts: Facts
+    is_shifted: bool
 
     @property
     def keys(self) -> frozenset[Key]:
-        """All columns."""
-        return frozenset(column.key for column in self.manifest.all_columns)
+        """The keys of all columns."""
+        return frozenset(column.key for column in self.columns)
 
 
 class State(Protocol):

@@ -65,16 +65,19 @@ class ConstantActions:
     keys: frozenset[Key]
     rows: RowNumbers = field(default_factory=RowNumbers)
     is_constant: bool = True
+    has_several: bool = False
     _first: dict[Key, np.ndarray] = field(default_factory=dict)
 
     def observe(self, rows: AuditedRows) -> None:
         self.rows.add(rows.numbers)
+        self.has_several |= bool(rows.trajectory[-1])
         for key in self.keys if self.is_constant else ():
             first = self._first.setdefault(key, rows.columns[key][:1].copy())
             self.is_constant &= bool((rows.columns[key] == first).all())
 
     def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.rows) if self.is_constant else None
+        # One trajectory may well be a test of one action.
+        return rule.found(self.rows) if self.is_constant and self.has_several else None
 
 
 @dataclass
@@ -121,7 +124,7 @@ def _floats(about: About, *roots: Key) -> frozenset[Key]:
     """Return the columns of floating-point numbers below some keys."""
     return frozenset(
         each.key
-        for each in about.manifest.columns
+        for each in about.columns
         if each.dtype.startswith("float") and any(each.key[: len(root)] == root for root in roots)
     )
 
@@ -133,14 +136,13 @@ def _frozen(about: About) -> Frozen | None:
 
 
 def _constant(about: About) -> ConstantActions | None:
-    keys = frozenset(each.key for each in about.manifest.columns if each.key[0] == "action")
-    # One trajectory may well be a test of one action.
-    return ConstantActions(keys) if keys and about.manifest.num_trajectories > 1 else None
+    keys = frozenset(each.key for each in about.columns if each.key[0] == "action")
+    return ConstantActions(keys) if keys else None
 
 
 def _zeros(about: About) -> ZeroRows | None:
     keys = _floats(about, ("observation",))
-    others = [each for each in about.manifest.columns if each.key[0] == "observation"]
+    others = [each for each in about.columns if each.key[0] == "observation"]
     is_whole = len(keys) == len(others) and not any(is_frame(e.dtype, e.shape) for e in others)
     width = sum(int(np.prod(each.shape)) for each in others)
     return ZeroRows(keys) if keys and is_whole and width > 1 else None

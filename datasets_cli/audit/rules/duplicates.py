@@ -68,15 +68,12 @@ class Duplicates:
 def _begin(about: About) -> Duplicates | None:
     keys = frozenset(
         each.key
-        for each in about.manifest.columns
+        for each in about.columns
         if (each.key[0] in ("observation", "action") or each.key == REWARD)
         and not is_frame(each.dtype, each.shape)
         and each.row_bytes
     )
-    has_several = about.manifest.num_trajectories > 1
-    return (
-        Duplicates(keys) if has_several and any(key[0] == "observation" for key in keys) else None
-    )
+    return Duplicates(keys) if any(key[0] == "observation" for key in keys) else None
 
 
 RULES = (

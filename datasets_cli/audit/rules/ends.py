@@ -13,7 +13,6 @@ from datasets_cli.audit.finding import Finding, Severity
 from datasets_cli.audit.rows import AuditedRows
 from datasets_cli.audit.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import TERMINATED, Key
-from datasets_cli.schema.transitions import SHIFTED
 
 GAP = 3.0
 """How many times extraordinary rows must exceed ordinary ones, so that no threshold is chosen."""
@@ -191,8 +190,7 @@ def _measure(about: About, kind: str) -> Measure | None:
 
 def _steps(about: About, of: type[Steps]) -> Steps | None:
     measure = _measure(about, "step")
-    is_shifted = about.manifest.successors.get("rule") == SHIFTED
-    return None if measure is None else of(measure, is_shifted)
+    return None if measure is None else of(measure, about.is_shifted)
 
 
 def _poses(about: About, of: type[Poses]) -> Poses | None:

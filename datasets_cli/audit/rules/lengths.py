@@ -30,7 +30,7 @@ class BeyondLimit:
 
 
 def _begin(about: About) -> BeyondLimit | None:
-    metadata = about.manifest.metadata
+    metadata = about.metadata
     spec = metadata.get("env_spec")
     stated = metadata.get("max_episode_steps")
     if isinstance(spec, dict):
