@@ -102,6 +102,7 @@ def test_an_end_between_a_step_and_a_reset_is_not_repaired(
     with h5py_file(folder) as file:
         positions = file["infos/qpos"]
         positions[100:] = positions[100:] + np.float32(0.2)
+        file["timeouts"][50] = True
     options = InstallOptions(accept_any=True, source=str(folder))
     with pytest.raises(UsageError, match="nothing proves which rows are wrong"):
         install_dataset("d4rl/pen-human-v0~repaired", Config(tmp_path / "root"), options)
