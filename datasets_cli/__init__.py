@@ -85,7 +85,7 @@ _LAZY_IMPORTS = {
     "DatasetFolder": "look.info",
     "VerifiedDataset": "manager.verify",
     "AuditedDataset": "manager.audit",
-    "Finding": "audit.finding",
+    "Finding": "audit.rules.finding",
     "DeepReport": "store.deep_check.report",
     "DeletedDataset": "manager.delete",
     "ConvertedDataset": "manager.convert",

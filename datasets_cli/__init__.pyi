@@ -5,7 +5,7 @@ from datasets_cli import formats as formats
 from datasets_cli import recipe as recipe
 from datasets_cli import replay as replay
 from datasets_cli import torchrl as torchrl
-from datasets_cli.audit.finding import Finding as Finding
+from datasets_cli.audit.rules.finding import Finding as Finding
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
 from datasets_cli.environments.batched_env import ParallelEnv as ParallelEnv

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.audit.facts import facts_of
-from datasets_cli.audit.finding import Finding
-from datasets_cli.audit.rows import AuditedRows, streamed_rows
-from datasets_cli.audit.rule import About
-from datasets_cli.audit.rules import RULES
+from datasets_cli.audit.rules.facts import facts_of
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.registry import RULES
+from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
+from datasets_cli.audit.rules.rule import About
 from datasets_cli.audit.run import findings_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
@@ -42,15 +42,10 @@ RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
 
 @dataclass(frozen=True)
 class Repairs:
-    """What is changed of a file.
+    """What is changed of a file."""
 
-    Args:
-        findings: of rules whose repairs are exact.
-        steps: the steps of the file that each changes, int64, from 0.
-    """
-
-    findings: tuple[Finding, ...]
-    steps: tuple[np.ndarray, ...]
+    findings: tuple[Finding, ...]  # of rules whose repairs are exact
+    steps: tuple[np.ndarray, ...]  # of the file, int64, from 0, that each changes
 
     @property
     def sentences(self) -> list[str]:

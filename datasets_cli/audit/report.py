@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.audit.finding import SEVERITIES, Finding, Severity
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.errors import DiskFull
 from datasets_cli.json_form import JsonForm
@@ -24,14 +24,9 @@ KEPT_ROWS = 100
 
 @dataclass(frozen=True)
 class AuditReport(JsonForm):
-    """What rules found in the rows of a dataset.
+    """What rules found in the rows of a dataset, the gravest first."""
 
-    Args:
-        rules: the version of each rule that was asked, by its name.
-        findings: the gravest first.
-    """
-
-    rules: Mapping[str, int]
+    rules: Mapping[str, int]  # the version of each rule that was asked, by its name
     findings: tuple[Finding, ...]
 
     @property
@@ -55,6 +50,12 @@ def load_report(root: CacheRoot, content: str) -> AuditReport | None:
         return None
 
 
+def gravest(root: CacheRoot, content: str) -> str | None:
+    """Return the severity of the gravest finding, ``"clean"`` where there is none, or None."""
+    report = load_report(root, content)
+    return None if report is None else report.gravest or "clean"
+
+
 def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
     """Audit a new dataset, and tell what is wrong in its rows."""
     from datasets_cli.store.arrays import open_arrays  # with numpy
@@ -66,7 +67,7 @@ def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
 
 def audited(dataset: ArraySource, root: CacheRoot, progress: Progress) -> AuditReport:
     """Return the report of a dataset: the one that is kept, or one of the rules of today."""
-    from datasets_cli.audit.rules import RULES  # with numpy
+    from datasets_cli.audit.rules.registry import RULES  # with numpy
     from datasets_cli.audit.run import audit
 
     versions = {rule.name: rule.version for rule in RULES}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from datasets_cli.audit.facts import facts_of
-from datasets_cli.audit.finding import SEVERITIES, Finding
-from datasets_cli.audit.rows import AuditedRows, audited_rows
-from datasets_cli.audit.rule import About, Rule
+from datasets_cli.audit.rules.facts import facts_of
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding
+from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
+from datasets_cli.audit.rules.rule import About, Rule
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.transitions import SHIFTED

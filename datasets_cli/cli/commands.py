@@ -32,7 +32,7 @@ Datasets
         rlds verify
         rlds verify hopper-medium-v2 --deep
         rlds list -q --installed 'hopper-*' | rlds verify -
-    audit | installed:audit | Find what is wrong with published data, by rules, in their rows
+    audit | installed:audit | Find what is wrong with published data, by rules
         rlds audit
         rlds audit door-human-v0 --show 2
         rlds audit 'd4rl/*' --severity wrong --strict

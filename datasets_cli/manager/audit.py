@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
-from datasets_cli.audit.finding import SEVERITIES, Finding
 from datasets_cli.audit.report import AuditReport, audited
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding
 from datasets_cli.catalogue.selection import InstalledIds, as_list, select_each, select_installed
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
@@ -70,7 +70,7 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
     ids = select_each(as_list(call.ids), partial(select_installed, config=config))
     names = as_list(call.rule)
     if names:
-        from datasets_cli.audit.rules import RULES  # with numpy
+        from datasets_cli.audit.rules.registry import RULES  # with numpy
 
         for name in names:
             check_choice("rule", name, [rule.name for rule in RULES])

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from datasets_cli.audit.facts import Measure
-from datasets_cli.audit.finding import Finding, Severity
-from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.facts import Measure
+from datasets_cli.audit.rules.finding import Finding, Severity
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 GAP = 3.0
 """How many times extraordinary rows must exceed ordinary ones, so that no threshold is chosen."""
+RARE = 10
+"""How many times more frequent ordinary steps must be; else what is ordinary is not known."""
 
 
 @dataclass
@@ -55,11 +57,12 @@ class TerminalRuns:
 
 
 @dataclass
-class Steps(ABC):
+class StepSizes(ABC):
     """How far each step goes, and each cut end to the row that follows it."""
 
     measure: Measure
     is_shifted: bool
+    num_steps: int = 0
     ordinary: float = 0.0
     beyond: float = math.inf
     jumps: RowNumbers = field(default_factory=RowNumbers)
@@ -80,12 +83,14 @@ class Steps(ABC):
         self._held = [part[-1:] for part in parts]
         positions, is_end, is_terminated = parts[0], parts[1][:-1], parts[2][:-1]
         numbers = np.arange(first, first + len(is_end))
-        steps = np.linalg.norm(np.diff(positions, axis=0), axis=1)
+        # What is not finite is no step; another rule tells it.
+        steps = np.nan_to_num(np.linalg.norm(np.diff(positions, axis=0), axis=1), posinf=0.0)
         is_cut = is_end & ~is_terminated
         if self.is_shifted:  # the last step of a cut trajectory is no row: the next is two away
             steps[is_cut] /= 2
         inside = np.where(is_end, 0.0, steps)
         is_jump = inside > self.measure.bound
+        self.num_steps += int((~is_end).sum())
         self.jumps.add(numbers[is_jump])
         self.beyond = min(self.beyond, inside[is_jump].min(initial=math.inf))
         self.ordinary = max(self.ordinary, inside[~is_jump].max(initial=0.0))
@@ -103,6 +108,8 @@ class Steps(ABC):
 
     def gap(self) -> tuple[float, float]:
         """Return the largest ordinary step, and the least of the others, or else the bound."""
+        if self.jumps.count * RARE > self.num_steps or not self.ordinary:
+            return self.ordinary, self.ordinary  # this is not how the environment moves
         steps = self._steps_of_ends
         least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
         return self.ordinary, self.measure.bound if math.isinf(least) else least
@@ -113,15 +120,15 @@ class Steps(ABC):
 
 
 @dataclass
-class Jumps(Steps):
-    """Steps within trajectories that are too far."""
+class Jumps(StepSizes):
+    """StepSizes within trajectories that are too far."""
 
     def conclude(self, rule: Rule) -> Finding | None:
         return rule.found(self.jumps, *_judged(*self.gap()))
 
 
 @dataclass
-class FalseEnds(Steps):
+class FalseEnds(StepSizes):
     """Cut ends whose next row is no farther than a step goes."""
 
     def conclude(self, rule: Rule) -> Finding | None:
@@ -184,11 +191,12 @@ def _judged(low: float, high: float) -> tuple[str, Severity]:
 
 def _measure(about: About, kind: str) -> Measure | None:
     measure = about.facts.measure
-    has_it = measure is not None and measure.kind == kind and measure.key in about.keys
-    return measure if has_it else None
+    columns = (each for each in about.columns if measure and each.key == measure.key)
+    fits = any(measure and measure.fits(column) for column in columns)
+    return measure if measure and measure.kind == kind and fits else None
 
 
-def _steps(about: About, of: type[Steps]) -> Steps | None:
+def _steps(about: About, of: type[StepSizes]) -> StepSizes | None:
     measure = _measure(about, "step")
     return None if measure is None else of(measure, about.is_shifted)
 

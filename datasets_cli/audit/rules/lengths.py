@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from datasets_cli.audit.finding import Finding
-from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 

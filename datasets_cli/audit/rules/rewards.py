@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from datasets_cli.audit.finding import Finding
-from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.audit.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import REWARD, Key
 
 OBSERVATION: Key = ("observation",)

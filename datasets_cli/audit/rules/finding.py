@@ -40,10 +40,13 @@ class Finding(JsonForm):
     measure: str
     text: str
 
-    def __str__(self) -> str:
+    @property
+    def where(self) -> str:
+        """How many rows or trajectories, and the first of them."""
         first = ", ".join(f"{row:,}" for row in self.rows[:SHOWN_ROWS])
         more = ", ..." if self.count > SHOWN_ROWS else ""
         of = "row" if self.unit == "row" else "beginning in row"
-        where = f"{of}{'s' * (self.count > 1)} {first}{more}"
-        measure = f"; {self.measure}" if self.measure else ""
-        return f"{self.text} {counted(self.count, self.unit)}: {where}{measure}"
+        return f"{counted(self.count, self.unit)}: {of}{'s' * (self.count > 1)} {first}{more}"
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.where}{f'; {self.measure}' * bool(self.measure)}"

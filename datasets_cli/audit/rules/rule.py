@@ -8,9 +8,9 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from datasets_cli.audit.facts import Facts
-from datasets_cli.audit.finding import Finding, Severity
-from datasets_cli.audit.rows import AuditedRows
+from datasets_cli.audit.rules.facts import Facts
+from datasets_cli.audit.rules.finding import Finding, Severity
+from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import Column, Key
 
@@ -20,19 +20,12 @@ MOST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class About:
-    """What rules know of a dataset before they see a row.
-
-    Args:
-        columns: all that have numbers.
-        metadata: what the publisher says.
-        facts: of its environment.
-        is_shifted: whether the last step of a trajectory that was cut off is no row.
-    """
+    """What rules know of a dataset before they see a row."""
 
     columns: tuple[Column, ...]
     metadata: Mapping[str, Any]
     facts: Facts
-    is_shifted: bool
+    is_shifted: bool  # the last step of a trajectory that was cut off is no row
 
     @property
     def keys(self) -> frozenset[Key]:
@@ -40,7 +33,7 @@ class About:
         return frozenset(column.key for column in self.columns)
 
 
-class State(Protocol):
+class RuleState(Protocol):
     """What a rule keeps of the rows of one dataset so far, at most 8 MB."""
 
     @property
@@ -56,31 +49,26 @@ class State(Protocol):
 
 @dataclass(frozen=True)
 class Rule(JsonForm):
-    """A rule, by its name and version.
-
-    Args:
-        name: that a paper can cite.
-        version: raised whenever it may find something else in the same rows.
-        severity: the gravest that its findings have.
-        repair: ``"A"``, exact from the file; ``"B"``, a view is offered; ``"C"``, told only.
-        errata: the numbers of the errata that it finds.
-        source: where the defect was told first.
-        meaning: one sentence.
-        begin: returns a new state, or None where a dataset has nothing that it looks at.
-        unit: what it counts: ``"row"``, or ``"trajectory"``, by its first row.
-    """
+    """A rule, which a paper can cite by its name and version."""
 
     JSON = "name version severity repair errata source meaning unit"
 
     name: str
     version: int
+    """Raised whenever it may find something else in the same rows."""
     severity: Severity
+    """The gravest that its findings have."""
     repair: Literal["A", "B", "C"]
+    """A: exact from the file; B: a view is offered; C: told only."""
     errata: tuple[int, ...]
+    """The numbers of the errata that it finds."""
     source: str
+    """Where the defect was told first."""
     meaning: str
-    begin: Callable[[About], State | None]
+    begin: Callable[[About], RuleState | None]
+    """Returns a new state, or None where a dataset has nothing that it looks at."""
     unit: str = "row"
+    """What it counts: ``"row"``, or ``"trajectory"``, by its first row."""
 
     def found(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from dataclasses import dataclass, replace
 from functools import cache
@@ -10,25 +11,26 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.audit.rows import AuditedRows
-from datasets_cli.schema.columns import Key
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.schema.columns import Column, Key
 
 
 @dataclass(frozen=True)
 class Measure:
-    """How far the environment moves in a step, or how far it is from where a reset puts it.
+    """How far the environment moves in a step, or how far it is from where a reset puts it."""
 
-    Args:
-        kind: ``"step"`` or ``"pose"``.
-        key: the column.
-        parts: numbers of a row, where a reset puts them, and the distance that counts as 1.
-        bound: what no step, or no reset, is beyond.
-    """
-
-    kind: str
+    kind: str  # "step" or "pose"
     key: Key
+    # Numbers of a row, where a reset puts them, and the distance that counts as 1.
     parts: tuple[tuple[tuple[int, ...], np.ndarray, float], ...]
-    bound: float
+    bound: float  # what no step, or no reset, is beyond
+
+    def fits(self, column: Column) -> bool:
+        """Return whether a column has these numbers."""
+        width = math.prod(column.shape)
+        return column.dtype.startswith("float") and all(
+            number < width for numbers, _, _ in self.parts for number in numbers
+        )
 
     def positions(self, rows: AuditedRows) -> np.ndarray:
         """Return the numbers that a step changes, float64 ``[n, d]``."""
@@ -47,20 +49,11 @@ class Measure:
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of the environment of a dataset.
+    """What is known of the environment of a dataset."""
 
-    Args:
-        terminates: whether an episode can end by itself, as far as that is known.
-        limit: steps after which the environment ends each episode; None where unknown.
-        tolerance: how near a goal counts as reached; None where unknown.
-        measure: how ends are told from steps; None where that was not worked out.
-        sources: where this is from.
-    """
-
-    terminates: bool = True
-    limit: int | None = None
-    tolerance: float | None = None
-    measure: Measure | None = None
+    terminates: bool = True  # whether an episode can end by itself, as far as that is known
+    tolerance: float | None = None  # how near a goal counts as reached
+    measure: Measure | None = None  # how ends are told from steps
     sources: tuple[str, ...] = ()
 
 
@@ -72,7 +65,6 @@ def facts_of(id: str) -> Facts:
             facts = replace(
                 facts,
                 terminates=facts.terminates and row["ends"] != "never",
-                limit=int(row["limit"]) if row["limit"] else facts.limit,
                 tolerance=float(row["tolerance"]) if row["tolerance"] else facts.tolerance,
                 measure=_measure(row) or facts.measure,
                 sources=(*facts.sources, row["source"]),
