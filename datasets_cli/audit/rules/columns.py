@@ -39,7 +39,8 @@ class Frozen:
             last, self._held[key] = self._held.get(key), values[-1:].copy()
             if last is not None:
                 values = np.concatenate((last, values))
-            differs = (values[1:] != values[:-1]).reshape(len(follows), -1).any(1) & follows
+            changes = values[1:] != values[:-1]
+            differs = changes.any(tuple(range(1, changes.ndim))) & follows
             if key in self.states:
                 self.changed[key] = self.changed.get(key, False) or bool(differs.any())
             else:

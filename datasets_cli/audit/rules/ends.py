@@ -109,7 +109,7 @@ class StepSizes(ABC):
     def gap(self) -> tuple[float, float]:
         """Return the largest ordinary step, and the least of the others, or else the bound."""
         if self.jumps.count * RARE > self.num_steps or not self.ordinary:
-            return self.ordinary, self.ordinary  # this is not how the environment moves
+            return self.ordinary, 0.0  # this is not how the environment moves
         steps = self._steps_of_ends
         least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
         return self.ordinary, self.measure.bound if math.isinf(least) else least
@@ -133,7 +133,8 @@ class FalseEnds(StepSizes):
 
     def conclude(self, rule: Rule) -> Finding | None:
         (rows, is_false), false = self.ends(), RowNumbers()
-        false.add(rows[is_false])
+        if self.ordinary:  # where nothing ever moves, ends look like all other steps
+            false.add(rows[is_false])
         return rule.found(false, *_judged(*self.gap()))
 
 
@@ -142,7 +143,7 @@ class Poses(ABC):
     """How far rows are from where a reset puts the environment."""
 
     measure: Measure
-    near: float = 0.0
+    near: float = -1.0
     far: float = math.inf
     inside: RowNumbers = field(default_factory=RowNumbers)
     before_far_starts: RowNumbers = field(default_factory=RowNumbers)
@@ -154,7 +155,7 @@ class Poses(ABC):
     def observe(self, rows: AuditedRows) -> None:
         distances = self.measure.distances(rows)
         is_reset = distances <= self.measure.bound
-        self.near = max(self.near, distances[is_reset].max(initial=0.0))
+        self.near = max(self.near, distances[is_reset].max(initial=-1.0))
         self.far = min(self.far, distances[~is_reset].min(initial=math.inf))
         self.inside.add(rows.numbers[is_reset & ~rows.is_first])
         # The row before such a start has the flag; no row is before the first one of the file.
@@ -178,14 +179,20 @@ class FarStarts(Poses):
     """Ends whose next row is not where a reset puts the environment."""
 
     def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.before_far_starts, *_judged(self.near, self.far))
+        if self.near < 0:  # without a single reset these are not rows of this environment
+            return None
+        return (
+            rule.found(self.before_far_starts, *_judged(self.near, self.far))
+            if has_resets
+            else None
+        )
 
 
 def _judged(low: float, high: float) -> tuple[str, Severity]:
     """Return the two numbers of a gap, and what it allows to say."""
     return (
         f"ordinary up to {low:.3g}, others from {high:.3g}",
-        "wrong" if high >= GAP * low else "suspicious",
+        "wrong" if high >= max(GAP * low, math.ulp(0)) else "suspicious",
     )
 
 
