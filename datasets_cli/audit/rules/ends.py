@@ -181,11 +181,7 @@ class FarStarts(Poses):
     def conclude(self, rule: Rule) -> Finding | None:
         if self.near < 0:  # without a single reset these are not rows of this environment
             return None
-        return (
-            rule.found(self.before_far_starts, *_judged(self.near, self.far))
-            if has_resets
-            else None
-        )
+        return rule.found(self.before_far_starts, *_judged(self.near, self.far))
 
 
 def _judged(low: float, high: float) -> tuple[str, Severity]:
