@@ -5,6 +5,7 @@ from datasets_cli import formats as formats
 from datasets_cli import recipe as recipe
 from datasets_cli import replay as replay
 from datasets_cli import torchrl as torchrl
+from datasets_cli.audit.rules.finding import Finding as Finding
 from datasets_cli.config import Config as Config
 from datasets_cli.config import load_config as load_config
 from datasets_cli.environments.batched_env import ParallelEnv as ParallelEnv
@@ -45,6 +46,7 @@ from datasets_cli.errors import DiskFull as DiskFull
 from datasets_cli.errors import EmptyBuffer as EmptyBuffer
 from datasets_cli.errors import ImmutableError as ImmutableError
 from datasets_cli.errors import IntegrityError as IntegrityError
+from datasets_cli.errors import KnownDefect as KnownDefect
 from datasets_cli.errors import LockedError as LockedError
 from datasets_cli.errors import NetworkError as NetworkError
 from datasets_cli.errors import OfflineError as OfflineError
@@ -98,6 +100,8 @@ from datasets_cli.look.trajectories.listing import ListedTrajectories as ListedT
 from datasets_cli.look.trajectories.listing import list_trajectories as list_trajectories
 from datasets_cli.manager.activity import Activity as Activity
 from datasets_cli.manager.activity import activity as activity
+from datasets_cli.manager.audit import AuditedDataset as AuditedDataset
+from datasets_cli.manager.audit import audit_datasets as audit_datasets
 from datasets_cli.manager.convert import ConvertedDataset as ConvertedDataset
 from datasets_cli.manager.convert import convert as convert
 from datasets_cli.manager.delete import DeletedDataset as DeletedDataset

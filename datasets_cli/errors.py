@@ -23,8 +23,8 @@ what was expected, what was found, and what to do next. Addresses in it are with
 see ``public_url``. Arguments have the names that the caller wrote: see ``argument`` and
 ``by_reader``.
 
-``UnverifiedDataset`` is the one warning: a dataset is opened whose files are not known to be the
-publisher's.
+Two are warnings: ``UnverifiedDataset``, a dataset is opened whose files are not known to be the
+publisher's; and ``KnownDefect``, a dataset is opened in whose rows the audit found a defect.
 """
 
 from __future__ import annotations
@@ -294,4 +294,11 @@ class UnverifiedDataset(UserWarning):
 
     Shown each time, unless a filter of the user's says otherwise:
     ``warnings.simplefilter("ignore", UnverifiedDataset)``.
+    """
+
+
+class KnownDefect(UserWarning):
+    """A dataset is opened as it was published, and the audit found something wrong in its rows.
+
+    Shown once a process and dataset; ``audit="ignore"`` opens it without.
     """

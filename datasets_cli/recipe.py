@@ -78,7 +78,8 @@ class CatalogueEntry:
         size: bytes to download, or None where unknown.
         num_transitions: steps that the publisher states, or None.
         num_trajectories: episodes that the publisher states, or None.
-        details: anything else worth showing in ``rlds info``; ``known_traps`` is a list of lines.
+        details: anything else worth showing in ``rlds info``; ``known_traps`` is a list of lines,
+            and ``trap_rules`` the rule of the audit that finds one of them, by its line.
     """
 
     name: str

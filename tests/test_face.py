@@ -231,10 +231,11 @@ def test_json_of_list_and_info(door: str, capsys: Capture) -> None:
         "bytes",
         "num_transitions",
         "num_trajectories",
+        "audit",
     ]
     unknown = {"family", "version", "licence", "citation", "homepage", "title", "details"}
-    assert set(printed(capsys, "info", "hopper-medium-v2")) == {*record, *unknown}
-    copy = {"path", "manifest", "content", "layout"}
+    assert set(printed(capsys, "info", "hopper-medium-v2")) == {*record, *unknown} - {"audit"}
+    copy = {"path", "manifest", "content", "layout", "audited"}
     assert set(printed(capsys, "info", door)) == {*record, *unknown, *copy}
 
 

@@ -25,7 +25,8 @@ FLOORS = [
     ["schema", "formats.structure"],
     ["formats", "store.layouts", "recipe"],
     ["store"],
-    ["store.deep_check", "parallel"],
+    ["store.deep_check", "parallel", "audit.rules"],
+    ["audit"],
     ["catalogue", "replay.arguments", "replay.nested_keys", "replay.torchrl_words"],
     ["specs"],
     [

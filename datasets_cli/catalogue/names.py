@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from datasets_cli.audit.repaired import SUFFIX, as_named
 from datasets_cli.catalogue.entries import catalogue, catalogues
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.errors import OfflineError, UnknownDataset, UsageError
@@ -96,6 +97,10 @@ def _find_in(
     recipe: Recipe, name: str, root: CacheRoot, unlisted: bool, web: GetWeb | None
 ) -> Resolved:
     """Return the dataset of a family that a name means: listed, found offline, unlisted, asked."""
+    if name.endswith(SUFFIX):
+        published = _find_in(recipe, name.removesuffix(SUFFIX), root, unlisted, web)
+        name = f"{published.name}{SUFFIX}"
+        return replace(published, recipe=as_named(recipe, name), name=name)
     entries = catalogue(recipe, root)
     listed = _newest(name, entries)
     if listed is not None:

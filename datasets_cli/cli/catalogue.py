@@ -32,6 +32,9 @@ HEADINGS = {
 }
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
+OF_TRAPS = ("known_traps", "trap_rules")
+"""What is known of a dataset that has lines of its own."""
+
 Fact = tuple[str, str]  # the name of what is known, and what it is
 
 ColumnNames = Annotated[
@@ -202,7 +205,7 @@ def _card(about: DatasetInfo) -> Iterator[Fact]:
         "episodes": human_count(about.num_trajectories),
         "download": human_bytes(about.download_bytes) if about.download_bytes else None,
         "on disk": human_bytes(about.size_bytes) if about.installed else None,
-        **{name: value for name, value in details.items() if name != "known_traps"},
+        **{name: value for name, value in details.items() if name not in OF_TRAPS},
         "licence": about.licence,
         "citation": about.citation,
         "homepage": about.homepage,
@@ -219,7 +222,7 @@ def _rest(about: DatasetInfo) -> Iterator[Fact]:
     manifest = about.manifest
     # The newest catalogue's; the notes of an older install may have some of them, too.
     traps = (about.details or {}).get("known_traps", ())
-    yield from (("known trap", trap) for trap in traps)
+    yield from _defects(about, traps)
     if manifest is None:
         if not about.problem:  # which ends with what to do
             yield "install", f"rlds download {about.id}"
@@ -237,6 +240,22 @@ def _rest(about: DatasetInfo) -> Iterator[Fact]:
         yield name, ", ".join(f"{key} {x:.6g}" for key, x in statistics.items() if x is not None)
     for line in about.report.remarks if about.report else ():
         yield "deep check", line
+
+
+def _defects(about: DatasetInfo, traps: Sequence[str]) -> Iterator[Fact]:
+    """Yield known traps and what the audit found; a line for both where they are the same."""
+    rules = (about.details or {}).get("trap_rules", {})
+    report = about.audited
+    seen = {finding.rule: finding for finding in report.findings} if report else {}
+    for trap in traps:
+        finding = seen.pop(rules.get(trap, ""), None)
+        if finding:
+            yield "known trap", f"{trap}. Seen in your copy: {finding.where}"
+        else:
+            is_known = report and rules.get(trap) in report.rules
+            yield "known trap", f"{trap}. Not seen in this copy" if is_known else trap
+    for finding in seen.values():
+        yield f"audit, {finding.severity}", f"{finding.rule}: {finding}"
 
 
 def _columns(about: DatasetInfo) -> Iterator[str]:

@@ -32,6 +32,10 @@ Datasets
         rlds verify
         rlds verify hopper-medium-v2 --deep
         rlds list -q --installed 'hopper-*' | rlds verify -
+    audit | installed:audit | Find what is wrong with published data, by rules
+        rlds audit
+        rlds audit door-human-v0 --show 2
+        rlds audit 'd4rl/*' --severity wrong --strict
     convert | installed:convert | Change the layout of an installed dataset
         rlds convert hopper-medium-v2 --layout compact
     delete | installed:delete | Delete installed datasets and what is left of their downloads

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import datasets_cli
 from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.cli.look import row_lines
 from datasets_cli.cli.parser.arguments import Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import COUNTED, state_of
-from datasets_cli.cli.terminal import fitted
+from datasets_cli.cli.state import COUNTED, State, state_of
+from datasets_cli.cli.terminal import fitted, wrapped
+from datasets_cli.errors import IntegrityError
+from datasets_cli.manager.audit import AuditCall
 from datasets_cli.manager.convert import ConvertCall
 from datasets_cli.manager.delete import DeleteCall
 from datasets_cli.manager.verify import VerifyCall
 from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
-    from datasets_cli import DeepReport, VerifiedDataset
+    from datasets_cli import AuditedDataset, DeepReport, VerifiedDataset
 
 
 @options_of(call=InstalledId)
@@ -67,6 +71,59 @@ def _deep(report: DeepReport) -> list[str]:
     trajectories = counted(report.num_trajectories, "trajectory")
     lines = [f"  the rules of the format hold for {rows} in {trajectories}{frames}"]
     return [*lines, *(f"  {line}" for line in report.remarks)]
+
+
+@options_of(call=AuditCall)
+def audit(
+    context: typer.Context,
+    *,
+    call: GivenOptions,
+    show: Annotated[
+        int, typer.Option("--show", metavar="N", min=0, help="Show N rows around each place.")
+    ] = 0,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 4 where something is wrong.")
+    ] = False,
+) -> None:
+    """Find what is wrong with published data, by rules, in the rows of installed datasets.
+
+    Each rule has a name and a version that a paper can cite. wrong: true of these rows without a
+    threshold, or by a fact of the environment; suspicious: by the measure that is printed, or with
+    innocent reasons, too. Nothing is changed.
+    """
+    state = state_of(context)
+
+    def emit(results: list[AuditedDataset]) -> None:
+        lines = [line for each in results for line in _audited(each, state, show)]
+        wrong = [each.id for each in results if _is_wrong(each)]
+        shown = lines or ["Nothing is installed."]
+        state.emit([each.to_json() for each in results], shown, wrong)
+        if strict and wrong:
+            raise IntegrityError(f"{', '.join(wrong)}: the audit found something wrong.")
+
+    state.emit_all(partial(datasets_cli.audit_datasets, **call, **state.settings), emit)
+
+
+def _is_wrong(audited: AuditedDataset) -> bool:
+    return any(finding.severity == "wrong" for finding in audited.findings)
+
+
+def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
+    if audited.error:
+        yield f"{audited.id}: {audited.error}"
+        return
+    rules = counted(len(audited.rules), "rule")
+    yield f"{audited.id}: {counted(len(audited.findings), 'finding')} of {rules}"
+    for finding in audited.findings:
+        yield from wrapped(
+            f"{finding.severity}: {finding.rule}: {finding}", state.width, "  ", "    "
+        )
+        for row in finding.rows[:1] if show else ():
+            start = max(0, row - show)
+            rows = datasets_cli.peek(
+                audited.id, start=start, n=row + show + 1 - start, config=state.config
+            )
+            yield from (f"    {line}" for line in row_lines(rows, state.width))
 
 
 @options_of(call=DeleteCall)

@@ -54,7 +54,7 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     """
     state = state_of(context)
     peeked = datasets_cli.peek(**_with_columns(call), config=state.config)
-    lines = _row_lines(peeked, state.width)
+    lines = row_lines(peeked, state.width)
     last = peeked.start + len(peeked.trajectories) - 1
     shown = f"row{'s' * (last > peeked.start)} {peeked.start:,}"
     shown += f" to {last:,}" if last > peeked.start else ""
@@ -69,7 +69,7 @@ def peek(context: typer.Context, *, call: GivenOptions) -> None:
     state.emit(peeked.to_json() if state.json else None, lines, [peeked.id])
 
 
-def _row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
+def row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
     """Return a table with a line a row; where that is too wide, a line for each of its cells."""
     rows = [
         {

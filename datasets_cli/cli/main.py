@@ -27,7 +27,13 @@ from datasets_cli.cli.state import (
 )
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import ConfigFile, load_config
-from datasets_cli.errors import RldsError, UnverifiedDataset, UsageError, arguments_named
+from datasets_cli.errors import (
+    KnownDefect,
+    RldsError,
+    UnverifiedDataset,
+    UsageError,
+    arguments_named,
+)
 from datasets_cli.progress_lines import JsonLines, PlainLines
 from datasets_cli.system_errors import is_full, system_error
 from datasets_cli.version import __version__
@@ -187,7 +193,7 @@ def _log_warning(
     line: str | None = None,
 ) -> None:
     """Show a warning as the command line shows its notes: not in a quiet run."""
-    if issubclass(category, UnverifiedDataset):
+    if issubclass(category, UnverifiedDataset | KnownDefect):
         logger.warning("%s", str(message).partition(" To open it without")[0])
         return
     logger.warning("%s:%d: %s", filename, lineno, message)
@@ -197,7 +203,9 @@ def _as_ours(error: Exception) -> RldsError:
     """Return our error, or ours for a wrong use that the option parser found, or for a bug."""
     if isinstance(error, RldsError):
         return error
-    if isinstance(error, UnverifiedDataset):  # a filter of the user's makes it an error
+    if isinstance(
+        error, UnverifiedDataset | KnownDefect
+    ):  # a filter of the user's makes it an error
         return RldsError(str(error))
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         called = getattr(getattr(error, "ctx", None), "command_path", "rlds")

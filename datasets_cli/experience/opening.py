@@ -7,8 +7,9 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
+from datasets_cli.audit.report import load_report
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
 from datasets_cli.experience.options import DatasetOptions
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.install import find_installed, install_dataset
@@ -20,11 +21,12 @@ from datasets_cli.install.installed import (
     is_there,
 )
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.options import check_choice
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.dataset import Accept
+from datasets_cli.store.dataset import Accept, warn_caller
 from datasets_cli.store.manifest import LAYOUTS, Manifest
 
 
@@ -40,7 +42,8 @@ def open_or_install(
     asks_more = variant or options.source is not None or options.download == "force" or num_workers
     is_plain = not asks_more and num_workers is not None and options.layout in (None, *LAYOUTS)
     if is_plain and is_installed(CacheRoot(config.root), id):
-        return _open(*_unchecked(id, config, options.layout), config, options)
+        rows = _open(*_unchecked(id, config, options.layout), config, options)
+        return _without_defects(rows, config, options.audit)
     install_options = InstallOptions(
         layout=options.layout,
         force=options.download == "force",
@@ -48,7 +51,8 @@ def open_or_install(
         options=variant or {},
         workers=Workers(num_workers=num_workers),
     )
-    return _open(*_find(id, config, options, install_options), config, options)
+    rows = _open(*_find(id, config, options, install_options), config, options)
+    return _without_defects(rows, config, options.audit)
 
 
 def open_folder(
@@ -65,7 +69,8 @@ def open_folder(
     def accept(manifest: Manifest) -> None:
         check_asked(manifest, manifest.id, options.layout)
 
-    return _open(folder.absolute(), accept, config, options)
+    rows = _open(folder.absolute(), accept, config, options)
+    return _without_defects(rows, config, options.audit)
 
 
 def open_rows(id: str, config: Config, options: StorageOptions) -> DatasetStorage:
@@ -104,3 +109,23 @@ def _open(
         ) from error
     rows.dataset.warn_if_unverified()
     return rows
+
+
+def _without_defects(rows: DatasetStorage, config: Config, audit: str) -> DatasetStorage:
+    """Return the rows of a dataset, once what the audit found wrong in them is told or refused."""
+    check_choice("audit", audit, ("warn", "raise", "ignore"))
+    id, content = rows.dataset.id, rows.dataset.manifest.content
+    is_asked = audit == "raise" or (audit == "warn" and id not in _TOLD)
+    report = load_report(CacheRoot(config.root), content) if is_asked else None
+    if report is None or not (wrong := report.at_least("wrong")):
+        return rows
+    text = f"{id} has defects: {' '.join(f'{each.rule}: {each}.' for each in wrong)}"
+    if audit == "raise":
+        raise IntegrityError(f"{text} Open it with audit='ignore', or see rlds audit {id}.")
+    _TOLD.add(id)
+    warn_caller(f"{text} See rlds audit {id}; audit='ignore' opens it unsaid.", KnownDefect)
+    return rows
+
+
+_TOLD: set[str] = set()
+"""Datasets whose defects were told in this process."""

@@ -35,6 +35,8 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
         writer: refuses rows, as does any other writer of a dataset.
+        audit: what becomes of rows in which the audit found something wrong: ``"warn"`` tells it
+            once, as ``KnownDefect``; ``"raise"`` refuses the dataset; ``"ignore"`` opens it.
         collate_fn: called with the batch, before the transform.
         generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
             torch's global one seeds at the first draw.
@@ -53,6 +55,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     source: str | None = None
     replacement: bool = True
     writer: Writer | None = None
+    audit: str = "warn"
 
 
 @dataclass(frozen=True)

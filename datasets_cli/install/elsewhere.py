@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets_cli.audit.repaired import as_named
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.errors import RldsError
@@ -67,7 +68,7 @@ def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
     if task.needs:
         task.needs.check()
     _clear(task.folder)
-    recipe = load_recipe(task.family)
+    recipe = as_named(load_recipe(task.family), task.name)
     if recipe.version != task.version:
         raise RldsError(
             f"A worker has version {recipe.version} of the recipe {task.family}, and version "

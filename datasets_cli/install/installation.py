@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets_cli.audit.report import tell_wrong
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
 from datasets_cli.errors import (
@@ -210,6 +211,7 @@ class Installation:
         is_ours = commit(root, staging, manifest, replace=options.force)
         if is_ours and replaced is not None and replaced.content != manifest.content:
             remove_tables(root, replaced.content)
+        tell_wrong(folder, root, progress)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)
         return InstalledDataset.of(folder, manifest) if is_ours else self._kept(resolved.id)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.audit.report import AuditReport, load_report
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.catalogue.selection import InstalledId, KnownId
@@ -47,12 +48,13 @@ class DatasetInfo(DatasetRecord):
         report: what the last deep check of this data found out; None where there was none.
         summary: statistics of columns and trajectories that ``rlds preprocess`` kept; None where
             there are none.
+        audited: what the audit found in the rows; None where there was none.
     """
 
     JSON = (
         DatasetRecord.JSON
         + " family? version? licence? citation? homepage? title? details? options|null? path? "
-        "content=manifest.content? layout=manifest.layout? manifest? deep=report? summary?"
+        "content=manifest.content? layout=manifest.layout? manifest? deep=report? summary? audited?"
     )
 
     family: str | None = None
@@ -67,6 +69,7 @@ class DatasetInfo(DatasetRecord):
     manifest: Manifest | None = None
     report: DeepReport | None = None
     summary: Mapping[str, Any] | None = None
+    audited: AuditReport | None = None
 
 
 @takes_fields(KnownId)
@@ -88,7 +91,7 @@ def dataset_info(call: KnownId) -> DatasetInfo:
     else:
         id, known = id_without_family(id, place) or id, None
     condition = condition_of(place.dataset(id), id) if is_installed(place, id) else None
-    facts: dict[str, Any] = record_fields(id, known, condition)
+    facts: dict[str, Any] = record_fields(id, known, condition, place)
     if known:
         facts |= _published(known)
     if condition:
@@ -135,8 +138,9 @@ def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
     table = load_table(root, manifest.content, TABLE)
     report = None if table is None else report_from_json(table)
     terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}
-    summary = load_summary(root, manifest.content)
-    return terms | {"manifest": manifest, "report": report, "summary": summary}
+    summary, audited = (load(root, manifest.content) for load in (load_summary, load_report))
+    kept = {"report": report, "summary": summary, "audited": audited}
+    return terms | {"manifest": manifest, **kept}
 
 
 @dataclass(frozen=True)

@@ -64,12 +64,13 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
         raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
     if call.refresh:
         _refresh_all(config, family, call.progress)
-    known = all_datasets(CacheRoot(config.root))
+    root = CacheRoot(config.root)
+    known = all_datasets(root)
     ids = [id for id in known if family in (None, id.partition("/")[0])]
     ids = [id for id in ids if known[id][1] or not call.installed]
     if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
         ids = match(globs, ids)
-    records = [DatasetRecord(**record_fields(id, *known[id])) for id in ids]
+    records = [DatasetRecord(**record_fields(id, *known[id], root)) for id in ids]
     return in_order(filtered(records, as_list(call.filter)), call.sort)[: call.limit]
 
 

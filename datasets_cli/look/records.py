@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from datasets_cli.audit.report import gravest
 from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import Condition, condition_of
@@ -40,11 +41,13 @@ class DatasetRecord(JsonForm):
         num_transitions: rows of the copy, or that the publisher states; None where unknown.
         num_trajectories: trajectories, likewise.
         problem: why the copy is damaged or cannot be read; empty where it is not.
+        audit: the gravest that the audit found in its rows: ``"wrong"``, ``"suspicious"``,
+            ``"note"`` or ``"clean"``; None where it was not audited.
     """
 
     JSON = (
         "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
-        "problem|null?"
+        "problem|null? audit?"
     )
 
     id: str
@@ -55,6 +58,7 @@ class DatasetRecord(JsonForm):
     num_transitions: int | None
     num_trajectories: int | None
     problem: str = ""
+    audit: str | None = None
 
 
 Value = str | int | None
@@ -63,6 +67,7 @@ FIELDS: dict[str, Callable[[DatasetRecord], Value]] = {
     "id": lambda record: record.id,
     "family": lambda record: record.id.partition("/")[0],
     "state": lambda record: record.state,
+    "audit": lambda record: record.audit or "-",
     "size": lambda record: record.size_bytes or record.download_bytes,
     "download": lambda record: record.download_bytes,
     "disk": lambda record: record.size_bytes,
@@ -79,7 +84,7 @@ OF_NUMBERS: dict[str, Callable[..., bool]] = {
     **{"=": operator.eq, "!=": operator.ne},
 }
 STATES = ("installed", "unchecked", "unverified", "newer", "damaged", "not installed")
-TEXTS = ("id", "family", "state")
+TEXTS = ("id", "family", "state", "audit")
 UNITS = {"": 1, "b": 1} | {
     f"{prefix}{ending}": base**power
     for power, prefix in enumerate("kmgt", 1)
@@ -149,7 +154,9 @@ def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
     return field, lambda value: signs[sign](value, limit)
 
 
-def record_fields(id: str, known: Known | None, condition: Condition | None) -> dict[str, Any]:
+def record_fields(
+    id: str, known: Known | None, condition: Condition | None, root: CacheRoot
+) -> dict[str, Any]:
     """Return the fields of a record."""
     entry = known[1] if known else CatalogueEntry(id)
     copy = condition.sound_manifest if condition else None
@@ -162,4 +169,5 @@ def record_fields(id: str, known: Known | None, condition: Condition | None) -> 
         "num_transitions": copy.num_transitions if copy else entry.num_transitions,
         "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
         "problem": condition.problem if condition else "",
+        "audit": gravest(root, copy.content) if copy else None,
     }

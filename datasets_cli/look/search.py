@@ -66,13 +66,14 @@ def search_datasets(call: SearchCall) -> list[FoundDataset]:
     if not words:
         raise UsageError("A search needs a word, such as hopper. All datasets: rlds list")
     found = []
-    for id, known in all_datasets(CacheRoot(call.chosen_config().root)).items():
+    root = CacheRoot(call.chosen_config().root)
+    for id, known in all_datasets(root).items():
         texts = [*_texts(id, *known)]
         best = [_best(word, texts) for word in words]
         if all(score for score, _ in best):
             where = tuple(place for place in WEIGHTS if place in {each[1] for each in best})
             score = sum(each[0] for each in best)
-            found.append(FoundDataset(**record_fields(id, *known), where=where, score=score))
+            found.append(FoundDataset(**record_fields(id, *known, root), where=where, score=score))
     return sorted(found, key=lambda each: (-each.score, each.id))
 
 

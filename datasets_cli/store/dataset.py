@@ -246,19 +246,26 @@ def open_dataset(
 
 def warn_if_unverified(manifest: Manifest) -> None:
     """Warn that a dataset is unverified, at the line outside this package that opened it."""
+    if manifest.state == "unverified":
+        warn_caller(
+            f"{manifest.id} is unverified: {_reason(manifest)} To open it without this warning: "
+            'warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
+            UnverifiedDataset,
+        )
+
+
+def warn_caller(text: str, category: type[Warning]) -> None:
+    """Warn at the line outside this package that called it."""
     # Python's filters decide what becomes of it. Its memory of what was shown before, which would
     # hide the second opening at one line, is not used.
-    if manifest.state != "unverified":
-        return
     caller = sys._getframe()
     while caller.f_back is not None:
         if str(caller.f_globals.get("__name__")).partition(".")[0] != PACKAGE:
             break
         caller = caller.f_back
     warnings.warn_explicit(
-        f"{manifest.id} is unverified: {_reason(manifest)} To open it without this warning: "
-        'warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
-        UnverifiedDataset,
+        text,
+        category,
         filename=caller.f_code.co_filename,
         lineno=caller.f_lineno,
         module=caller.f_globals.get("__name__", "__main__"),

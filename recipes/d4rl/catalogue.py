@@ -20,7 +20,7 @@ from datasets_cli.recipe import (
     read_tsv,
 )
 
-from .traps import traps_of
+from .traps import trap_rules, traps_of
 
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 HUGGING_FACE = "https://huggingface.co/datasets/imone/D4RL/resolve/main/"
@@ -43,6 +43,7 @@ def _entry(name: str) -> CatalogueEntry:
             "ref_min_score": float(row["ref_min_score"]) if row["ref_min_score"] else None,
             "ref_max_score": float(row["ref_max_score"]) if row["ref_max_score"] else None,
             **({"known_traps": traps} if (traps := traps_of(name)) else {}),
+            **({"trap_rules": rules} if (rules := trap_rules(name)) else {}),
         },
     )
 

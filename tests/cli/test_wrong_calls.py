@@ -120,7 +120,7 @@ WORDS = [
     Wrong("list --family ''", 2, "Known: atari_dqn, d4rl"),
     Wrong("list --filter 'nosuch>1'", 2, "size, download, disk, steps, episodes with"),
     Wrong("list --filter 'size>big'", 2, "and a number, such as 'size>1GB'"),
-    Wrong("list --sort nosuch", 2, "expected one of id, family, state, size"),
+    Wrong("list --sort nosuch", 2, "expected one of id, family, state, audit"),
     Wrong("list --limit 0", 2, "--limit is 0; expected 1 or more"),
     Wrong("list --columns nosuch", 2, "expected some of id, family, state, size"),
     Wrong("search ' '", 2, "A search needs a word"),

@@ -125,7 +125,7 @@ def test_wrong_filters_name_the_fields(config: Config, capsys: Capture) -> None:
     check_refused(UsageError, [("Expected: installed, unchecked", listed(filter="state=instaled"))])
     all_known = datasets_cli.list_datasets(config=config)
     assert datasets_cli.list_datasets(config=config, filter="state=-") == all_known
-    fields = "id, family, state with .* size, download, disk, steps, episodes with"
+    fields = "id, family, state, audit with .* size, download, disk, steps, episodes with"
     wrong = ["size", "size>", "size>big", "size~1", "size>1 XB", "nosuch>1", "id>3", ">1GB", ""]
     check_refused(UsageError, [(fields, listed(filter=text)) for text in wrong])
     check_refused(UsageError, [("expected one of id, family", listed(sort="nosuch"))])

@@ -14,7 +14,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UnknownDataset
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
-from datasets_cli.store.tables import save_table
+from datasets_cli.store.tables import remove_tables, save_table
 
 
 def size(folder: Path) -> int:
@@ -65,6 +65,7 @@ def test_the_command_prints_sizes_and_json(
     config: Config, door: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content = read_manifest(CacheRoot(config.root).dataset(door)).content
+    remove_tables(CacheRoot(config.root), content)
     save_table(CacheRoot(config.root), content, "numbers", {"pi": 3})
     assert main(["du"]) == 0
     out = capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""The audit: what is wrong with published data, found in the rows by rules."""

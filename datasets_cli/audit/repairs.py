@@ -1,0 +1,198 @@
+"""Repairs: changes of the steps of a publisher's file that follow from the file itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.audit.rules.facts import facts_of
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.registry import RULES
+from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
+from datasets_cli.audit.rules.rule import About
+from datasets_cli.audit.run import findings_of
+from datasets_cli.errors import UsageError
+from datasets_cli.quantities import counted
+from datasets_cli.recipe import Block, Recipe, Source
+from datasets_cli.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRAJECTORY_END,
+    TRUNCATED,
+    Key,
+    column_of,
+)
+from datasets_cli.schema.texts import is_text
+from datasets_cli.schema.transitions import SHIFTED, Transitions, iterate_rows
+
+MENDED = {
+    "false-end": "the end is no end",
+    "impossible-terminal": "the step is truncated, and not terminated",
+    "unflagged-reset": "the step is the truncated end of a trajectory",
+    "unflagged-jump": "the step is the truncated end of a trajectory",
+    "reward-of-wrong-row": "the step has the reward of the next one",
+}
+"""What becomes of the steps that a rule finds."""
+RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """What is changed of a file."""
+
+    findings: tuple[Finding, ...]  # of rules whose repairs are exact
+    steps: tuple[np.ndarray, ...]  # of the file, int64, from 0, that each changes
+
+    @property
+    def sentences(self) -> list[str]:
+        """What is changed, a sentence each."""
+        return [
+            f"{found.rule}, {counted(len(steps), 'step')} of the file, the first {steps[0]:,}: "
+            f"{MENDED[found.rule]}"
+            for found, steps in zip(self.findings, self.steps, strict=True)
+        ]
+
+    @property
+    def entries(self) -> list[dict[str, Any]]:
+        """The manifest's entries: the steps of each rule as runs ``[first, number]``."""
+        return [
+            {
+                **{"rule": found.rule, "version": found.version, "measure": found.measure},
+                "steps": _runs(steps),
+            }
+            for found, steps in zip(self.findings, self.steps, strict=True)
+        ]
+
+    def applied(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yield the Blocks of a file with these changes."""
+        steps = {found.rule: each for found, each in zip(self.findings, self.steps, strict=True)}
+        if "reward-of-wrong-row" in steps:
+            blocks = _with_next_rewards(blocks)
+        first = 0
+        for block in blocks:
+            columns = {key: np.asarray(rows) for key, rows in block.columns.items()}
+            count = len(columns[REWARD])
+            within = {rule: _within(each, first, count) for rule, each in steps.items()}
+            yield replace(block, columns=_with_ends(columns, count, within))
+            first += count
+
+
+def repairs_of(recipe: Recipe, source: Source) -> Repairs:
+    """Return the repairs of a file, which a pass over all rows tells."""
+    id = f"{recipe.family}/{source.name}"
+    transitions, ends = Transitions(id), _Ends()
+    blocks = (block.columns for block in recipe.blocks(source))
+    runs = map(ends.seen, iterate_rows(transitions, blocks))
+    if (first := next(runs, None)) is None:
+        raise _without(id)
+    columns = tuple(column_of(key, rows) for key, rows in first.items() if not is_text(rows))
+    ends.is_shifted = transitions.rule["rule"] == SHIFTED
+    about = About(columns, recipe.describe(source).metadata, facts_of(id), ends.is_shifted)
+
+    def rows_of(keys: frozenset[Key]) -> Iterator[AuditedRows]:
+        return streamed_rows(chain([first], runs), keys)
+
+    findings = findings_of(about, RULES_MENDED, rows_of)
+    _check_proved(id, findings)
+    if transitions.num_skipped_trajectories:
+        raise UsageError(
+            f"{id} cannot be repaired: {transitions.num_skipped_trajectories:,} trajectories of "
+            "one step have no row, so that it is not known which step of the file a row is."
+        )
+    return Repairs(tuple(findings), tuple(ends.steps(found) for found in findings))
+
+
+def _check_proved(id: str, findings: list[Finding]) -> None:
+    if unproved := [found for found in findings if found.severity != "wrong"]:
+        listed = "; ".join(f"{found.rule}: {found}" for found in unproved)
+        raise UsageError(
+            f"{id} is not repaired, for nothing proves which rows are wrong. {listed}. Look at "
+            f"them: rlds audit {id} --show 3"
+        )
+    if not findings:
+        raise _without(id)
+
+
+def _without(id: str) -> UsageError:
+    return UsageError(
+        f"{id} has nothing that can be repaired exactly. Looked for: {', '.join(MENDED)}. Use {id}."
+    )
+
+
+class _Ends:
+    """Where trajectories end among rows, and which of them lost a step."""
+
+    def __init__(self) -> None:
+        self.is_shifted = False
+        self._num_rows = 0
+        self._ends: list[np.ndarray] = []
+        self._terminated: list[np.ndarray] = []
+
+    def seen(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
+        """Remember the ends of rows, and return the rows."""
+        is_end = (rows[TERMINATED] | rows[TRUNCATED]).reshape(-1)
+        self._ends.append(self._num_rows + np.flatnonzero(is_end))
+        self._terminated.append(rows[TERMINATED].reshape(-1)[is_end])
+        self._num_rows += len(is_end)
+        return rows
+
+    def steps(self, finding: Finding) -> np.ndarray:
+        """Return the steps of the file, int64, whose flags are to be changed."""
+        rows, ends = np.array(finding.rows, np.int64), np.concatenate(self._ends)
+        is_dropped = ~np.concatenate(self._terminated) & self.is_shifted
+        trajectory = np.searchsorted(ends, rows)  # the number of the trajectory that a row is in
+        steps: np.ndarray = rows + np.concatenate(([0], np.cumsum(is_dropped)))[trajectory]
+        if finding.rule == "false-end":  # the flag is in the step that is no row
+            steps = steps + is_dropped[trajectory]
+        return steps - (finding.rule == "unflagged-reset")  # its rows begin what the flag ends
+
+
+def _with_ends(
+    columns: dict[Key, np.ndarray], count: int, steps: dict[str, np.ndarray]
+) -> dict[Key, np.ndarray]:
+    """Return columns with the flags that they should have; steps: of this block, by rule."""
+    none = np.zeros(0, np.int64)
+    flags = {
+        key: columns.get(key, np.zeros(count)).reshape(-1).astype(np.bool_)
+        for key in (TERMINATED, TRUNCATED, TRAJECTORY_END)
+    }
+    for key in (TRUNCATED, TRAJECTORY_END):
+        flags[key][steps.get("false-end", none)] = False
+    flags[TERMINATED][steps.get("impossible-terminal", none)] = False
+    for rule in ("impossible-terminal", "unflagged-reset", "unflagged-jump"):
+        flags[TRUNCATED][steps.get(rule, none)] = True
+    return {**columns, **flags}
+
+
+def _with_next_rewards(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Yield Blocks whose steps have the reward of the step after them."""
+    held: Block | None = None
+    for block in blocks:
+        if held is not None:
+            yield _with_rewards(held, block.columns[REWARD][:1])
+        held = block
+    if held is not None:  # the last step of a file is no row: nothing follows it
+        yield _with_rewards(held, held.columns[REWARD][-1:])
+
+
+def _with_rewards(block: Block, following: np.ndarray) -> Block:
+    rewards = np.concatenate((block.columns[REWARD][1:], following))
+    return replace(block, columns={**block.columns, REWARD: rewards})
+
+
+def _within(steps: np.ndarray, first: int, count: int) -> np.ndarray:
+    """Return which steps of a block are among some of the file, int64."""
+    low, high = np.searchsorted(steps, (first, first + count))
+    within: np.ndarray = steps[low:high] - first
+    return within
+
+
+def _runs(steps: np.ndarray) -> list[list[int]]:
+    """Return numbers that ascend as runs ``[first, number of them]``."""
+    begins = np.flatnonzero(np.diff(steps, prepend=-2) != 1)
+    lengths = np.diff(begins, append=len(steps))
+    return [[int(steps[at]), int(size)] for at, size in zip(begins, lengths, strict=True)]

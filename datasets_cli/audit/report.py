@@ -1,0 +1,89 @@
+"""What an audit of a dataset found, kept among its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
+from datasets_cli.checked_json import WrongValue, decode
+from datasets_cli.errors import DiskFull
+from datasets_cli.json_form import JsonForm
+from datasets_cli.progress import Progress
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.tables import load_table, save_table
+
+if TYPE_CHECKING:
+    from datasets_cli.store.arrays import ArraySource
+
+TABLE = "audit"
+KEPT_ROWS = 100
+
+
+@dataclass(frozen=True)
+class AuditReport(JsonForm):
+    """What rules found in the rows of a dataset, the gravest first."""
+
+    rules: Mapping[str, int]  # the version of each rule that was asked, by its name
+    findings: tuple[Finding, ...]
+
+    @property
+    def gravest(self) -> Severity | None:
+        """The severity of the gravest finding; None where there is none."""
+        return self.findings[0].severity if self.findings else None
+
+    def at_least(self, severity: str) -> tuple[Finding, ...]:
+        """Return the findings of this severity and graver ones."""
+        graver = [str(each) for each in SEVERITIES]
+        asked = graver[: graver.index(severity) + 1]
+        return tuple(each for each in self.findings if each.severity in asked)
+
+
+def load_report(root: CacheRoot, content: str) -> AuditReport | None:
+    """Return the report of a dataset's data; None where none is kept."""
+    try:
+        table = load_table(root, content, TABLE)
+        return None if table is None else decode(AuditReport, table)
+    except WrongValue:
+        return None
+
+
+def gravest(root: CacheRoot, content: str) -> str | None:
+    """Return the severity of the gravest finding, ``"clean"`` where there is none, or None."""
+    report = load_report(root, content)
+    return None if report is None else report.gravest or "clean"
+
+
+def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
+    """Audit a new dataset, and tell what is wrong in its rows."""
+    from datasets_cli.store.arrays import open_arrays  # with numpy
+
+    dataset = open_arrays(folder)
+    for finding in audited(dataset, root, progress).at_least("wrong"):
+        progress.note(f"{dataset.id}: {finding.rule}: {finding}")
+
+
+def audited(dataset: ArraySource, root: CacheRoot, progress: Progress) -> AuditReport:
+    """Return the report of a dataset: the one that is kept, or one of the rules of today."""
+    from datasets_cli.audit.rules.registry import RULES  # with numpy
+    from datasets_cli.audit.run import audit
+
+    versions = {rule.name: rule.version for rule in RULES}
+    content = dataset.manifest.content
+    kept = load_report(root, content)
+    if kept is not None and kept.rules == versions:
+        return kept
+    if kept is not None:
+        new = [name for name in versions if versions[name] != kept.rules.get(name)]
+        progress.note(f"{dataset.id}: audited again, for rules are new: {', '.join(new)}")
+    findings = (
+        replace(each, rows=each.rows[:KEPT_ROWS]) for each in audit(dataset, RULES, progress)
+    )
+    report = AuditReport(versions, tuple(findings))
+    try:
+        save_table(root, content, TABLE, report.to_json())
+    except (OSError, DiskFull) as error:
+        progress.note(f"{dataset.id}: the report of the audit is not kept ({error})")
+    return report

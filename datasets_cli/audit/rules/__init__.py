@@ -1,0 +1,1 @@
+"""Rules, a file a group, and what they see, know and find."""

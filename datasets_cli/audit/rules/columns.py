@@ -1,0 +1,199 @@
+"""Columns: frozen ones, constant actions, rows of zeros, numbers that are not finite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.schema.columns import REWARD, Key, show_key
+from datasets_cli.store.layouts.records import is_frame
+
+STATES = ("qpos", "qvel")
+"""Names of columns that are the state of a simulator, and change with it."""
+
+
+@dataclass
+class Frozen:
+    """Whether the state of the simulator changes within a trajectory, and observations do."""
+
+    states: tuple[Key, ...]
+    observations: tuple[Key, ...]
+    changed: dict[Key, bool] = field(default_factory=dict)
+    trajectories: RowNumbers = field(default_factory=RowNumbers)
+    last_moving: int = -1
+    _held: dict[Key, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        return frozenset((*self.states, *self.observations))
+
+    def observe(self, rows: AuditedRows) -> None:
+        follows = ~rows.is_first if self._held else ~rows.is_first[1:]
+        is_moving = np.zeros(len(follows), np.bool_)
+        for key in self.keys:
+            values = rows.columns[key]
+            last, self._held[key] = self._held.get(key), values[-1:].copy()
+            if last is not None:
+                values = np.concatenate((last, values))
+            changes = values[1:] != values[:-1]
+            differs = changes.any(tuple(range(1, changes.ndim))) & follows
+            if key in self.states:
+                self.changed[key] = self.changed.get(key, False) or bool(differs.any())
+            else:
+                is_moving |= differs
+        moving = np.unique(rows.trajectory[len(rows) - len(follows) :][is_moving])
+        moving = moving[moving > self.last_moving]
+        self.last_moving = int(moving.max(initial=self.last_moving))
+        self.trajectories.add(rows.starts[moving])
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        frozen = [key for key in self.states if not self.changed.get(key)]
+        if not frozen:
+            return None
+        names = " and ".join(map(show_key, frozen))
+        text = f"One value of {names} for a whole trajectory, while observations change."
+        return rule.found(self.trajectories, text=text)
+
+
+@dataclass
+class ConstantActions:
+    """Whether all actions are the same."""
+
+    keys: frozenset[Key]
+    rows: RowNumbers = field(default_factory=RowNumbers)
+    is_constant: bool = True
+    has_several: bool = False
+    _first: dict[Key, np.ndarray] = field(default_factory=dict)
+
+    def observe(self, rows: AuditedRows) -> None:
+        self.rows.add(rows.numbers)
+        self.has_several |= bool(rows.trajectory[-1])
+        for key in self.keys if self.is_constant else ():
+            first = self._first.setdefault(key, rows.columns[key][:1].copy())
+            self.is_constant &= bool((rows.columns[key] == first).all())
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        # One trajectory may well be a test of one action.
+        return rule.found(self.rows) if self.is_constant and self.has_several else None
+
+
+@dataclass
+class ZeroRows:
+    """Rows whose observation is nothing but zeros."""
+
+    keys: frozenset[Key]
+    rows: RowNumbers = field(default_factory=RowNumbers)
+    num_rows: int = 0
+
+    def observe(self, rows: AuditedRows) -> None:
+        is_zero = np.ones(len(rows), np.bool_)
+        for key in self.keys:
+            is_zero &= ~rows.columns[key].reshape(len(rows), -1).any(1)
+        self.rows.add(rows.numbers[is_zero])
+        self.num_rows += len(rows)
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        share = f"{self.rows.count / max(1, self.num_rows):.2%} of the rows"
+        return rule.found(self.rows, share)
+
+
+@dataclass
+class NotFinite:
+    """Rows with a reward, an action or an observation that is NaN or infinite."""
+
+    keys: frozenset[Key]
+    rows: RowNumbers = field(default_factory=RowNumbers)
+    num_first: int = 0
+
+    def observe(self, rows: AuditedRows) -> None:
+        is_finite = np.ones(len(rows), np.bool_)
+        for key in self.keys:
+            is_finite &= np.isfinite(rows.columns[key]).reshape(len(rows), -1).all(1)
+        self.rows.add(rows.numbers[~is_finite])
+        self.num_first += int((~is_finite & rows.is_first).sum())
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        where = f"{self.num_first:,} of them the first of a trajectory"
+        return rule.found(self.rows, where)
+
+
+def _floats(about: About, *roots: Key) -> frozenset[Key]:
+    """Return the columns of floating-point numbers below some keys."""
+    return frozenset(
+        each.key
+        for each in about.columns
+        if each.dtype.startswith("float") and any(each.key[: len(root)] == root for root in roots)
+    )
+
+
+def _frozen(about: About) -> Frozen | None:
+    states = tuple(sorted(key for key in about.keys if key[0] == "info" and key[-1] in STATES))
+    observations = tuple(sorted(_floats(about, ("observation",))))
+    return Frozen(states, observations) if states and observations else None
+
+
+def _constant(about: About) -> ConstantActions | None:
+    keys = frozenset(each.key for each in about.columns if each.key[0] == "action")
+    return ConstantActions(keys) if keys else None
+
+
+def _zeros(about: About) -> ZeroRows | None:
+    keys = _floats(about, ("observation",))
+    others = [each for each in about.columns if each.key[0] == "observation"]
+    is_whole = len(keys) == len(others) and not any(is_frame(e.dtype, e.shape) for e in others)
+    width = sum(int(np.prod(each.shape)) for each in others)
+    return ZeroRows(keys) if keys and is_whole and width > 1 else None
+
+
+def _not_finite(about: About) -> NotFinite | None:
+    keys = _floats(about, ("observation",), ("action",), REWARD)
+    return NotFinite(keys) if keys else None
+
+
+RULES = (
+    Rule(
+        "frozen-state",
+        1,
+        "wrong",
+        "A",
+        (5,),
+        "rows of ant-random-v1, halfcheetah-random-v1 and hopper-medium-replay-v1",
+        "qpos or qvel keeps one value through every trajectory, while observations change.",
+        _frozen,
+        "trajectory",
+    ),
+    Rule(
+        "constant-action",
+        1,
+        "suspicious",
+        "C",
+        (41,),
+        "rows of NeoRL-2 Pipeline-val",
+        "Every row has the same action.",
+        _constant,
+    ),
+    Rule(
+        "zero-observation",
+        1,
+        "suspicious",
+        "C",
+        (12, 24),
+        "Farama-Foundation/D4RL issues 64 and 65",
+        "All numbers of an observation are zero.",
+        _zeros,
+    ),
+    Rule(
+        "not-finite",
+        1,
+        "suspicious",
+        "C",
+        (31,),
+        "rows of RL Unplugged's control suite",
+        "A reward, an action or an observation is NaN or infinite.",
+        _not_finite,
+    ),
+)

@@ -1,0 +1,91 @@
+"""Duplicates: trajectories that stand in a dataset twice."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.schema.columns import REWARD, Key
+from datasets_cli.store.layouts.records import is_frame
+
+FEWEST_ROWS = 2
+"""Of a trajectory that is compared: two of one row may well be equal."""
+MOST_TRAJECTORIES = 500_000
+"""That are compared: 8 bytes of digest and 8 of a number each."""
+
+
+@dataclass
+class Duplicates:
+    """The digest of each trajectory."""
+
+    keys: frozenset[Key]
+    digests: list[int] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    num_left_out: int = 0
+    _open: hashlib._Hash = field(default_factory=hashlib.sha256)
+
+    def observe(self, rows: AuditedRows) -> None:
+        packed = np.concatenate(
+            [
+                np.ascontiguousarray(rows.columns[key]).reshape(len(rows), -1).view(np.uint8)
+                for key in sorted(self.keys)
+            ],
+            axis=1,
+        )
+        begin = 0
+        for end in np.flatnonzero(rows.is_last).tolist():
+            self._open.update(packed[begin : end + 1].data)
+            self._close(rows, end)
+            begin = end + 1
+        self._open.update(packed[begin:].data)
+
+    def _close(self, rows: AuditedRows, end: int) -> None:
+        first = int(rows.starts[rows.trajectory[end]])
+        if rows.first + end + 1 - first >= FEWEST_ROWS:
+            if len(self.digests) < MOST_TRAJECTORIES:
+                self.digests.append(int.from_bytes(self._open.digest()[:8], "little"))
+                self.firsts.append(first)
+            else:
+                self.num_left_out += 1
+        self._open = hashlib.sha256()
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        digests, firsts = np.array(self.digests, np.uint64), np.array(self.firsts, np.int64)
+        order = np.argsort(digests, kind="stable")
+        is_again = np.zeros(len(digests), np.bool_)
+        is_again[order[1:]] = digests[order][1:] == digests[order][:-1]
+        again = RowNumbers()
+        again.add(firsts[is_again])
+        left = f"{self.num_left_out:,} trajectories were not compared" * bool(self.num_left_out)
+        return rule.found(again, left)
+
+
+def _begin(about: About) -> Duplicates | None:
+    keys = frozenset(
+        each.key
+        for each in about.columns
+        if (each.key[0] in ("observation", "action") or each.key == REWARD)
+        and not is_frame(each.dtype, each.shape)
+        and each.row_bytes
+    )
+    return Duplicates(keys) if any(key[0] == "observation" for key in keys) else None
+
+
+RULES = (
+    Rule(
+        "duplicate-trajectory",
+        1,
+        "suspicious",
+        "C",
+        (19, 30, 40),
+        "the release note 1.0.1 of TFDS's rlu_rwrl, and rows of NeoRL-2",
+        "A trajectory is equal to an earlier one in every row.",
+        _begin,
+        "trajectory",
+    ),
+)

@@ -1,0 +1,91 @@
+"""Facts of environments that rules rest on, each with its source: ``facts.tsv``."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.schema.columns import Column, Key
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How far the environment moves in a step, or how far it is from where a reset puts it."""
+
+    kind: str  # "step" or "pose"
+    key: Key
+    # Numbers of a row, where a reset puts them, and the distance that counts as 1.
+    parts: tuple[tuple[tuple[int, ...], np.ndarray, float], ...]
+    bound: float  # what no step, or no reset, is beyond
+
+    def fits(self, column: Column) -> bool:
+        """Return whether a column has these numbers."""
+        width = math.prod(column.shape)
+        return column.dtype.startswith("float") and all(
+            number < width for numbers, _, _ in self.parts for number in numbers
+        )
+
+    def positions(self, rows: AuditedRows) -> np.ndarray:
+        """Return the numbers that a step changes, float64 ``[n, d]``."""
+        numbers = tuple(number for part, _, _ in self.parts for number in part)
+        return rows.values(self.key, numbers)
+
+    def distances(self, rows: AuditedRows) -> np.ndarray:
+        """Return how far each row is from the pose of a reset, float64 ``[n]``."""
+        each = [
+            np.abs(rows.values(self.key, numbers) - pose).max(1) / unit
+            for numbers, pose, unit in self.parts
+        ]
+        distances: np.ndarray = np.max(each, axis=0)
+        return distances
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of the environment of a dataset."""
+
+    terminates: bool = True  # whether an episode can end by itself, as far as that is known
+    tolerance: float | None = None  # how near a goal counts as reached
+    measure: Measure | None = None  # how ends are told from steps
+    sources: tuple[str, ...] = ()
+
+
+def facts_of(id: str) -> Facts:
+    """Return what is known of the environment of a dataset; of a repaired one, of its source."""
+    facts = Facts()
+    for row in _table():
+        if re.fullmatch(row["datasets"], id.partition("~")[0]):
+            facts = replace(
+                facts,
+                terminates=facts.terminates and row["ends"] != "never",
+                tolerance=float(row["tolerance"]) if row["tolerance"] else facts.tolerance,
+                measure=_measure(row) or facts.measure,
+                sources=(*facts.sources, row["source"]),
+            )
+    return facts
+
+
+@cache
+def _table() -> list[dict[str, str]]:
+    with Path(__file__).with_suffix(".tsv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def _measure(row: dict[str, str]) -> Measure | None:
+    if not row["measure"]:
+        return None
+    parts = []
+    for text in row["numbers"].split(";"):
+        numbers, _, rest = text.partition("|")
+        pose, _, unit = rest.partition("|")
+        each = tuple(int(number) for number in numbers.split(",") if number)
+        parts.append((each, np.array([float(x) for x in pose.split(",") if x]), float(unit or 1)))
+    key = tuple(row["column"].split("."))
+    return Measure(row["measure"], key, tuple(parts), float(row["bound"]))

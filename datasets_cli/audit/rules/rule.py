@@ -1,0 +1,112 @@
+"""A rule: what it looks at, what it means, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from datasets_cli.audit.rules.facts import Facts
+from datasets_cli.audit.rules.finding import Finding, Severity
+from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.json_form import JsonForm
+from datasets_cli.schema.columns import Column, Key
+
+MOST_ROWS = 500_000
+"""Of one finding that are kept; how many there are is counted on."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What rules know of a dataset before they see a row."""
+
+    columns: tuple[Column, ...]
+    metadata: Mapping[str, Any]
+    facts: Facts
+    is_shifted: bool  # the last step of a trajectory that was cut off is no row
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """The keys of all columns."""
+        return frozenset(column.key for column in self.columns)
+
+
+class RuleState(Protocol):
+    """What a rule keeps of the rows of one dataset so far, at most 8 MB."""
+
+    @property
+    def keys(self) -> frozenset[Key]:
+        """The columns that it looks at."""
+
+    def observe(self, rows: AuditedRows) -> None:
+        """Look at the next rows; they come in order."""
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        """Return what was found, after the last rows."""
+
+
+@dataclass(frozen=True)
+class Rule(JsonForm):
+    """A rule, which a paper can cite by its name and version."""
+
+    JSON = "name version severity repair errata source meaning unit"
+
+    name: str
+    version: int
+    """Raised whenever it may find something else in the same rows."""
+    severity: Severity
+    """The gravest that its findings have."""
+    repair: Literal["A", "B", "C"]
+    """A: exact from the file; B: a view is offered; C: told only."""
+    errata: tuple[int, ...]
+    """The numbers of the errata that it finds."""
+    source: str
+    """Where the defect was told first."""
+    meaning: str
+    begin: Callable[[About], RuleState | None]
+    """Returns a new state, or None where a dataset has nothing that it looks at."""
+    unit: str = "row"
+    """What it counts: ``"row"``, or ``"trajectory"``, by its first row."""
+
+    def found(
+        self,
+        rows: RowNumbers,
+        measure: str = "",
+        severity: Severity | None = None,
+        text: str | None = None,
+    ) -> Finding | None:
+        """Return a finding about some rows; None where there are none."""
+        if not rows.count:
+            return None
+        return Finding(
+            rule=self.name,
+            version=self.version,
+            severity=severity or self.severity,
+            unit=self.unit,
+            count=rows.count,
+            rows=tuple(rows.rows.tolist()),
+            measure=measure,
+            text=text or self.meaning,
+        )
+
+
+class RowNumbers:
+    """Numbers of rows, of which the first ones are kept and all are counted."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._kept: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Add numbers of rows."""
+        room = max(0, MOST_ROWS - self.count)
+        self.count += len(rows)
+        if room and len(rows):
+            self._kept.append(rows[:room].copy())
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Those that are kept, int64 ``[n]``."""
+        return np.concatenate([np.zeros(0, np.int64), *self._kept])

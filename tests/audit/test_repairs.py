@@ -1,0 +1,151 @@
+"""Repairs equal a slow rewrite of the publisher's file by h5py and numpy, row by row.
+
+Nothing here uses ``datasets_cli.audit``: the steps that are changed stand in the table.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasets_cli
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.install.install import install_dataset
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.store.dataset import open_dataset
+from datasets_cli.store.manifest import read_manifest
+from tests.store.test_compact import everything
+from tests.support.d4rl_cuts import CUTS, columns
+from tests.support.values import assert_folder, assert_same, expect
+
+# By key of the file: steps whose flag is set, or cleared.
+CHANGES: dict[str, dict[str, dict[int, int]]] = {
+    "door-human-v0": {"timeouts": {199: 0, 299: 1}, "terminals": {299: 0}},
+    "hammer-cloned-v0": {"timeouts": {199: 0}},
+    "pen-human-v0": {"timeouts": {99: 0}},
+    "halfcheetah-medium-v0": {"timeouts": {898: 1}, "terminals": {898: 0}},
+    "ant-medium-v0": {"timeouts": {999: 0, 210: 1, 1209: 1}},
+    "antmaze-large-play-v0": {"timeouts": {998: 0, 1000: 1}},
+}
+
+
+def rewritten(cut: str) -> dict[str, np.ndarray]:
+    """Return what the file should have been."""
+    source = dict(columns(cut))
+    for key, changes in CHANGES[cut].items():
+        source[key] = source[key].copy()
+        for step, flag in changes.items():
+            assert source[key][step] != flag, "the published file has it otherwise"
+            source[key][step] = flag
+    return source
+
+
+def install(cut: str, folder: Path, layout: str, name: str) -> Path:
+    """Convert a cut under a name; return the dataset's folder."""
+    source = CUTS[cut].lay_out(folder / "source")
+    options = InstallOptions(accept_any=True, layout=layout, source=str(source))
+    return install_dataset(f"d4rl/{name}", Config(folder / layout), options).path
+
+
+@pytest.mark.parametrize("cut", CHANGES)
+def test_a_repaired_dataset_has_every_value_of_a_file_without_the_defect(
+    cut: str, tmp_path: Path
+) -> None:
+    expected = expect(rewritten(cut))
+    assert_folder(install(cut, tmp_path, "ted", f"{cut}~repaired"), expected)
+    compact = install(cut, tmp_path, "compact", f"{cut}~repaired")
+    assert_same(everything(open_dataset(compact)), expected.leaves)
+
+
+@pytest.mark.parametrize("cut", CHANGES)
+def test_the_manifest_lists_each_changed_step_and_the_published_form_stays(
+    cut: str, tmp_path: Path
+) -> None:
+    published = read_manifest(install(cut, tmp_path, "ted", cut))
+    repaired = read_manifest(install(cut, tmp_path, "ted", f"{cut}~repaired"))
+    again = read_manifest(install(cut, tmp_path / "again", "ted", f"{cut}~repaired"))
+    alone = read_manifest(install(cut, tmp_path / "alone", "ted", cut))
+    runs = [run for entry in repaired.metadata["repairs"] for run in entry["steps"]]
+    steps = {step for first, count in runs for step in range(first, first + count)}
+    assert steps == {step for changes in CHANGES[cut].values() for step in changes}
+    assert repaired.content == again.content != published.content == alone.content
+    assert (published.files, published.metadata) == (alone.files, alone.metadata)
+
+
+def test_the_difference_to_the_published_form_is_what_was_repaired(tmp_path: Path) -> None:
+    for name in ("halfcheetah-medium-v0", "halfcheetah-medium-v0~repaired"):
+        install("halfcheetah-medium-v0", tmp_path, "ted", name)
+    names = ("d4rl/halfcheetah-medium-v0", "d4rl/halfcheetah-medium-v0~repaired")
+    difference = datasets_cli.compare_datasets(*names, config=Config(tmp_path / "ted"))
+    assert difference.num_transitions == (1897, 1896) and not difference.equal
+
+
+@pytest.mark.parametrize("cut", ["hopper-medium-v2", "ant-random-v1", "antmaze-umaze-v0"])
+def test_a_dataset_without_exact_repairs_is_refused_with_what_was_looked_for(
+    cut: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        install(cut, tmp_path, "ted", f"{cut}~repaired")
+    rules = "false-end, impossible-terminal, unflagged-reset, unflagged-jump, reward-of-wrong-row"
+    assert rules in str(caught.value) and not list((tmp_path / "ted").glob("datasets/**/*.memmap"))
+
+
+def test_an_end_between_a_step_and_a_reset_is_not_repaired(
+    tmp_path: Path,
+) -> None:
+    """At one end the robot goes on, at another it moves somewhat farther than in any step."""
+    folder = CUTS["pen-human-v0"].lay_out(tmp_path / "source")
+    with h5py_file(folder) as file:
+        positions = file["infos/qpos"]
+        positions[100:] = positions[100:] + np.float32(0.2)
+        file["timeouts"][50] = True
+    options = InstallOptions(accept_any=True, source=str(folder))
+    with pytest.raises(UsageError, match="nothing proves which rows are wrong"):
+        install_dataset("d4rl/pen-human-v0~repaired", Config(tmp_path / "root"), options)
+
+
+def h5py_file(folder: Path) -> Any:
+    """Open the one HDF5 file of a folder to change it."""
+    import h5py
+
+    (path,) = folder.glob("*.hdf5")
+    return h5py.File(path, "r+")
+
+
+def test_rewards_of_a_maze_belong_to_the_step_before(tmp_path: Path) -> None:
+    """The file is made as D4RL's generator made it: the reward of the observation before a step."""
+    rng, count = np.random.default_rng(0), 400
+    place = np.cumsum(rng.normal(0, 0.2, (count, 2)), 0).astype(np.float32)
+    goal = np.full((count, 2), place[200], np.float32)
+    own = (np.linalg.norm(place - goal, axis=1) <= 0.5).astype(np.float32)
+    source = {
+        "observations": np.hstack([place, rng.normal(size=(count, 2)).astype(np.float32)]),
+        "actions": rng.normal(size=(count, 2)).astype(np.float32),
+        "rewards": own,
+        "terminals": np.zeros(count, bool),
+        "timeouts": np.arange(count) % 150 == 149,
+        "infos/goal": goal,
+    }
+    folder = tmp_path / "source"
+    write_maze(folder, source)
+    options = InstallOptions(accept_any=True, source=str(folder))
+    made = install_dataset("d4rl/maze2d-umaze-v1~repaired", Config(tmp_path / "root"), options)
+    following = np.append(own[1:], own[-1:])  # the last step is no row
+    assert_folder(made.path, expect(source | {"rewards": following}))
+
+
+def write_maze(folder: Path, source: dict[str, np.ndarray]) -> None:
+    """Write a file under the publisher's name of maze2d-umaze-v1."""
+    import h5py
+
+    from datasets_cli.recipes.d4rl import catalogue
+
+    folder.mkdir()
+    (resource,) = catalogue.resources("maze2d-umaze-v1", None)
+    with h5py.File(folder / resource.filename, "w") as file:
+        for key, values in source.items():
+            file[key] = values

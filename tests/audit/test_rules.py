@@ -1,0 +1,337 @@
+"""Each rule finds what is planted, wherever and however often, and is silent about near misses.
+
+Datasets are made here, a kind a rule; rows come in runs that are cut anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from datasets_cli.audit.rules.facts import facts_of
+from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.registry import RULES
+from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
+from datasets_cli.audit.rules.rule import About
+from datasets_cli.audit.run import findings_of
+from datasets_cli.schema.columns import Key, column_of
+
+Columns = dict[Key, np.ndarray]
+OBSERVATION, ACTION, QPOS = ("observation",), ("action",), ("info", "qpos")
+REWARD, FOLLOWING = ("next", "reward"), ("next", "observation")
+DONE, TERMINATED, TRUNCATED = (("next", name) for name in ("done", "terminated", "truncated"))
+GOAL, UNCLIPPED, TIMESTAMP = ("info", "goal"), ("info", "unclipped_reward"), ("info", "timestamp")
+POSE = np.array([0.75, 1, *[0.0] * 11])
+
+
+@dataclass
+class Made:
+    """Rows, and which trajectory each is in."""
+
+    columns: Columns
+    episode: np.ndarray
+
+    @property
+    def firsts(self) -> np.ndarray:
+        return np.flatnonzero(np.diff(self.episode, prepend=-1))
+
+    @property
+    def inner(self) -> np.ndarray:
+        """Rows that are neither the first nor the last two of their trajectory."""
+        around = [np.roll(self.episode, by) for by in (1, -1, -2)]
+        same = np.all([each == self.episode for each in around], axis=0)
+        same[[0, -1, -2]] = False
+        return np.flatnonzero(same)
+
+
+def made(rng: np.random.Generator) -> Made:
+    """Return sound rows: a walk of small steps in each trajectory, which begins elsewhere."""
+    lengths = rng.integers(6, 12, rng.integers(4, 9))
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    count, last = len(episode), np.cumsum(lengths) - 1
+    begins = np.repeat(np.arange(len(lengths))[:, None] * 9.0 + rng.normal(0, 0.1, 3), lengths, 0)
+    walk = begins + np.cumsum(rng.uniform(-0.1, 0.1, (count, 3)), 0)
+    ends = np.zeros((count, 1), bool)
+    ends[last] = True
+    reward = rng.normal(size=(count, 1)).astype(np.float32)
+    return Made(
+        {
+            OBSERVATION: rng.normal(3, 1, (count, 111)).astype(np.float32),
+            ACTION: rng.normal(size=(count, 2)).astype(np.float32),
+            QPOS: walk,
+            REWARD: reward,
+            TERMINATED: np.zeros_like(ends),
+            TRUNCATED: ends,
+            TIMESTAMP: np.arange(count) - np.repeat(last - lengths, lengths) + 0.0,
+        },
+        episode,
+    )
+
+
+def findings(rows: Made, id: str, rng: np.random.Generator, **metadata: int) -> list[Finding]:
+    """Return what all rules find in rows, given in runs that are cut anywhere."""
+    columns = rows.columns | {DONE: rows.columns[TERMINATED] | rows.columns[TRUNCATED]}
+    cuts = [0, *np.sort(rng.integers(1, len(rows.episode), 3)).tolist(), len(rows.episode)]
+    about = About(
+        tuple(column_of(key, each) for key, each in columns.items()), metadata, facts_of(id), True
+    )
+
+    def rows_of(keys: frozenset[Key]) -> Iterator[AuditedRows]:
+        runs = (
+            {key: each[start:stop] for key, each in columns.items()}
+            for start, stop in pairwise(cuts)
+            if stop > start
+        )
+        return streamed_rows(runs, keys)
+
+    return findings_of(about, RULES, rows_of)
+
+
+def split(rows: Made, row: int) -> None:
+    """End a trajectory after a row, though the next row goes on."""
+    rows.columns[TRUNCATED][row] = True
+    rows.episode[row + 1 :] += 1
+
+
+def join(rows: Made, row: int) -> None:
+    """Take the end of a trajectory away."""
+    rows.columns[TRUNCATED][row] = False
+    rows.episode[row + 1 :] -= 1
+
+
+def stand(rows: Made, at: np.ndarray, rng: np.random.Generator, by: float = 1.0) -> None:
+    """Put the ant where a reset puts it, or about as near."""
+    rows.columns[OBSERVATION][at, :13] = POSE + by * rng.uniform(-0.1, 0.1, (len(at), 13))
+    rows.columns[OBSERVATION][at, 13:27] = by * rng.uniform(-0.3, 0.3, (len(at), 14))
+
+
+def false_end(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    split(rows, row)
+    return [row]
+
+
+def true_end(rows: Made, row: int, rng: np.random.Generator) -> None:
+    split(rows, row)
+    rows.columns[QPOS][row + 1 :] += 9  # where a reset leads, however smooth the way to it was
+
+
+def terminal(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    last = int(rows.firsts[1]) - 1
+    rows.columns[TERMINATED][last] = True
+    return [last]
+
+
+def nothing(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[QPOS][:] = rows.columns[QPOS][row]  # a robot that stands still
+
+
+def ant(rows: Made, row: int, rng: np.random.Generator) -> None:
+    stand(rows, rows.firsts, rng)
+
+
+def reset(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    stand(rows, np.append(rows.firsts, row), rng)
+    return [row]
+
+
+def jump(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[OBSERVATION][:, :2] = rows.columns[QPOS][:, :2]
+    rows.columns[OBSERVATION][row + 1 :, :2] += 30
+    return [row]
+
+
+def long_step(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[OBSERVATION][:, :2] = rows.columns[QPOS][:, :2]
+    rows.columns[OBSERVATION][row + 1 :, 0] += 0.6  # far for a step, and less than the bound
+
+
+def run(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[TERMINATED][row : row + 2] = True
+    rows.columns[TRUNCATED][row : row + 2] = False
+    rows.episode[row + 1 :] += 1
+    rows.episode[row + 2 :] += 1
+    return [row + 1]
+
+
+def once(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[TERMINATED][row] = True
+    rows.columns[TRUNCATED][row] = False
+    rows.episode[row + 1 :] += 1
+
+
+def frozen(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[QPOS] = rows.columns[QPOS][rows.firsts][rows.episode]
+    return rows.firsts.tolist()
+
+
+def almost_frozen(rows: Made, row: int, rng: np.random.Generator) -> None:
+    frozen(rows, row, rng)
+    rows.columns[QPOS][row, 0] += 1e-9
+
+
+def constant(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[ACTION][:] = rows.columns[ACTION][row]
+    return [*range(len(rows.episode))]
+
+
+def constant_in_one(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[ACTION][rows.episode == rows.episode[row]] = 0.5
+
+
+def zeros(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[OBSERVATION][row] = 0
+    return [row]
+
+
+def almost_zeros(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[OBSERVATION][row, 1:] = 0
+
+
+def nan(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[REWARD][row] = rng.choice([np.nan, np.inf, -np.inf])
+    return [row]
+
+
+def largest(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[REWARD][row] = np.finfo(np.float32).max
+
+
+def own_reward(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    place = rows.columns[QPOS][:, :2]
+    rows.columns[OBSERVATION], rows.columns[FOLLOWING] = place, np.roll(place, -1, 0)
+    rows.columns[GOAL] = np.repeat(place[row : row + 1] + np.array([0.0, 0.55]), len(place), 0)
+    rows.columns[FOLLOWING][row] = rows.columns[GOAL][row]
+    near = [
+        np.linalg.norm(rows.columns[key] - rows.columns[GOAL], axis=1) <= 0.5
+        for key in (OBSERVATION, FOLLOWING)
+    ]
+    rows.columns[REWARD] = near[0][:, None].astype(np.float32)
+    return np.flatnonzero(near[0] != near[1]).tolist()
+
+
+def next_reward(rows: Made, row: int, rng: np.random.Generator) -> None:
+    own_reward(rows, row, rng)
+    near = np.linalg.norm(rows.columns[FOLLOWING] - rows.columns[GOAL], axis=1) <= 0.5
+    rows.columns[REWARD] = near[:, None].astype(np.float32)
+
+
+def clipped(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[REWARD] = np.sign(rows.columns[REWARD])
+    rows.columns[REWARD][row] = 0
+    rows.columns[UNCLIPPED] = rows.columns[REWARD].copy()
+    return np.flatnonzero(rows.columns[REWARD][:, 0]).tolist()
+
+
+def clipped_but_one(rows: Made, row: int, rng: np.random.Generator) -> None:
+    clipped(rows, row, rng)
+    rows.columns[UNCLIPPED][row] = 5
+
+
+def twice(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    first = rows.episode == 0
+    rows.columns = {key: np.concatenate((e, e[first])) for key, e in rows.columns.items()}
+    rows.episode = np.concatenate((rows.episode, np.full(first.sum(), rows.episode[-1] + 1)))
+    return [len(first)]
+
+
+def twice_but_a_bit(rows: Made, row: int, rng: np.random.Generator) -> None:
+    [again] = twice(rows, row, rng)
+    rows.columns[ACTION][again + int(rng.integers(6)), 0] += 1
+
+
+def back(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[TIMESTAMP][row] = rows.columns[TIMESTAMP][row - 1] - 0.5
+    return [row]
+
+
+def same_time(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[TIMESTAMP][row] = rows.columns[TIMESTAMP][row - 1]
+
+
+def limits(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    count = len(rows.episode) // 4 * 4
+    rows.columns = {key: each[:count] for key, each in rows.columns.items()}
+    rows.columns = {key: np.concatenate([e] * 3) for key, e in rows.columns.items()}
+    rows.episode = np.arange(3 * count) // 4
+    rows.columns[TERMINATED] = (np.arange(3 * count) % 4 == 3)[:, None]
+    rows.columns[TRUNCATED] = np.zeros((3 * count, 1), bool)
+    rows.columns[OBSERVATION] = rng.normal(size=(3 * count, 5))  # else trajectories are equal
+    return [*range(3, 3 * count, 4)]
+
+
+def limits_but_one(rows: Made, row: int, rng: np.random.Generator) -> None:
+    limits(rows, row, rng)
+    rows.columns[TERMINATED][3], rows.columns[TRUNCATED][3] = False, True
+
+
+def beyond(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    last = int(rows.firsts[1]) - 1
+    join(rows, last)
+    return rows.firsts[np.bincount(rows.episode) > 11].tolist()
+
+
+Plant = Callable[[Made, int, np.random.Generator], list[int]]
+Miss = Callable[[Made, int, np.random.Generator], None]
+KINDS: dict[str, tuple[str, Plant, tuple[Miss, ...]]] = {
+    "false-end": ("d4rl/door-human-v0", false_end, (true_end, nothing)),
+    "impossible-terminal": ("d4rl/halfcheetah-medium-v0", terminal, (nothing,)),
+    "unflagged-reset": ("d4rl/ant-medium-v0", reset, (ant,)),
+    "unflagged-jump": ("d4rl/antmaze-large-play-v0", jump, (long_step,)),
+    "terminal-run": ("mine/data", run, (once,)),
+    "frozen-state": ("mine/data", frozen, (almost_frozen,)),
+    "constant-action": ("mine/data", constant, (constant_in_one,)),
+    "zero-observation": ("mine/data", zeros, (almost_zeros,)),
+    "not-finite": ("mine/data", nan, (largest,)),
+    "reward-of-wrong-row": ("d4rl/maze2d-umaze-v1", own_reward, (next_reward,)),
+    "clipped-rewards": ("mine/data", clipped, (clipped_but_one,)),
+    "duplicate-trajectory": ("mine/data", twice, (twice_but_a_bit,)),
+    "timestamp-back": ("mine/data", back, (same_time,)),
+    "time-limit-terminal": ("mine/data", limits, (limits_but_one,)),
+    "beyond-limit": ("mine/data", beyond, (nothing,)),
+}
+EVERY = settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+)
+
+
+def test_every_rule_has_a_kind() -> None:
+    assert {*KINDS} == {rule.name for rule in RULES}
+
+
+@pytest.mark.parametrize("rule", KINDS)
+@EVERY
+@given(seed=st.integers(0, 2**32 - 1))
+def test_what_is_planted_is_found(rule: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    (id, plant, _), rows = KINDS[rule], made(rng)
+    planted = plant(rows, int(rng.choice(rows.inner)), rng)
+    limit = {"max_episode_steps": 11} if rule == "beyond-limit" else {}
+    found = {each.rule: [*each.rows] for each in findings(rows, id, rng, **limit)}
+    assert found.get(rule, []) == planted
+
+
+@pytest.mark.parametrize(("rule", "miss"), [(r, m) for r, (*_, ms) in KINDS.items() for m in ms])
+@EVERY
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_near_miss_is_silent(rule: str, miss: Miss, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = made(rng)
+    miss(rows, int(rng.choice(rows.inner)), rng)
+    found = findings(rows, KINDS[rule][0], rng, max_episode_steps=12)
+    assert rule not in {each.rule for each in found}
+
+
+@pytest.mark.parametrize("id", sorted({id for id, *_ in KINDS.values()}))
+def test_rows_that_are_not_of_this_environment_are_never_called_wrong(id: str) -> None:
+    """A file of noise under a published name: what is ordinary in it is not known."""
+    rng = np.random.default_rng(0)
+    rows = made(rng)
+    rows.columns[QPOS] = rng.normal(0, 9, rows.columns[QPOS].shape)
+    rows.columns[OBSERVATION] = rng.normal(0, 9, rows.columns[OBSERVATION].shape)
+    assert "wrong" not in {each.severity for each in findings(rows, id, rng)}
