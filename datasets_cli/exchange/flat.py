@@ -11,7 +11,13 @@ from datasets_cli.errors import UsageError
 from datasets_cli.exchange.format import ColumnMap
 from datasets_cli.exchange.mapping import ENDS
 from datasets_cli.own.columns import RETURNED, check_lengths, named_columns
-from datasets_cli.own.ends import check_flags, flagged_ends, trajectory_ends
+from datasets_cli.own.ends import (
+    check_flags,
+    episode_lengths,
+    flagged_ends,
+    marked,
+    trajectory_ends,
+)
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.schema.columns import (
     DONE,
@@ -37,12 +43,7 @@ Runs = Callable[[list[str]], Iterator[Mapping[str, Any]]]
 
 def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
     """Yield the steps of flat columns; what says where trajectories end is read whole, first."""
-    told = {key: _whole(runs, columns[key]) for key in ENDS if key in columns}
-    ends = None
-    if told:
-        lengths = told.get("lengths")
-        num_told = len(next(iter(told.values()))) if lengths is None else int(lengths.sum())
-        ends = trajectory_ends({}, num_told, *map(told.get, ENDS))
+    ends = _told_ends(columns, runs)
     names = {tuple(key.split(".")): name for key, name in columns.items() if key not in ENDS}
     if not names:
         raise UsageError("No column is read: name one for observation, action and reward at least.")
@@ -51,15 +52,29 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
         named = named_columns({key: run[name] for key, name in names.items()})
         count = check_lengths(named, f"The steps from {first:,} on")
         if ends is None:
-            marked = flagged_ends(named, count)
+            own = flagged_ends(named, count)
         elif len(ends) < first + count:
             raise _of_other_length(len(ends), "more")
         else:
-            marked = check_flags(ends[first : first + count], named, first)
+            own = check_flags(ends[first : first + count], named, first)
         first += count
-        yield {**named, TRAJECTORY_END: marked}
+        yield {**named, TRAJECTORY_END: own}
     if ends is not None and len(ends) != first:
         raise _of_other_length(len(ends), f"{first:,}")
+
+
+def _told_ends(columns: ColumnMap, runs: Runs) -> np.ndarray | None:
+    """Return where columns say that trajectories end, bool ``[N]``; None where none does."""
+    given = {key: columns[key] for key in ENDS if key in columns}
+    if [*given] == ["episode"]:  # a number a step, of which lengths alone are kept
+        name = given["episode"]
+        return marked(episode_lengths(run[name] for run in runs([name])))
+    told = {key: _whole(runs, name) for key, name in given.items()}
+    if not told:
+        return None
+    lengths = told.get("lengths")
+    num_told = len(next(iter(told.values()))) if lengths is None else int(lengths.sum())
+    return trajectory_ends({}, num_told, *map(told.get, ENDS))
 
 
 def _whole(runs: Runs, name: str) -> np.ndarray:

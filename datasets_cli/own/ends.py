@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -64,27 +65,52 @@ def _of_lengths(name: str, counts: np.ndarray, num_steps: int) -> np.ndarray:
             f"{name}: expected lengths that are {num_steps:,} together, the steps "
             f"of the columns; found {total:,}."
         )
-    flags = np.zeros(num_steps, np.bool_)
-    flags[np.cumsum(counts) - 1] = True
-    return flags
+    return marked(counts)
 
 
 def _of_numbers(name: str, numbers: np.ndarray, num_steps: int) -> np.ndarray:
-    if numbers.shape != (num_steps,) or numbers.dtype.kind not in "iu":
+    if numbers.shape != (num_steps,):
         raise UsageError(
             f"{name}: expected a whole number for each of {num_steps:,} steps, "
             f"found {numbers.dtype} {list(numbers.shape)}."
         )
-    flags = np.ones(num_steps, np.bool_)
-    flags[:-1] = numbers[1:] != numbers[:-1]
-    # Each number once among the last steps: a second time, its steps are not side by side.
-    values, counts = np.unique(numbers[flags], return_counts=True)
-    if (twice := values[counts > 1]).size:
+    return marked(episode_lengths([numbers], name))
+
+
+def marked(lengths: np.ndarray) -> np.ndarray:
+    """Return which steps are the last of trajectories of some lengths, bool ``[N]``."""
+    flags = np.zeros(int(lengths.sum()), np.bool_)
+    flags[np.cumsum(lengths) - 1] = True
+    return flags
+
+
+def episode_lengths(runs: Iterable[np.ndarray], name: str = "episode") -> np.ndarray:
+    """Return the steps of each trajectory, int64 ``[K]``, by runs of numbers that tell them."""
+    values, lengths = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for run in runs:
+        numbers = run[:, 0] if run.ndim == 2 and run.shape[1] == 1 else run
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+            raise UsageError(
+                f"{name}: expected a whole number for each step, found {run.dtype} "
+                f"{list(run.shape)}."
+            )
+        numbers = numbers.astype(np.int64)
+        firsts = np.flatnonzero(np.diff(numbers, prepend=~numbers[:1]))
+        counts = np.diff(firsts, append=len(numbers))
+        if len(firsts) and values[-1][-1:].tolist() == numbers[:1].tolist():
+            lengths[-1][-1] += counts[0]  # the last trajectory of the run before goes on
+            firsts, counts = firsts[1:], counts[1:]
+        if len(firsts):
+            values.append(numbers[firsts])
+            lengths.append(counts)
+    # Each number once: a second time, its steps are not side by side.
+    told, times = np.unique(np.concatenate(values), return_counts=True)
+    if (twice := told[times > 1]).size:
         raise UsageError(
             f"{name}: the steps of episode {twice[0]} are not side by side. Sort "
             "the rows by episode and step."
         )
-    return flags
+    return np.concatenate(lengths)
 
 
 def check_flags(ends: np.ndarray, columns: StepColumns, first: int = 0) -> np.ndarray:
