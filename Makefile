@@ -53,7 +53,7 @@ lint: install ## check style and types
 bench: install ## measure against peers and physical limits; JSON into build/bench
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@mkdir -p build/bench
-	@for name in busy convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange mixtures sharing cold frames atari conversion workers collectors; do \
+	@for name in busy audit convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange mixtures sharing cold frames atari conversion workers collectors; do \
 		echo "$$name -> build/bench/$$name.json"; \
 		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
 		cat build/bench/$$name.json; \
