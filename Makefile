@@ -61,7 +61,7 @@ docs: install ## build the site of the pages into build/docs; every link is chec
 bench: install ## measure against peers and physical limits; JSON into build/bench
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
 	@mkdir -p build/bench
-	@for name in busy convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange writer mixtures sharing cold frames atari conversion workers collectors page; do \
+	@for name in busy audit convert startup sample peers loaders views buffers priorities device disk opening trajectories goals sequences look exchange writer mixtures sharing cold frames atari conversion workers collectors page; do \
 		echo "$$name -> build/bench/$$name.json"; \
 		$(BIN)/python benchmarks/$$name.py > build/bench/$$name.json || exit 1; \
 		cat build/bench/$$name.json; \

@@ -40,7 +40,7 @@ FLOORS = [
     ["replay.buffers", "preprocessing", "exchange"],
     ["environments.record"],
     ["replay.several", "replay.goals", "experience"],
-    ["replay.loaders", "torchrl", "trainer", "look"],
+    ["replay.loaders", "torchrl", "trainer", "look", "audit.page"],
     ["project", "look.plots", "look.frames", "look.trajectories"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),

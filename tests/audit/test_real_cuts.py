@@ -12,9 +12,14 @@ import numpy as np
 import pytest
 
 from datasets_cli import audit_datasets
+from datasets_cli.audit.rules.registry import RULES
+from datasets_cli.audit.run import audit
 from datasets_cli.config import Config
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.progress import Silent
+from tests.recipes import test_unplugged_real
+from tests.support import maze_files
 from tests.support.d4rl_cuts import CUTS
 
 WRONG = {
@@ -85,8 +90,70 @@ def test_the_ant_of_the_maze_jumps_two_rows_after_a_timeout() -> None:
     assert np.flatnonzero(moved > 1).tolist() == [1000] and np.delete(moved, 1000).max() < 0.31
 
 
-def test_no_state_is_recorded_but_the_first_one_of_each_episode() -> None:
-    with h5py.File(CUTS["halfcheetah-random-v1"].path) as file:
-        positions, observations = file["infos/qpos"][:], file["observations"][:]
-    assert len(np.unique(positions[:1000], axis=0)) == len(np.unique(positions[1000:], axis=0)) == 1
-    assert len(np.unique(observations, axis=0)) == 2000
+@pytest.mark.parametrize(
+    ("cut", "terminal"), [("door-human-v0", 299), ("halfcheetah-medium-v0", 898)]
+)
+def test_a_row_is_terminal_where_the_robot_can_go_on(cut: str, terminal: int) -> None:
+    """The states of the row are those that other rows with no flag have, too."""
+    with h5py.File(CUTS[cut].path) as file:
+        terminals, observations = file["terminals"][:], file["observations"][:]
+        assert np.flatnonzero(terminals).tolist() == [terminal]
+    others = np.delete(observations, terminal, 0)
+    steps = np.linalg.norm(np.diff(observations.astype(float), axis=0), axis=1)
+    assert np.linalg.norm(others - observations[terminal], axis=1).min() < steps.max()
+
+
+@pytest.mark.parametrize(
+    ("cut", "lengths", "has_moved"),
+    [
+        ("halfcheetah-random-v1", [1000, 1000], True),
+        ("ant-random-v1", [59, 307], True),
+        ("hopper-medium-replay-v1", [40, 9], True),
+        ("hopper-medium-v2", [], False),
+        ("ant-medium-v2", [], False),
+    ],
+)
+def test_no_state_is_recorded_but_the_first_one_of_each_episode(
+    cut: str, lengths: list[int], has_moved: bool
+) -> None:
+    with h5py.File(CUTS[cut].path) as file:
+        positions, velocities = file["infos/qpos"][:], file["infos/qvel"][:]
+        observations = file["observations"][:]
+    assert len(np.unique(observations, axis=0)) >= 0.99 * len(observations)
+    if not has_moved:  # the sound ones
+        assert len(np.unique(positions, axis=0)) == len(positions)
+        return
+    assert sum(lengths) == len(positions)
+    for rows in np.split(np.arange(len(positions)), np.cumsum(lengths)[:-1]):
+        assert (positions[rows] == positions[rows[0]]).all()
+        assert (velocities[rows] == velocities[rows[0]]).all()
+
+
+@pytest.mark.parametrize("cut", ["door-human-v1", "pen-cloned-v1", "relocate-expert-v0"])
+def test_a_hand_moves_by_less_than_a_third_of_the_bound_and_a_reset_by_more(cut: str) -> None:
+    with h5py.File(CUTS[cut].path) as file:
+        positions = file["infos/qpos"][:].astype(float)
+        is_end = (file["timeouts"][:] | file["terminals"][:])[:-1] != 0
+    moved, bound = np.linalg.norm(np.diff(positions, axis=0), axis=1), 1.5
+    assert moved[~is_end].max() < bound / 3 and is_end.any() and moved[is_end].min() > bound
+
+
+@pytest.mark.parametrize("name", ["door-human", "door-minari", "iris", "pong"])
+def test_the_data_of_the_demo_have_nothing_wrong(name: str, tmp_path: Path) -> None:
+    install_dataset(f"demo/{name}", Config(tmp_path), InstallOptions())
+    [audited] = audit_datasets(config=Config(tmp_path))
+    assert {each.severity for each in audited.findings} <= {"note"} and audited.rules
+
+
+@pytest.mark.parametrize("name", ["open", "open-ends", "open-dense", "ant-dense"])
+def test_mazes_of_minari_have_nothing_wrong(name: str, tmp_path: Path) -> None:
+    config = Config(tmp_path / "root")
+    maze_files.install(maze_files.unpack(name, tmp_path / "source"), config)
+    [audited] = audit_datasets(config=config)
+    assert {each.severity for each in audited.findings} <= {"note"} and audited.rules
+
+
+def test_the_steps_of_a_game_of_rl_unplugged_have_nothing_wrong(tmp_path: Path) -> None:
+    """Its unclipped rewards are the clipped ones; the recipe says so, and leaves them out."""
+    asterix = test_unplugged_real.install(Config(tmp_path), "compact")
+    assert not audit(asterix, RULES, Silent())

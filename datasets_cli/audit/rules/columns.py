@@ -32,6 +32,8 @@ class Frozen:
         return frozenset((*self.states, *self.observations))
 
     def observe(self, rows: AuditedRows) -> None:
+        if all(self.changed.get(key) for key in self.states):
+            return  # nothing is frozen, whatever follows
         follows = ~rows.is_first if self._held else ~rows.is_first[1:]
         is_moving = np.zeros(len(follows), np.bool_)
         for key in self.keys:
@@ -92,7 +94,9 @@ class ZeroRows:
     def observe(self, rows: AuditedRows) -> None:
         is_zero = np.ones(len(rows), np.bool_)
         for key in self.keys:
-            is_zero &= ~rows.columns[key].reshape(len(rows), -1).any(1)
+            values = rows.columns[key].reshape(len(rows), -1)
+            is_zero &= ~values[:, :1].any(1)  # few rows are left then
+            is_zero[is_zero] = ~values[is_zero].any(1)
         self.rows.add(rows.numbers[is_zero])
         self.num_rows += len(rows)
 
@@ -112,7 +116,8 @@ class NotFinite:
     def observe(self, rows: AuditedRows) -> None:
         is_finite = np.ones(len(rows), np.bool_)
         for key in self.keys:
-            is_finite &= np.isfinite(rows.columns[key]).reshape(len(rows), -1).all(1)
+            if not (each := np.isfinite(rows.columns[key])).all():  # much faster than row by row
+                is_finite &= each.reshape(len(rows), -1).all(1)
         self.rows.add(rows.numbers[~is_finite])
         self.num_first += int((~is_finite & rows.is_first).sum())
 

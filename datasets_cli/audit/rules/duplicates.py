@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,9 +14,7 @@ from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
 from datasets_cli.schema.columns import REWARD, Key
 from datasets_cli.store.layouts.records import is_frame
 
-FEWEST_ROWS = 2
-"""Of a trajectory that is compared: two of one row may well be equal."""
-MOST_TRAJECTORIES = 500_000
+MOST_TRAJECTORIES = 400_000
 """That are compared: 8 bytes of digest and 8 of a number each."""
 
 
@@ -24,8 +23,8 @@ class Duplicates:
     """The digest of each trajectory."""
 
     keys: frozenset[Key]
-    digests: list[int] = field(default_factory=list)
-    firsts: list[int] = field(default_factory=list)
+    digests: array[int] = field(default_factory=lambda: array("Q"))
+    firsts: array[int] = field(default_factory=lambda: array("q"))
     num_left_out: int = 0
     _open: hashlib._Hash = field(default_factory=hashlib.sha256)
 
@@ -37,25 +36,27 @@ class Duplicates:
             ],
             axis=1,
         )
-        begin = 0
-        for end in np.flatnonzero(rows.is_last).tolist():
+        # Two trajectories of one row may well be equal: they are not compared.
+        ends = np.flatnonzero(rows.is_last & ~rows.is_first)
+        firsts = rows.starts[rows.trajectory[ends]]
+        begins = np.maximum(firsts - rows.first, 0).tolist()
+        for first, begin, end in zip(firsts.tolist(), begins, ends.tolist(), strict=True):
             self._open.update(packed[begin : end + 1].data)
-            self._close(rows, end)
-            begin = end + 1
-        self._open.update(packed[begin:].data)
+            self._close(first)
+        if not rows.is_last[-1]:
+            last = max(int(rows.starts[rows.trajectory[-1]]) - rows.first, 0)
+            self._open.update(packed[last:].data)
 
-    def _close(self, rows: AuditedRows, end: int) -> None:
-        first = int(rows.starts[rows.trajectory[end]])
-        if rows.first + end + 1 - first >= FEWEST_ROWS:
-            if len(self.digests) < MOST_TRAJECTORIES:
-                self.digests.append(int.from_bytes(self._open.digest()[:8], "little"))
-                self.firsts.append(first)
-            else:
-                self.num_left_out += 1
+    def _close(self, first: int) -> None:
+        if len(self.digests) < MOST_TRAJECTORIES:
+            self.digests.append(int.from_bytes(self._open.digest()[:8], "little"))
+            self.firsts.append(first)
+        else:
+            self.num_left_out += 1
         self._open = hashlib.sha256()
 
     def conclude(self, rule: Rule) -> Finding | None:
-        digests, firsts = np.array(self.digests, np.uint64), np.array(self.firsts, np.int64)
+        digests, firsts = np.asarray(self.digests), np.asarray(self.firsts)
         order = np.argsort(digests, kind="stable")
         is_again = np.zeros(len(digests), np.bool_)
         is_again[order[1:]] = digests[order][1:] == digests[order][:-1]

@@ -18,6 +18,8 @@ GAP = 3.0
 """How many times extraordinary rows must exceed ordinary ones, so that no threshold is chosen."""
 RARE = 10
 """How many times more frequent ordinary steps must be; else what is ordinary is not known."""
+MOST_ENDS = 200_000
+"""That are compared with steps; where there are more, nothing is proved."""
 
 
 @dataclass
@@ -63,6 +65,7 @@ class StepSizes(ABC):
     measure: Measure
     is_shifted: bool
     num_steps: int = 0
+    num_ends: int = 0
     ordinary: float = 0.0
     beyond: float = math.inf
     jumps: RowNumbers = field(default_factory=RowNumbers)
@@ -80,7 +83,7 @@ class StepSizes(ABC):
         if self._held:  # the last row of the run before: its step ends in this run
             parts = [np.concatenate(pair) for pair in zip(self._held, parts, strict=True)]
             first -= 1
-        self._held = [part[-1:] for part in parts]
+        self._held = [part[-1:].copy() for part in parts]
         positions, is_end, is_terminated = parts[0], parts[1][:-1], parts[2][:-1]
         numbers = np.arange(first, first + len(is_end))
         # What is not finite is no step; another rule tells it.
@@ -94,8 +97,11 @@ class StepSizes(ABC):
         self.jumps.add(numbers[is_jump])
         self.beyond = min(self.beyond, inside[is_jump].min(initial=math.inf))
         self.ordinary = max(self.ordinary, inside[~is_jump].max(initial=0.0))
-        self._end_steps.append(steps[is_cut])
-        self._end_rows.append(numbers[is_cut])
+        room = max(0, MOST_ENDS - self.num_ends)
+        self.num_ends += int(is_cut.sum())
+        kept = np.flatnonzero(is_cut)[:room]
+        self._end_steps.append(steps[kept])
+        self._end_rows.append(numbers[kept])
 
     def ends(self) -> tuple[np.ndarray, np.ndarray]:
         """Return rows that are cut ends, int64 ``[n]``, and whether none of them goes far."""
@@ -108,7 +114,8 @@ class StepSizes(ABC):
 
     def gap(self) -> tuple[float, float]:
         """Return the largest ordinary step, and the least of the others, or else the bound."""
-        if self.jumps.count * RARE > self.num_steps or not self.ordinary:
+        is_other = self.jumps.count * RARE > self.num_steps or not self.ordinary
+        if is_other or self.num_ends > MOST_ENDS:
             return self.ordinary, 0.0  # this is not how the environment moves
         steps = self._steps_of_ends
         least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
@@ -133,9 +140,12 @@ class FalseEnds(StepSizes):
 
     def conclude(self, rule: Rule) -> Finding | None:
         (rows, is_false), false = self.ends(), RowNumbers()
+        measure, severity = _judged(*self.gap())
+        if self.jumps.count and severity != "wrong":
+            return None  # what an ordinary step is, is not known: the rule on jumps tells that
         if self.ordinary:  # where nothing ever moves, ends look like all other steps
             false.add(rows[is_false])
-        return rule.found(false, *_judged(*self.gap()))
+        return rule.found(false, measure, severity)
 
 
 @dataclass

@@ -60,7 +60,7 @@ class Facts:
 def facts_of(id: str) -> Facts:
     """Return what is known of the environment of a dataset; of a repaired one, of its source."""
     facts = Facts()
-    for row in _table():
+    for row in facts_table():
         if re.fullmatch(row["datasets"], id.partition("~")[0]):
             facts = replace(
                 facts,
@@ -73,7 +73,8 @@ def facts_of(id: str) -> Facts:
 
 
 @cache
-def _table() -> list[dict[str, str]]:
+def facts_table() -> list[dict[str, str]]:
+    """Return the rows of ``facts.tsv``."""
     with Path(__file__).with_suffix(".tsv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
 
