@@ -42,7 +42,7 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 autodoc_typehints_format = "short"
 napoleon_numpy_docstring = False
 OTHERS = (
-    *("collections", "concurrent", "enum", "functools", "os", "pathlib", "typing"),
+    *("collections", "concurrent", "enum", "functools", "os", "pathlib", "socket", "typing"),
     *("gymnasium", "jax", "numpy", "pandas", "pyarrow", "tensordict", "torch"),
 )
 nitpick_ignore_regex = [("py:.*", rf"{package}\..*") for package in OTHERS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
@@ -34,7 +34,7 @@ class AuditedDataset(JsonForm):
 
     id: str
     findings: tuple[Finding, ...] = ()
-    rules: dict[str, int] = field(default_factory=dict)
+    rules: Mapping[str, int] = field(default_factory=dict)
     error: RldsError | None = None
 
 
