@@ -91,11 +91,11 @@ def format_of(name: str, *, is_written: bool = False) -> Format:
 
 def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
     """Return the format of what is at a path, which may be told, and what it finds there."""
-    if not (path.is_file() or path.is_dir()):  # a pipe or a device would be waited for
-        found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
-        raise UsageError(f"{path} {found}. Give a regular file or a folder.")
     tried = (name,) if name else NAMES
     with path_errors(path):
+        if not (path.is_file() or path.is_dir()):  # a pipe or a device would be waited for
+            found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
+            raise UsageError(f"{path} {found}. Give a regular file or a folder.")
         for each in tried:
             if (known := format_of(each).recognise(path)) is not None:
                 return each, known

@@ -324,4 +324,6 @@ def path_errors(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise UsageError(f"{path}: {reason}. See its permissions, or choose another.") from error
+        raise UsageError(
+            f"{path} cannot be made or read: {reason}. See its folder, or choose another path."
+        ) from error

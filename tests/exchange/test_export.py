@@ -81,7 +81,9 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_given(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_bytes(b"mine")
     for out in ("file/x", "file/x/y", "x" * 300, "/proc/x", "/proc/x/y"):
-        with pytest.raises(UsageError, match=f"^{out}: [A-Z][a-z ]+[.] ") as refused:
+        with pytest.raises(
+            UsageError, match=f"^{out} cannot be made or read: [A-Z][a-z ]+[.] "
+        ) as refused:
             export(out, config, format)
         assert "unfinished" not in str(refused.value) and "root" not in str(refused.value)
 

@@ -171,7 +171,7 @@ def test_a_file_that_is_cut_off_is_known_by_its_name(
         plan_import(tmp_path / name, "mine/a")
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "memory", "pickle", "empty folder"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "long", "memory", "pickle", "empty folder"])
 def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04N.")
@@ -179,7 +179,8 @@ def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: st
     path, words = {
         "pipe": (tmp_path / "pipe.npz", "is a named pipe"),
         "device": (Path("/dev/zero"), "is a device"),
-        "memory": (Path("/proc/self/mem"), "mem: [A-Z][a-z/ ]+[.] "),
+        "long": (Path("x" * 300), "cannot be made or read: File name too long"),
+        "memory": (Path("/proc/self/mem"), "cannot be made or read: [A-Z][a-z/ ]+[.] "),
         "pickle": (tmp_path / "a.pkl", "none of these formats: npz: numpy's archive"),
         "empty folder": (tmp_path / "empty", "none of these formats: npz"),
     }[kind]
