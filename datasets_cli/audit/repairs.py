@@ -103,6 +103,11 @@ def repairs_of(recipe: Recipe, source: Source) -> Repairs:
             f"{id} cannot be repaired: {transitions.num_skipped_trajectories:,} trajectories of "
             "one step have no row, so that it is not known which step of the file a row is."
         )
+    if many := [found for found in findings if found.count > len(found.rows)]:
+        raise UsageError(
+            f"{id} cannot be repaired: {many[0].rule} finds {many[0].count:,} rows, and at most "
+            f"{len(many[0].rows):,} are kept."
+        )
     return Repairs(tuple(findings), tuple(ends.steps(found) for found in findings))
 
 

@@ -114,9 +114,10 @@ def _open(
 def _without_defects(rows: DatasetStorage, config: Config, audit: str) -> DatasetStorage:
     """Return the rows of a dataset, once what the audit found wrong in them is told or refused."""
     check_choice("audit", audit, ("warn", "raise", "ignore"))
-    id, content = rows.dataset.id, rows.dataset.manifest.content
-    is_asked = audit == "raise" or (audit == "warn" and id not in _TOLD)
-    report = load_report(CacheRoot(config.root), content) if is_asked else None
+    id = rows.dataset.id
+    if audit == "ignore" or (audit == "warn" and id in _TOLD):
+        return rows
+    report = load_report(CacheRoot(config.root), rows.dataset.manifest.content)
     if report is None or not (wrong := report.at_least("wrong")):
         return rows
     text = f"{id} has defects: {' '.join(f'{each.rule}: {each}.' for each in wrong)}"

@@ -94,6 +94,14 @@ def test_a_dataset_without_exact_repairs_is_refused_with_what_was_looked_for(
     assert rules in str(caught.value) and not list((tmp_path / "ted").glob("datasets/**/*.memmap"))
 
 
+def test_more_rows_than_are_kept_are_not_repaired_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.audit.rules.rule.MOST_ROWS", 1)  # the ant is reset twice
+    with pytest.raises(UsageError, match="unflagged-reset finds 2 rows, and at most 1 are kept"):
+        install("ant-medium-v0", tmp_path, "ted", "ant-medium-v0~repaired")
+
+
 def test_an_end_between_a_step_and_a_reset_is_not_repaired(
     tmp_path: Path,
 ) -> None:

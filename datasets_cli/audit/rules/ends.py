@@ -128,7 +128,7 @@ class StepSizes(ABC):
 
 @dataclass
 class Jumps(StepSizes):
-    """StepSizes within trajectories that are too far."""
+    """Steps within trajectories that are too far."""
 
     def conclude(self, rule: Rule) -> Finding | None:
         return rule.found(self.jumps, *_judged(*self.gap()))
