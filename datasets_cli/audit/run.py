@@ -39,5 +39,9 @@ def findings_of(about: About, rules: Iterable[Rule], rows_of: RowsOf) -> list[Fi
         for _, state in begun:
             state.observe(rows)
     concluded = (state.conclude(rule) for rule, state in begun)
-    findings = [finding for finding in concluded if finding is not None]
+    return gravest_first(finding for finding in concluded if finding is not None)
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings in the order of their severities."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))

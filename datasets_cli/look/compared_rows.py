@@ -20,13 +20,19 @@ from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
-from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
+from datasets_cli.store.arrays import (
+    WORD_BYTES,
+    Columns,
+    DatasetArrays,
+    joined_words,
+    plain_numbers,
+    words_of,
+)
 
 HASHED = frozenset({"observation", "action"})
 """What trajectories are told apart by: these columns, or all that are below them."""
 
 DIGEST_BYTES = 8
-WORD_BYTES = 8  # at most, of what bits are compared and joined by
 
 CACHED_PARTS = 6
 """Blocks are smaller than others by this: each is read several times, and stays in the cache."""
@@ -117,9 +123,7 @@ class _Trajectories:
         """Return the bytes of rows, uint8 ``[n, bytes of a row]``; of text a digest."""
         leaves = [rows[key] for key in self._keys]
         leaves = [_text_digests(leaf) if leaf.dtype == object else leaf for leaf in leaves]
-        # As the widest words that they have: numpy copies bytes one by one.
-        size = math.gcd(WORD_BYTES, *(leaf[0].nbytes for leaf in leaves))
-        return np.concatenate([_words(leaf, size) for leaf in leaves], axis=1).view(np.uint8)
+        return joined_words(leaves).view(np.uint8)
 
 
 def _short(hashed: Any) -> bytes:
@@ -159,12 +163,6 @@ def _is_in(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:
     return is_in
 
 
-def _words(leaf: np.ndarray, size: int) -> np.ndarray:
-    """Return the bits of rows as unsigned numbers of so many bytes, ``[n, numbers of a row]``."""
-    flat = np.ascontiguousarray(leaf).reshape(len(leaf), math.prod(leaf.shape[1:]))
-    return flat.view(f"u{size}")
-
-
 def _text_digests(leaf: np.ndarray) -> np.ndarray:
     """Return a digest of each row of text, uint8 ``[n, 32]``."""
     # Two rows have one `repr` where they are the same, and it escapes what UTF-8 does not have.
@@ -178,7 +176,7 @@ def _differing(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
         unequal = first != second
     else:
         size = math.gcd(WORD_BYTES, first[0].nbytes)
-        unequal = _words(first, size) != _words(second, size)
+        unequal = words_of(first, size) != words_of(second, size)
     if not unequal.any():
         return None
     unequal = unequal.reshape(len(first), -1)
