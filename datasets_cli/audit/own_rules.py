@@ -25,6 +25,7 @@ Given = str | os.PathLike | Rule
 GROUP = "datasets_cli.rules"
 """The entry points of installed packages that have rules."""
 
+
 def own_rules(given: Given | Iterable[Given]) -> tuple[Rule, ...]:
     """Return the rules of installed packages, and those that are given, or files of them."""
     rules: dict[str, Rule] = {}

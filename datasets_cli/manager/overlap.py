@@ -1,29 +1,56 @@
-"""Overlap: which rows and trajectories of one installed dataset stand in another one, too."""
+"""Overlap: which rows and trajectories of one installed dataset stand in another one, too.
+
+Each has a digest of its observations and actions. Digests are kept in files, in runs that are
+sorted, and memory has those of all runs that are in one range at a time. What has the digest of
+something else is compared with it, so that a copy is one.
+"""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import numpy as np
 
 from datasets_cli.catalogue.selection import InstalledIds, select_installed
 from datasets_cli.errors import UsageError
 from datasets_cli.install.installed import open_installed
 from datasets_cli.json_form import JsonForm
+from datasets_cli.look.compared_rows import HASHED, joined_words
 from datasets_cli.options import takes_fields
-from datasets_cli.progress import Progress, ProgressOptions, of_dataset
+from datasets_cli.progress import Progress, ProgressOptions, expect_rows
 from datasets_cli.progress_bars import shown
-from datasets_cli.schema.columns import Key
+from datasets_cli.schema.columns import Key, rows_per_block
+from datasets_cli.schema.mapped_bytes import map_array
+from datasets_cli.schema.trajectories import numbers_of, runs_within
 from datasets_cli.sources.disk import check_free_space, path_errors
+from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.cache_root import CacheRoot
 
-if TYPE_CHECKING:
-    from datasets_cli.audit.overlap import Digested
-    from datasets_cli.store.arrays import DatasetArrays
+RUN = 1 << 17
+"""Digests of a sorted run, and of a range about as many."""
 
-COMPARED = ("observation", "action")
+EXAMPLES = 5
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Shared(JsonForm):
+    """How many rows, or trajectories, two datasets have in common.
+
+    Args:
+        totals: of each dataset.
+        counts: of each dataset, those that stand in the other one, too.
+        examples: the first of them: the number in the first dataset, and in the second.
+    """
+
+    totals: tuple[int, int]
+    counts: tuple[int, int]
+    examples: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -33,25 +60,17 @@ class DatasetOverlap(JsonForm):
     Args:
         ids: of both.
         columns: by which they are compared: observations and actions that have one name, type and
-            shape in both; none where nothing is comparable.
+            shape in both.
         left_out: observations and actions that are not so.
-        num_transitions: rows of each.
-        num_trajectories: of each.
-        num_shared_transitions: rows of each that stand in the other one, too.
-        num_shared_trajectories: of each that stand in the other one, all rows in order.
-        transitions: the first of them: a row of the first dataset, and one of the second.
-        trajectories: likewise.
+        rows: what is in both, whatever its place; None where there are no observations to compare.
+        trajectories: likewise, of which all rows are the same, in order.
     """
 
     ids: tuple[str, str]
     columns: tuple[Key, ...]
     left_out: tuple[Key, ...]
-    num_transitions: tuple[int, int]
-    num_trajectories: tuple[int, int]
-    num_shared_transitions: tuple[int, int] = (0, 0)
-    num_shared_trajectories: tuple[int, int] = (0, 0)
-    transitions: tuple[tuple[int, int], ...] = ()
-    trajectories: tuple[tuple[int, int], ...] = ()
+    rows: Shared | None
+    trajectories: Shared | None
 
 
 @dataclass(frozen=True)
@@ -61,10 +80,9 @@ class OverlapCall(ProgressOptions, InstalledIds):
 
 @takes_fields(OverlapCall)
 def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
-    """Return which rows and trajectories each two of some datasets have in common.
+    """Return what each two of some datasets have in common, whatever their layouts.
 
-    Layouts may differ. Memory does not grow with the rows: digests are kept under the root, 16
-    bytes for each row and trajectory, until all is compared.
+    Memory does not grow with the rows: the root has 16 bytes for each until all is compared.
 
     Raises:
         UsageError: fewer than two datasets are meant.
@@ -84,48 +102,160 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
     try:
         with shown(call.progress, "rows compared") as told, path_errors(folder):
             folder.mkdir(parents=True)
-            digested: dict[tuple[str, frozenset[Key]], Digested] = {}
+            known: dict[tuple[str, tuple[Key, ...]], _Digested] = {}
             pairs = combinations(datasets.values(), 2)
-            return [_overlap(one, other, digested, folder, told) for one, other in pairs]
+            return [_overlap(pair, known, folder, told) for pair in pairs]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _overlap(
-    one: DatasetArrays,
-    other: DatasetArrays,
-    digested: dict[tuple[str, frozenset[Key]], Digested],
+    pair: tuple[DatasetArrays, DatasetArrays],
+    known: dict[tuple[str, tuple[Key, ...]], _Digested],
     folder: Path,
-    progress: Progress,
+    told: Progress,
 ) -> DatasetOverlap:
-    """Return the overlap of two datasets; each is read once for the columns of several pairs."""
-    from datasets_cli.audit.overlap import RECORD_BYTES, Digested, shared  # with numpy
+    columns = [{x for x in each.manifest.all_columns if x.key[0] in HASHED} for each in pair]
+    keys = tuple(sorted(each.key for each in columns[0] & columns[1]))
+    rows = trajectories = None
+    if any(key[0] == "observation" for key in keys):
+        for each in pair:
+            if (each.id, keys) not in known:
+                known[each.id, keys] = _Digested(each, keys, folder, told)
+        one, other = (known[each.id, keys] for each in pair)
+        rows = _shared(one.rows, other.rows, told)
+        trajectories = _shared(one.trajectories, other.trajectories, told)
+    left_out = tuple(sorted({each.key for each in columns[0] ^ columns[1]}))
+    return DatasetOverlap((pair[0].id, pair[1].id), keys, left_out, rows, trajectories)
 
-    pair = one, other
-    columns = [{each for each in x.manifest.columns if each.key[0] in COMPARED} for x in pair]
-    keys = frozenset(each.key for each in columns[0] & columns[1])
-    overlap = DatasetOverlap(
-        (one.id, other.id),
-        tuple(sorted(keys)) if any(key[0] == "observation" for key in keys) else (),
-        tuple(sorted({each.key for each in columns[0] ^ columns[1]})),
-        (len(one), len(other)),
-        (one.num_trajectories, other.num_trajectories),
-    )
-    if not overlap.columns:
-        return overlap
-    for each in pair:
-        if (each.id, keys) not in digested:
-            room = RECORD_BYTES * (len(each) + each.num_trajectories)
-            check_free_space(folder, room, f"Comparing {each.id}")
-            with of_dataset(progress, each.id) as told:
-                digested[each.id, keys] = Digested(each, keys, folder, told)
-    both = [digested[each.id, keys] for each in pair]
-    num_rows, rows = shared(*both, "rows", progress)
-    num_trajectories, trajectories = shared(*both, "trajectories", progress)
-    return replace(
-        overlap,
-        num_shared_transitions=num_rows,
-        num_shared_trajectories=num_trajectories,
-        transitions=rows,
-        trajectories=trajectories,
-    )
+
+class _Digested:
+    """A dataset with the digests of its rows and trajectories, by some columns."""
+
+    def __init__(
+        self, dataset: DatasetArrays, keys: tuple[Key, ...], folder: Path, told: Progress
+    ) -> None:
+        self.id, self.count, self.starts = dataset.id, len(dataset), dataset.starts
+        self.reader, self.step = (
+            dataset.arrays_of(frozenset(keys)),
+            rows_per_block(dataset.row_bytes),
+        )
+        check_free_space(folder, 16 * (self.count + len(self.starts)), f"Comparing {self.id}")
+        expect_rows(told, self.id, 0, self.count)
+        totals = np.zeros(dataset.num_trajectories, np.uint64)
+        pieces = (totals[at : at + RUN] for at in range(0, len(totals), RUN))
+        self.rows = _Runs(self, self._digests(totals, told), folder / uuid4().hex)
+        self.trajectories = _Runs(self, pieces, folder / uuid4().hex, self.starts)
+
+    def _digests(self, totals: np.ndarray, told: Progress) -> Iterator[np.ndarray]:
+        """Yield digests of all rows, a run at a time, and add them to those of trajectories."""
+        for first in range(0, self.count, RUN):
+            digests = np.zeros(min(RUN, self.count - first), np.uint64)
+            for begin in range(0, len(digests), self.step):
+                part = digests[begin : begin + self.step]
+                start, stop = first + begin, first + begin + len(part)
+                words = joined_words(self.reader.run(start, stop))
+                for column in np.ascontiguousarray(words.T):  # one after the other: order counts
+                    part[:] = _mixed(part ^ column)
+                places = np.arange(start, stop) - self.starts[numbers_of(self.starts, start, stop)]
+                trajectories, begins = runs_within(self.starts, start, stop)
+                marks = _mixed(part ^ (places.astype(np.uint64) * _ODD))
+                totals[trajectories] += np.add.reduceat(marks, begins)
+                told.writing(stop)
+            yield digests
+
+
+def _mixed(numbers: np.ndarray) -> np.ndarray:
+    """Return 64 bits, each of which depends on many of those of a number."""
+    numbers = (numbers ^ (numbers >> np.uint64(32))) * _ODD
+    return numbers ^ (numbers >> np.uint64(29))
+
+
+class _Runs:
+    """Digests in a file, in sorted runs, with the numbers of what they are of."""
+
+    def __init__(
+        self,
+        source: _Digested,
+        runs: Iterable[np.ndarray],
+        path: Path,
+        starts: np.ndarray | None = None,
+    ) -> None:
+        self.source, self._starts, self.count = source, starts, 0
+        with path.open("xb") as file:
+            for digests in runs:
+                order = np.argsort(digests, kind="stable")
+                file.write(digests[order].data)
+                file.write((order + self.count).data)
+                self.count += len(digests)
+        words = map_array(path, np.uint64, (2 * self.count,))
+        self._runs = [words[2 * at : 2 * (at + RUN)] for at in range(0, self.count, RUN)]
+
+    def extents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where rows or trajectories begin and end, int64 ``[n]`` each."""
+        starts = self._starts
+        return (numbers, numbers + 1) if starts is None else (starts[numbers], starts[numbers + 1])
+
+    def within(self, low: int, high: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the digests of a range, and their numbers, of each run."""
+        for digests, numbers in (np.split(run, 2) for run in self._runs):
+            begin = np.searchsorted(digests, np.uint64(low))
+            end = np.searchsorted(digests, np.uint64(high), "right")
+            yield digests[begin:end], numbers[begin:end].astype(np.int64)
+
+    def firsts(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return each digest of a range once, with the lowest number that it has."""
+        digests, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        for more in self.within(low, high):
+            digests, numbers = (
+                np.append(*each) for each in zip((digests, numbers), more, strict=True)
+            )
+            digests, places = np.unique(digests, return_index=True)
+            numbers = numbers[places]
+        return digests, numbers
+
+
+def _shared(mine: _Runs, others: _Runs, told: Progress) -> Shared:
+    """Return how many rows or trajectories of each dataset the other one has, too."""
+    count, first = 0, np.zeros((0, 2), np.int64)
+    for pairs in _copies(mine, others, told):
+        count += len(pairs)
+        first = np.concatenate((first, pairs))
+        first = first[np.argsort(first[:, 0])[:EXAMPLES]]
+    again = sum(map(len, _copies(others, mine, told)))
+    examples = tuple((number, its_copy) for number, its_copy in first.tolist())
+    return Shared((mine.count, others.count), (count, again), examples)
+
+
+def _copies(mine: _Runs, others: _Runs, told: Progress) -> Iterator[np.ndarray]:
+    """Yield numbers, and the first one of the other dataset that is equal, int64 ``[n, 2]``."""
+    bits, done = (max(mine.count, others.count) // RUN).bit_length(), 0
+    expect_rows(told, mine.source.id, 0, mine.count)
+    for part in range(1 << bits):
+        low, high = part << (64 - bits), ((part + 1) << (64 - bits)) - 1
+        known, first = others.firsts(low, high)
+        for digests, numbers in mine.within(low, high):
+            places = np.searchsorted(known, digests)
+            is_known = places < len(known)
+            is_known[is_known] = known[places[is_known]] == digests[is_known]
+            pairs = np.stack((numbers[is_known], first[places[is_known]]), axis=1)
+            yield pairs[_are_equal(mine, others, pairs)]
+            done += len(numbers)
+            told.writing(done)
+
+
+def _are_equal(mine: _Runs, others: _Runs, pairs: np.ndarray) -> np.ndarray:
+    """Return which pairs of rows or trajectories have the same bits, bool ``[n]``."""
+    first, end = mine.extents(pairs[:, 0])
+    its_first, its_end = others.extents(pairs[:, 1])
+    is_equal = end - first == its_end - its_first
+    offsets = np.append(0, np.cumsum((end - first) * is_equal))
+    step = min(mine.source.step, others.source.step)
+    for start in range(0, int(offsets[-1]), step):
+        stop = min(start + step, int(offsets[-1]))
+        which = numbers_of(offsets, start, stop)
+        within = np.arange(start, stop) - offsets[which]
+        words = joined_words(mine.source.reader.gather(first[which] + within))
+        theirs = joined_words(others.source.reader.gather(its_first[which] + within))
+        is_equal[which[(words != theirs).any(1)]] = False
+    return is_equal

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,8 +27,6 @@ from datasets_cli.store.text_rows import TextRows
 if TYPE_CHECKING:
     from datasets_cli.store.selection import Selection
 
-WORD_BYTES = 8  # at most, of what bits are compared and joined by
-
 Columns = dict[Key, np.ndarray]
 """Rows ``[n, *shape]`` by key; see ``element_types`` for what numpy does not have."""
 
@@ -45,19 +42,6 @@ def plain_numbers(rows: np.ndarray) -> np.ndarray | None:
     from datasets_cli.schema.bits import widened  # with torch, which knows the rarer types
 
     return widened(rows)
-
-
-def words_of(leaf: np.ndarray, size: int) -> np.ndarray:
-    """Return the bits of rows as unsigned numbers of so many bytes, ``[n, numbers of a row]``."""
-    flat = np.ascontiguousarray(leaf).reshape(len(leaf), math.prod(leaf.shape[1:]))
-    return flat.view(f"u{size}")
-
-
-def joined_words(leaves: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the bits of rows of several columns as unsigned numbers, ``[n, numbers of a row]``."""
-    # As the widest words that they have: numpy copies bytes one by one.
-    size = math.gcd(WORD_BYTES, *(leaf[0].nbytes for leaf in leaves))
-    return np.concatenate([words_of(leaf, size) for leaf in leaves], axis=1)
 
 
 class ArrayRows(Protocol):
