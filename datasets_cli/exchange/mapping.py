@@ -20,7 +20,7 @@ KNOWN_NAMES = {
     "next.observation": ("next_observation", "next_observations", "next_obs", "next_states"),
     "episode": ("episode", "episode_id", "episode_index", "episode_ids"),
     "lengths": ("lengths", "episode_lengths"),
-    "ends": ("episode_terminals",),
+    "ends": ("ends", "episode_terminals"),
     "info": ("info", "infos"),
     "next.info": ("next_info", "next_infos"),
 }
