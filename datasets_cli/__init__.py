@@ -91,7 +91,7 @@ _LAZY_IMPORTS = {
     "VerifiedDataset": "manager.verify",
     "AuditedDataset": "manager.audit",
     "DatasetOverlap": "manager.overlap",
-    "Shared": "manager.overlap",
+    "InCommon": "manager.overlap",
     "Finding": "audit.rules.finding",
     "DeepReport": "store.deep_check.report",
     "DeletedDataset": "manager.delete",

@@ -18,7 +18,7 @@ FLOORS = [
     ["errors", "json_form", "version", "quantities"],
     [
         *("checked_json", "damage", "progress", "formats.limits", "gymnasium_extra", "options"),
-        *("system_errors", "user_code"),
+        "system_errors",
     ],
     ["config", "progress_lines"],
     ["sources", "progress_bars"],
@@ -26,7 +26,7 @@ FLOORS = [
     ["formats", "store.layouts", "recipe"],
     ["store"],
     ["store.deep_check", "parallel", "audit.rules"],
-    ["audit", "rule"],
+    ["audit"],
     ["catalogue", "replay.arguments", "replay.nested_keys", "replay.torchrl_words"],
     ["specs"],
     [

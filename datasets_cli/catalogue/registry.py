@@ -16,7 +16,7 @@ from functools import cache
 
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.recipe import Recipe
-from datasets_cli.user_code import failed
+from datasets_cli.parallel.user_code import failed
 
 logger = logging.getLogger(__name__)
 

@@ -28,18 +28,19 @@ from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.mapped_bytes import map_array
 from datasets_cli.schema.trajectories import numbers_of, runs_within
 from datasets_cli.sources.disk import check_free_space, path_errors
-from datasets_cli.store.arrays import DatasetArrays
+from datasets_cli.store.arrays import ArrayRows, DatasetArrays
 from datasets_cli.store.cache_root import CacheRoot
 
 RUN = 1 << 17
 """Digests of a sorted run, and of a range about as many."""
 
 EXAMPLES = 5
+Known = dict[tuple[str, tuple[Key, ...]], "tuple[_Runs, _Runs]"]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
-class Shared(JsonForm):
+class InCommon(JsonForm):
     """How many rows, or trajectories, two datasets have in common.
 
     Args:
@@ -69,8 +70,8 @@ class DatasetOverlap(JsonForm):
     ids: tuple[str, str]
     columns: tuple[Key, ...]
     left_out: tuple[Key, ...]
-    rows: Shared | None
-    trajectories: Shared | None
+    rows: InCommon | None
+    trajectories: InCommon | None
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
     try:
         with shown(call.progress, "rows compared") as told, path_errors(folder):
             folder.mkdir(parents=True)
-            known: dict[tuple[str, tuple[Key, ...]], _Digested] = {}
+            known: Known = {}
             pairs = combinations(datasets.values(), 2)
             return [_overlap(pair, known, folder, told) for pair in pairs]
     finally:
@@ -111,7 +112,7 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
 
 def _overlap(
     pair: tuple[DatasetArrays, DatasetArrays],
-    known: dict[tuple[str, tuple[Key, ...]], _Digested],
+    known: Known,
     folder: Path,
     told: Progress,
 ) -> DatasetOverlap:
@@ -121,48 +122,42 @@ def _overlap(
     if any(key[0] == "observation" for key in keys):
         for each in pair:
             if (each.id, keys) not in known:
-                known[each.id, keys] = _Digested(each, keys, folder, told)
-        one, other = (known[each.id, keys] for each in pair)
-        rows = _shared(one.rows, other.rows, told)
-        trajectories = _shared(one.trajectories, other.trajectories, told)
+                known[each.id, keys] = _digested(each, keys, folder, told)
+        both = (known[each.id, keys] for each in pair)
+        rows, trajectories = (_shared(*each, told) for each in zip(*both, strict=True))
     left_out = tuple(sorted({each.key for each in columns[0] ^ columns[1]}))
     return DatasetOverlap((pair[0].id, pair[1].id), keys, left_out, rows, trajectories)
 
 
-class _Digested:
-    """A dataset with the digests of its rows and trajectories, by some columns."""
+def _digested(
+    dataset: DatasetArrays, keys: tuple[Key, ...], folder: Path, told: Progress
+) -> tuple[_Runs, _Runs]:
+    """Return the digests of the rows of a dataset, and of its trajectories, by some columns."""
+    check_free_space(folder, 16 * (len(dataset) + dataset.num_trajectories), dataset.id)
+    expect_rows(told, dataset.id, 0, len(dataset))
+    reader, starts = dataset.arrays_of(frozenset(keys)), dataset.starts
+    totals, step = np.zeros(len(starts) - 1, np.uint64), rows_per_block(dataset.row_bytes)
 
-    def __init__(
-        self, dataset: DatasetArrays, keys: tuple[Key, ...], folder: Path, told: Progress
-    ) -> None:
-        self.id, self.count, self.starts = dataset.id, len(dataset), dataset.starts
-        self.reader, self.step = (
-            dataset.arrays_of(frozenset(keys)),
-            rows_per_block(dataset.row_bytes),
-        )
-        check_free_space(folder, 16 * (self.count + len(self.starts)), f"Comparing {self.id}")
-        expect_rows(told, self.id, 0, self.count)
-        totals = np.zeros(dataset.num_trajectories, np.uint64)
-        pieces = (totals[at : at + RUN] for at in range(0, len(totals), RUN))
-        self.rows = _Runs(self, self._digests(totals, told), folder / uuid4().hex)
-        self.trajectories = _Runs(self, pieces, folder / uuid4().hex, self.starts)
-
-    def _digests(self, totals: np.ndarray, told: Progress) -> Iterator[np.ndarray]:
-        """Yield digests of all rows, a run at a time, and add them to those of trajectories."""
-        for first in range(0, self.count, RUN):
-            digests = np.zeros(min(RUN, self.count - first), np.uint64)
-            for begin in range(0, len(digests), self.step):
-                part = digests[begin : begin + self.step]
+    def digests() -> Iterator[np.ndarray]:
+        for first in range(0, len(dataset), RUN):
+            digests = np.zeros(min(RUN, len(dataset) - first), np.uint64)
+            for begin in range(0, len(digests), step):
+                part = digests[begin : begin + step]
                 start, stop = first + begin, first + begin + len(part)
-                words = joined_words(self.reader.run(start, stop))
+                words = joined_words(reader.run(start, stop))
                 for column in np.ascontiguousarray(words.T):  # one after the other: order counts
                     part[:] = _mixed(part ^ column)
-                places = np.arange(start, stop) - self.starts[numbers_of(self.starts, start, stop)]
-                trajectories, begins = runs_within(self.starts, start, stop)
+                places = np.arange(start, stop) - starts[numbers_of(starts, start, stop)]
+                trajectories, begins = runs_within(starts, start, stop)
                 marks = _mixed(part ^ (places.astype(np.uint64) * _ODD))
                 totals[trajectories] += np.add.reduceat(marks, begins)
                 told.writing(stop)
             yield digests
+
+    read = dataset.id, reader, step
+    rows = _Runs(*read, None, digests(), folder)
+    of_trajectories = (totals[at : at + RUN] for at in range(0, len(totals), RUN))
+    return rows, _Runs(*read, starts, of_trajectories, folder)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
@@ -176,12 +171,15 @@ class _Runs:
 
     def __init__(
         self,
-        source: _Digested,
+        id: str,
+        reader: ArrayRows,
+        step: int,
+        starts: np.ndarray | None,
         runs: Iterable[np.ndarray],
-        path: Path,
-        starts: np.ndarray | None = None,
+        folder: Path,
     ) -> None:
-        self.source, self._starts, self.count = source, starts, 0
+        self.id, self.reader, self.step, self._starts, self.count = id, reader, step, starts, 0
+        path = folder / uuid4().hex
         with path.open("xb") as file:
             for digests in runs:
                 order = np.argsort(digests, kind="stable")
@@ -215,7 +213,7 @@ class _Runs:
         return digests, numbers
 
 
-def _shared(mine: _Runs, others: _Runs, told: Progress) -> Shared:
+def _shared(mine: _Runs, others: _Runs, told: Progress) -> InCommon:
     """Return how many rows or trajectories of each dataset the other one has, too."""
     count, first = 0, np.zeros((0, 2), np.int64)
     for pairs in _copies(mine, others, told):
@@ -224,13 +222,13 @@ def _shared(mine: _Runs, others: _Runs, told: Progress) -> Shared:
         first = first[np.argsort(first[:, 0])[:EXAMPLES]]
     again = sum(map(len, _copies(others, mine, told)))
     examples = tuple((number, its_copy) for number, its_copy in first.tolist())
-    return Shared((mine.count, others.count), (count, again), examples)
+    return InCommon((mine.count, others.count), (count, again), examples)
 
 
 def _copies(mine: _Runs, others: _Runs, told: Progress) -> Iterator[np.ndarray]:
     """Yield numbers, and the first one of the other dataset that is equal, int64 ``[n, 2]``."""
     bits, done = (max(mine.count, others.count) // RUN).bit_length(), 0
-    expect_rows(told, mine.source.id, 0, mine.count)
+    expect_rows(told, mine.id, 0, mine.count)
     for part in range(1 << bits):
         low, high = part << (64 - bits), ((part + 1) << (64 - bits)) - 1
         known, first = others.firsts(low, high)
@@ -250,12 +248,12 @@ def _are_equal(mine: _Runs, others: _Runs, pairs: np.ndarray) -> np.ndarray:
     its_first, its_end = others.extents(pairs[:, 1])
     is_equal = end - first == its_end - its_first
     offsets = np.append(0, np.cumsum((end - first) * is_equal))
-    step = min(mine.source.step, others.source.step)
+    step = min(mine.step, others.step)
     for start in range(0, int(offsets[-1]), step):
         stop = min(start + step, int(offsets[-1]))
         which = numbers_of(offsets, start, stop)
         within = np.arange(start, stop) - offsets[which]
-        words = joined_words(mine.source.reader.gather(first[which] + within))
-        theirs = joined_words(others.source.reader.gather(its_first[which] + within))
+        words = joined_words(mine.reader.gather(first[which] + within))
+        theirs = joined_words(others.reader.gather(its_first[which] + within))
         is_equal[which[(words != theirs).any(1)]] = False
     return is_equal

@@ -24,7 +24,7 @@ from datasets_cli.quantities import file_rows
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.deep_check.report import DeepReport
-from datasets_cli.user_code import imported, line_of, tried
+from datasets_cli.parallel.user_code import imported, line_of, tried
 
 MOST_CALLED = 20
 """Datasets of a catalogue whose files are asked for when a recipe is checked."""

@@ -53,20 +53,11 @@ class AuditedRows:
         return is_last
 
     def flag(self, key: Key) -> np.ndarray:
-        """Return a column of flags, bool ``[n]``.
-
-        Args:
-            key: of the column, such as ``("next", "terminated")``.
-        """
+        """Return a column of flags, such as ``("next", "terminated")``, bool ``[n]``."""
         return self.columns[key].reshape(len(self)).astype(np.bool_)
 
     def values(self, key: Key, numbers: tuple[int, ...] = ()) -> np.ndarray:
-        """Return a column, or some numbers of it, as float64 ``[n, numbers of a row]``.
-
-        Args:
-            key: of the column.
-            numbers: which numbers of a row; all by default.
-        """
+        """Return a column, or some numbers of it, as float64 ``[n, numbers of a row]``."""
         values = self.columns[key].reshape(len(self), -1)
         return values[:, numbers or slice(None)].astype(np.float64)
 

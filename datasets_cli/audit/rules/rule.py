@@ -11,9 +11,7 @@ import numpy as np
 from datasets_cli.audit.rules.facts import Facts
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.errors import UsageError
 from datasets_cli.json_form import JsonForm
-from datasets_cli.options import check_choice
 from datasets_cli.schema.columns import Column, Key
 
 MOST_ROWS = 500_000
@@ -50,19 +48,10 @@ class RuleState(Protocol):
         """The columns that it looks at."""
 
     def observe(self, rows: AuditedRows) -> None:
-        """Look at the next rows.
-
-        Args:
-            rows: a run of rows, in order, each once; a trajectory may go on in the next run. Its
-                arrays are not to be changed.
-        """
+        """Look at the next rows; they come in order, and a trajectory may go on in the next."""
 
     def conclude(self, rule: Rule) -> Finding | None:
-        """Return what was found, after the last rows; None where there was nothing.
-
-        Args:
-            rule: that began this state; ``rule.found(rows)`` is a finding.
-        """
+        """Return what was found, after the last rows: ``rule.found(...)``, or None."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +84,9 @@ class Rule(JsonForm):
     unit: str = "row"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not isinstance(self.version, int):
-            raise UsageError(f"A rule has a name and a number: {self.name!r}, {self.version!r}.")
-        check_choice("severity", self.severity, SEVERITIES)
-        check_choice("repair", self.repair, ("A", "B", "C"))
-        check_choice("unit", self.unit, ("row", "trajectory"))
+        if self.severity not in SEVERITIES or self.unit not in ("row", "trajectory"):
+            given = f"severity={self.severity!r} and unit={self.unit!r}"
+            raise ValueError(f"{given}; expected {SEVERITIES} and ('row', 'trajectory')")
 
     def found(
         self,
@@ -138,11 +125,7 @@ class RowNumbers:
         self._kept: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:
-        """Add numbers of rows.
-
-        Args:
-            rows: int64 ``[n]``, increasing, such as ``rows.numbers[mask]``.
-        """
+        """Add numbers of rows, int64 ``[n]``, such as ``rows.numbers[mask]``."""
         if rows.dtype.kind != "i":
             raise TypeError(f"Numbers of rows are int64, such as rows.numbers[mask]: {rows.dtype}")
         room = max(0, MOST_ROWS - self.count)

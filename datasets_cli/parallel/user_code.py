@@ -27,7 +27,7 @@ def imported(name: str, path: Path, whose: str) -> Iterator[ModuleType]:
     sys.modules[name] = module
     execute = spec.loader.exec_module
     try:
-        tried(whose, "the file", lambda: execute(module), path)
+        tried(whose, "its code", lambda: execute(module), path)
         yield module
     finally:
         for each in [each for each in sys.modules if _is_of(each, name)]:
@@ -54,7 +54,7 @@ def line_of(error: BaseException | None, path: Path | None = None) -> str:
     frames = traceback.extract_tb(error.__traceback__)[1:] if error else []
     file = str(path) if path else "".join(each.filename for each in frames[:1])  # what was called
     lines = [each.lineno for each in frames if file in each.filename]
-    return f" in line {lines[-1]}" if lines else ""
+    return f" in line {lines[-1]}{'' if path else f' of {file}'}" if lines else ""
 
 
 def failed(whose: str, what: str, error: Exception) -> RldsError:
