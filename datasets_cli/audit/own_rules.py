@@ -12,7 +12,7 @@ from typing import Any
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rule import Rule
 from datasets_cli.errors import RldsError, UsageError, argument
-from datasets_cli.parallel.user_code import imported, tried
+from datasets_cli.parallel.user_code import module_of, tried
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def _of_file(file: Path) -> tuple[Any, str]:
     if not path.is_file() or path.suffix != ".py":
         what = "is no Python file" if path.exists() else "does not exist"
         raise UsageError(f"{argument('rules')}: {path} {what}. Give a file that defines RULES.")
-    with imported(f"{GROUP}.{path.stem}", path, where := f"file {path}") as module:
+    with module_of(f"{GROUP}.{path.stem}", path, where := f"file {path}") as module:
         return getattr(module, "RULES", ()), where
 
 

@@ -10,11 +10,11 @@ from datasets_cli.audit.rules.finding import SEVERITIES, Finding
 from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
 from datasets_cli.audit.rules.rule import About, Rule
 from datasets_cli.errors import RldsError
+from datasets_cli.parallel.user_code import tried
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import ArraySource
-from datasets_cli.parallel.user_code import tried
 
 RowsOf = Callable[[frozenset[Key]], Iterable[AuditedRows]]
 """Gives all rows, in order, of some columns."""

@@ -12,10 +12,10 @@ from datasets_cli.catalogue.registry import recipes
 from datasets_cli.checked_json import decode
 from datasets_cli.errors import RldsError
 from datasets_cli.json_form import encode
+from datasets_cli.parallel.user_code import failed
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
 from datasets_cli.sources.disk import replacing
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.parallel.user_code import failed
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ import pkgutil
 from functools import cache
 
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.recipe import Recipe
 from datasets_cli.parallel.user_code import failed
+from datasets_cli.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 

@@ -101,7 +101,8 @@ def audit(
         overlaps = datasets_cli.find_overlap(**call, **state.settings)
         lines = [line for each in overlaps for line in _overlapping(each)]
         shared = [" ".join(each.ids) for each in overlaps if each.rows and any(each.rows.counts)]
-        return state.emit([each.to_json() for each in overlaps], lines, shared)
+        state.emit([each.to_json() for each in overlaps], lines, shared)
+        return
 
     def emit(results: list[AuditedDataset]) -> None:
         lines = [line for each in results for line in _audited(each, state, show)]

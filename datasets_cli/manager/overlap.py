@@ -8,7 +8,7 @@ something else is compared with it, so that a copy is one.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -35,7 +35,7 @@ RUN = 1 << 17
 """Digests of a sorted run, and of a range about as many."""
 
 EXAMPLES = 5
-Known = dict[tuple[str, tuple[Key, ...]], "tuple[_Runs, _Runs]"]
+Known = dict[tuple[str, tuple[Key, ...]], "tuple[_Digests, _Digests]"]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -111,10 +111,7 @@ def find_overlap(call: OverlapCall) -> list[DatasetOverlap]:
 
 
 def _overlap(
-    pair: tuple[DatasetArrays, DatasetArrays],
-    known: Known,
-    folder: Path,
-    told: Progress,
+    pair: tuple[DatasetArrays, DatasetArrays], known: Known, folder: Path, told: Progress
 ) -> DatasetOverlap:
     columns = [{x for x in each.manifest.all_columns if x.key[0] in HASHED} for each in pair]
     keys = tuple(sorted(each.key for each in columns[0] & columns[1]))
@@ -123,71 +120,71 @@ def _overlap(
         for each in pair:
             if (each.id, keys) not in known:
                 known[each.id, keys] = _digested(each, keys, folder, told)
-        both = (known[each.id, keys] for each in pair)
-        rows, trajectories = (_shared(*each, told) for each in zip(*both, strict=True))
+        one, other = (known[each.id, keys] for each in pair)
+        rows, trajectories = (_in_common(one[n], other[n], told) for n in range(2))
     left_out = tuple(sorted({each.key for each in columns[0] ^ columns[1]}))
     return DatasetOverlap((pair[0].id, pair[1].id), keys, left_out, rows, trajectories)
 
 
 def _digested(
     dataset: DatasetArrays, keys: tuple[Key, ...], folder: Path, told: Progress
-) -> tuple[_Runs, _Runs]:
+) -> tuple[_Digests, _Digests]:
     """Return the digests of the rows of a dataset, and of its trajectories, by some columns."""
     check_free_space(folder, 16 * (len(dataset) + dataset.num_trajectories), dataset.id)
     expect_rows(told, dataset.id, 0, len(dataset))
     reader, starts = dataset.arrays_of(frozenset(keys)), dataset.starts
-    totals, step = np.zeros(len(starts) - 1, np.uint64), rows_per_block(dataset.row_bytes)
+    totals = np.zeros(len(starts) - 1, np.uint64)
+    step = min(RUN, rows_per_block(dataset.row_bytes))
 
-    def digests() -> Iterator[np.ndarray]:
-        for first in range(0, len(dataset), RUN):
-            digests = np.zeros(min(RUN, len(dataset) - first), np.uint64)
-            for begin in range(0, len(digests), step):
-                part = digests[begin : begin + step]
-                start, stop = first + begin, first + begin + len(part)
-                words = joined_words(reader.run(start, stop))
-                for column in np.ascontiguousarray(words.T):  # one after the other: order counts
-                    part[:] = _mixed(part ^ column)
-                places = np.arange(start, stop) - starts[numbers_of(starts, start, stop)]
-                trajectories, begins = runs_within(starts, start, stop)
-                marks = _mixed(part ^ (places.astype(np.uint64) * _ODD))
-                totals[trajectories] += np.add.reduceat(marks, begins)
-                told.writing(stop)
-            yield digests
+    def of_rows(start: int, stop: int) -> np.ndarray:
+        digests = np.zeros(stop - start, np.uint64)
+        # One column after the other, and the place in the trajectory: order counts.
+        for column in np.ascontiguousarray(joined_words(reader.run(start, stop)).T):
+            digests = _mixed(digests ^ column)
+        places = np.arange(start, stop) - starts[numbers_of(starts, start, stop)]
+        trajectories, begins = runs_within(starts, start, stop)
+        marks = _mixed(digests ^ (places.astype(np.uint64) * _ODD))
+        totals[trajectories] += np.add.reduceat(marks, begins)
+        told.writing(stop)
+        return digests
 
-    read = dataset.id, reader, step
-    rows = _Runs(*read, None, digests(), folder)
-    of_trajectories = (totals[at : at + RUN] for at in range(0, len(totals), RUN))
-    return rows, _Runs(*read, starts, of_trajectories, folder)
+    read = dataset.id, reader, step, folder
+    rows = _Digests(*read, of_rows, len(dataset))
+    return rows, _Digests(*read, lambda start, stop: totals[start:stop], len(totals), starts)
 
 
 def _mixed(numbers: np.ndarray) -> np.ndarray:
     """Return 64 bits, each of which depends on many of those of a number."""
     numbers = (numbers ^ (numbers >> np.uint64(32))) * _ODD
-    return numbers ^ (numbers >> np.uint64(29))
+    numbers ^= numbers >> np.uint64(29)
+    return numbers
 
 
-class _Runs:
-    """Digests in a file, in sorted runs, with the numbers of what they are of."""
+class _Digests:
+    """Digests of rows or trajectories, in a file of sorted runs, each with its numbers."""
 
     def __init__(
         self,
         id: str,
         reader: ArrayRows,
         step: int,
-        starts: np.ndarray | None,
-        runs: Iterable[np.ndarray],
         folder: Path,
+        digests_of: Callable[[int, int], np.ndarray],
+        count: int,
+        starts: np.ndarray | None = None,
     ) -> None:
-        self.id, self.reader, self.step, self._starts, self.count = id, reader, step, starts, 0
-        path = folder / uuid4().hex
+        self.id, self.reader, self.step, self.count, self._starts = id, reader, step, count, starts
+        path, run = folder / uuid4().hex, RUN // step * step
         with path.open("xb") as file:
-            for digests in runs:
+            for first in range(0, count, run):
+                last = min(first + run, count)
+                parts = [digests_of(n, min(n + step, last)) for n in range(first, last, step)]
+                digests = np.concatenate(parts)
                 order = np.argsort(digests, kind="stable")
                 file.write(digests[order].data)
-                file.write((order + self.count).data)
-                self.count += len(digests)
-        words = map_array(path, np.uint64, (2 * self.count,))
-        self._runs = [words[2 * at : 2 * (at + RUN)] for at in range(0, self.count, RUN)]
+                file.write((order + first).data)
+        words = map_array(path, "u8", (2 * count,))
+        self._runs = [np.split(words[2 * n : 2 * (n + run)], 2) for n in range(0, count, run)]
 
     def extents(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where rows or trajectories begin and end, int64 ``[n]`` each."""
@@ -196,24 +193,23 @@ class _Runs:
 
     def within(self, low: int, high: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the digests of a range, and their numbers, of each run."""
-        for digests, numbers in (np.split(run, 2) for run in self._runs):
+        for digests, numbers in self._runs:
             begin = np.searchsorted(digests, np.uint64(low))
             end = np.searchsorted(digests, np.uint64(high), "right")
             yield digests[begin:end], numbers[begin:end].astype(np.int64)
 
     def firsts(self, low: int, high: int) -> tuple[np.ndarray, np.ndarray]:
         """Return each digest of a range once, with the lowest number that it has."""
-        digests, numbers = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-        for more in self.within(low, high):
-            digests, numbers = (
-                np.append(*each) for each in zip((digests, numbers), more, strict=True)
-            )
-            digests, places = np.unique(digests, return_index=True)
-            numbers = numbers[places]
-        return digests, numbers
+        several = []
+        for digests, numbers in self.within(low, high):
+            each, places = np.unique(digests, return_index=True)
+            several.append((each, numbers[places]))
+        digests, numbers = (np.concatenate(each) for each in zip(*several, strict=True))
+        digests, places = np.unique(digests, return_index=True)
+        return digests, numbers[places]
 
 
-def _shared(mine: _Runs, others: _Runs, told: Progress) -> InCommon:
+def _in_common(mine: _Digests, others: _Digests, told: Progress) -> InCommon:
     """Return how many rows or trajectories of each dataset the other one has, too."""
     count, first = 0, np.zeros((0, 2), np.int64)
     for pairs in _copies(mine, others, told):
@@ -225,7 +221,7 @@ def _shared(mine: _Runs, others: _Runs, told: Progress) -> InCommon:
     return InCommon((mine.count, others.count), (count, again), examples)
 
 
-def _copies(mine: _Runs, others: _Runs, told: Progress) -> Iterator[np.ndarray]:
+def _copies(mine: _Digests, others: _Digests, told: Progress) -> Iterator[np.ndarray]:
     """Yield numbers, and the first one of the other dataset that is equal, int64 ``[n, 2]``."""
     bits, done = (max(mine.count, others.count) // RUN).bit_length(), 0
     expect_rows(told, mine.id, 0, mine.count)
@@ -242,11 +238,11 @@ def _copies(mine: _Runs, others: _Runs, told: Progress) -> Iterator[np.ndarray]:
             told.writing(done)
 
 
-def _are_equal(mine: _Runs, others: _Runs, pairs: np.ndarray) -> np.ndarray:
+def _are_equal(mine: _Digests, others: _Digests, pairs: np.ndarray) -> np.ndarray:
     """Return which pairs of rows or trajectories have the same bits, bool ``[n]``."""
     first, end = mine.extents(pairs[:, 0])
     its_first, its_end = others.extents(pairs[:, 1])
-    is_equal = end - first == its_end - its_first
+    is_equal: np.ndarray = end - first == its_end - its_first
     offsets = np.append(0, np.cumsum((end - first) * is_equal))
     step = min(mine.step, others.step)
     for start in range(0, int(offsets[-1]), step):

@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 @contextmanager
-def imported(name: str, path: Path, whose: str) -> Iterator[ModuleType]:
+def module_of(name: str, path: Path, whose: str) -> Iterator[ModuleType]:
     """Yield the module of a file, or of a folder, which has this name for so long."""
     file, folders = (path / "__init__.py", [str(path)]) if path.is_dir() else (path, None)
     spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)

@@ -18,13 +18,13 @@ from datasets_cli.errors import OfflineError, RldsError, SourceError, UsageError
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
+from datasets_cli.parallel.user_code import line_of, module_of, tried
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import file_rows
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.deep_check.report import DeepReport
-from datasets_cli.parallel.user_code import imported, line_of, tried
 
 MOST_CALLED = 20
 """Datasets of a catalogue whose files are asked for when a recipe is checked."""
@@ -105,7 +105,7 @@ def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
         what = "is not a recipe" if path.exists() else "does not exist"
         raise UsageError(f"{path} {what}. Give a file FAMILY.py, or its folder.")
     name, whose = f"{PACKAGE}.{family}", f"recipe {family}"
-    with imported(name, path, whose) as module:
+    with module_of(name, path, whose) as module:
         recipe = getattr(module, "RECIPE", None)
         if not isinstance(recipe, Recipe) or recipe.family != family:
             raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
