@@ -43,7 +43,7 @@ RECORDED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 EXECUTED = ("python", "console")
-SHELL = re.compile(r"[|<>;&$`*?~]|\s#")
+SHELL = re.compile(r"[|<>;&$`*?~]")
 
 STAND_INS = {
     "d4rl/hopper-expert-v2": "d4rl/hopper-medium-v2",
@@ -194,7 +194,8 @@ def masked(text: str) -> str:
 
 def run(command: str) -> tuple[int, str]:
     """Run a command; return its exit code, and what it prints on stdout and stderr."""
-    words = [] if SHELL.search(command) else shlex.split(command)
+    plain = not SHELL.search(re.sub(r"'[^']*'|\s#.*", "", command))
+    words = shlex.split(command, comments=True) if plain else []
     if words[:1] == ["rlds"]:
         output, handlers = io.StringIO(), logging.root.handlers
         logging.root.handlers = []
