@@ -180,9 +180,9 @@ def commands(code: str) -> list[tuple[str, str]]:
 
 def alike(printed: str, shown: str) -> bool:
     """Return whether a page shows what was printed, but for what is masked."""
-    lines = [re.escape(masked(line)) for line in shown.strip().splitlines()]
-    pattern = "\n".join(r"(?:.*\n?)*?" if line == r"\.\.\." else line for line in lines)
-    return re.fullmatch(pattern, masked(printed.strip())) is not None
+    lines = [masked(line) for line in shown.strip().splitlines()]
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in lines)
+    return re.fullmatch(pattern, masked(printed.strip()) + "\n") is not None
 
 
 def masked(text: str) -> str:
