@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 import runpy
+import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -80,6 +81,14 @@ def test_commands_of_other_programs_that_the_page_on_looking_names_are_there() -
                 if hasattr(command, "get_command"):
                     command = command.get_command(Context(command), word)
             assert command, name
+
+
+def test_the_first_page_names_every_extra() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    text = (PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)`", text.partition("[fast,plot]'`:")[2].partition("`rlds env`")[0])
+    of_others = {"bench", "docs", "dev"}
+    assert {*named} - {"datasets"} == extras["project"]["optional-dependencies"].keys() - of_others
 
 
 def test_the_page_on_goals_names_every_strategy() -> None:
