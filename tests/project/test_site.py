@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     copy = tmp_path_factory.mktemp("site")
     for name in ("docs", "benchmarks"):
         shutil.copytree(PROJECT / name, copy / name)
-    for name in ("datasets_cli", "recipes", "tests", "examples"):
+    for name in ("datasets_cli", "recipes", "tests", "examples", "scripts"):
         (copy / name).symlink_to(PROJECT / name)
     for page in PROJECT.glob("*.md"):
         shutil.copy(page, copy)
