@@ -224,6 +224,7 @@ class ReplayBuffer(ReadableBuffer):
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
         """Use another storage and return the one before; its rows get the default priority."""
         found = as_storage(storage)
+        self.reader.check_transform(self.transform, self.reader.sampler, found)
         make_room(self.reader.sampler, found)
         self.reader.rewind()
         previous = self.storage

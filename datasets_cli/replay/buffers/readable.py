@@ -219,6 +219,7 @@ class ReadableBuffer:
     def set_sampler(self, sampler: Sampler) -> Sampler:
         """Use another sampler and return the one before."""
         found = as_sampler(sampler)
+        self.reader.check_transform(self.transform, found, self.reader.storage)
         make_room(found, self.reader.storage)
         self.reader.rewind()
         previous, self.reader.sampler = self.sampler, found
@@ -234,6 +235,9 @@ class ReadableBuffer:
         Args:
             transform: any callable from batch to batch.
             invert: apply it to what is written instead, and its ``inv`` to batches.
+
+        Raises:
+            UsageError: it needs steps in a row that the sampler does not draw, or rows to write.
         """
         return self.insert_transform(len(self.transform), transform, invert=invert)
 
@@ -241,6 +245,8 @@ class ReadableBuffer:
         self, index: int, transform: TransformLike, *, invert: bool = False
     ) -> Self:
         """Apply one more transform at a place among the others; return the buffer."""
+        added = Inverted(transform) if invert else transform
+        self.reader.check_transform(added, self.reader.sampler, self.reader.storage)
         self.reader.rewind()
-        self.transform.insert(index, Inverted(transform) if invert else transform)
+        self.transform.insert(index, added)
         return self

@@ -7,13 +7,15 @@ from collections.abc import Callable
 import torch
 from tensordict import TensorDictBase
 
+from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.draws.protocol import Info, Sampler
 from datasets_cli.replay.rows.batch_format import BatchFormat
 from datasets_cli.replay.rows.sample_info import SampleInfo
 from datasets_cli.replay.storages.batches import map_rows
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.transforms.compose import Compose
+from datasets_cli.replay.transforms.compose import Compose, parts_of
+from datasets_cli.replay.transforms.transform import TransformLike, as_transform
 
 CollateFunction = Callable[[Rows], Rows]
 """Takes what a storage gathers, a list of rows or a batch, and returns the batch."""
@@ -36,6 +38,30 @@ class BatchMaker:
         if self._is_direct:  # a transform may give other types than the storage
             batch_format.check(self.storage)
             self._checked = batch_format
+
+    def check_transform(
+        self, transform: TransformLike, sampler: Sampler, storage: Storage, rows: Rows = None
+    ) -> None:
+        """Check that a transform has steps in a row where it needs them, and is not in vain."""
+        # rows: the first that are written; a storage without rows does not know their form.
+        row_shape = storage.row_batch_size if len(storage) else None
+        if isinstance(rows, TensorDictBase):
+            row_shape = rows.shape[storage.ndim :]
+        is_split = row_shape == () and self.collate_fn is None and not sampler.has_slices
+        for part, inverted in parts_of(as_transform(transform)):
+            reads = part.only_writes == inverted
+            name = type(part).__name__
+            if reads and part.needs_steps and is_split:
+                raise UsageError(
+                    f"{name} needs steps in a row, and {sampler!r} draws rows one by one. Draw "
+                    "slices: slice_len= of a dataset, or a SliceSampler. Or call it with steps in "
+                    "a row, such as replay.episode(0), or write what it makes with preprocess()."
+                )
+            if not (reads or storage.is_writable) and (part.needs_steps or part.only_writes):
+                raise UsageError(
+                    f"{name} acts here on rows that are written, and a dataset is only read. Write "
+                    "what it makes into a new one, with preprocess()."
+                )
 
     def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
         """Tell whether batches are made of arrays where the storage has them."""

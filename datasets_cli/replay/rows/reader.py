@@ -63,6 +63,7 @@ class BatchReader(BatchMaker):
         self.sample_info = sample_info
         self.priority_key: NestedKey | None = None  # where written rows have their priorities
         self._pin_memory = can_page_lock(pin_memory)
+        self.check_transform(transform, sampler, storage)
         self._start(storage)
 
     def _start(self, storage: Storage) -> None:

@@ -95,6 +95,8 @@ class RowWriter:
             return torch.empty(0, dtype=torch.int64)
         with self._undoing(), self.lock:
             storage = writable(reader)
+            if not len(storage):
+                reader.check_transform(reader.transform, reader.sampler, storage, data)
             if not isinstance(self.writer, RoundRobinWriter):
                 reader.others.check_writes(storage, writer=type(self.writer).__name__)
             key = priority_key if has_priorities(reader.sampler) else None

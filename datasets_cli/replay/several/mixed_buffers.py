@@ -47,7 +47,9 @@ class MixedBuffers(ABC):
     ) -> None:
         self.buffers = tuple(buffers)
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
-        self.transform = Compose() if transform is None else Compose(transform)
+        self.transform = Compose()
+        for step in Compose(transform or []):
+            self.append_transform(step)
         self.ran_out = False  # whether the batch just drawn ended an epoch
         self._format = choose_format(format, cast=cast)
 
@@ -129,7 +131,10 @@ class MixedBuffers(ABC):
         self, index: int, transform: TransformLike, *, invert: bool = False
     ) -> Self:
         """Apply one more transform at a place among the others; return the same object."""
-        self.transform.insert(index, Inverted(transform) if invert else transform)
+        added = Inverted(transform) if invert else transform
+        for reader in (buffer.reader for buffer in self.buffers):
+            reader.check_transform(added, reader.sampler, reader.storage)
+        self.transform.insert(index, added)
         return self
 
     def set_rng(self, generator: torch.Generator) -> None:

@@ -13,6 +13,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.torchrl_words import KEYS, takes
 from datasets_cli.replay.transforms.transform import (
     CallableTransform,
+    Inverted,
     Transform,
     TransformLike,
     as_transform,
@@ -106,3 +107,13 @@ class Compose(Transform):
 def _given(step: Transform) -> TransformLike:
     """Return the transform that was given to ``as_transform``."""
     return step.function if isinstance(step, CallableTransform) else step
+
+
+def parts_of(transform: Transform, inverted: bool = False) -> Iterator[tuple[Transform, bool]]:
+    """Yield the transforms that one is made of, and whether each acts the other way round."""
+    if isinstance(transform, Inverted):
+        yield from parts_of(transform.transform, not inverted)
+    for step in transform.steps if isinstance(transform, Compose) else ():
+        yield from parts_of(step, inverted)
+    if not isinstance(transform, Inverted | Compose):
+        yield transform, inverted

@@ -96,7 +96,7 @@ class ExcludeTransform(Transform):
 
     def __init__(self, *excluded_keys: NestedKey, inverse: bool = False) -> None:
         self.excluded_keys = [key_of(key) for key in excluded_keys]
-        self.inverse = inverse
+        self.inverse = self.only_writes = inverse
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         return batch if self.inverse else batch.exclude(*self.excluded_keys)

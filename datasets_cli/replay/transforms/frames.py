@@ -21,7 +21,7 @@ from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, optio
 from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import flags
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import StepTransform
 from datasets_cli.schema.columns import Key, show_key
 
 StackPadding = Literal["same", "constant"]
@@ -73,7 +73,7 @@ def _windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> 
     return _Windows(row.view(*ends.shape[:-1], 1, 1), steps, edge, wanted != steps, wanted)
 
 
-class StackedSteps(Transform):
+class StackedSteps(StepTransform):
     """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first."""
 
     # The batch is steps in a row, `[*B, T]`: a trajectory begins with the batch and after each
@@ -104,7 +104,7 @@ class StackedSteps(Transform):
             )
         self.padding = padding
         self.padding_value = padding_value
-        self.as_inverse = as_inverse
+        self.as_inverse = self.only_writes = as_inverse
         self.future = future
         self.mask_key = optional_key(mask_key)
         self._done = ("next", *key_of(done_key))
@@ -169,7 +169,7 @@ class StackedSteps(Transform):
         return stacks
 
 
-class StackedSlices(Transform):
+class StackedSlices(StepTransform):
     """Leaves of each slice of N steps the one whose stack is the slice; see ``StackedSteps``."""
 
     def __init__(self, frames: StackedSteps) -> None:

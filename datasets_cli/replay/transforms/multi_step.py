@@ -19,13 +19,13 @@ from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, keys_
 from datasets_cli.replay.trajectories.bounds import last_of
 from datasets_cli.replay.transforms.key_map import required_entry
 from datasets_cli.replay.transforms.steps import flags
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import StepTransform
 from datasets_cli.schema.columns import Key
 
 FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")
 
 
-class MultiStep(Transform):
+class MultiStep(StepTransform):
     """Makes steps in a row, ``[*B, T]``, span n steps each, fewer where a trajectory ends.
 
     Below ``next`` the reward becomes the discounted sum, the old one stays as ``original_reward``,
@@ -69,7 +69,7 @@ class MultiStep(Transform):
         return spanned.of(batch, ("collector", "mask"))
 
 
-class MultiStepTransform(Transform):
+class MultiStepTransform(StepTransform):
     """Makes rows span n steps each as they are written, across the seams of what is written.
 
     The last ``n_steps`` rows written are kept back until those after them come; nothing is stored
@@ -110,6 +110,7 @@ class MultiStepTransform(Transform):
         self.done_keys = keys_of(list(FLAGS if done_keys is None else done_keys))
         self.mask_key = key_of(mask_key or "mask")
         self.mark_terminated = mark_terminated
+        self.only_writes = True
         self._kept: TensorDict | None = None
         self._kept_before: TensorDict | None = None
 

@@ -15,7 +15,7 @@ from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, keys_
 from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.replay.trajectories.bounds import begins_of, first_of, sum_so_far, sum_to_go
 from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import StepTransform
 from datasets_cli.schema.columns import Key, show_key
 
 DONE: Key = ("next", "done")
@@ -33,8 +33,8 @@ def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     return stored.reshape(shape).bool()
 
 
-class StepCounter(Transform):
-    """Counts the steps of a trajectory: ``step_count`` before a step, and after it below ``next``.
+class StepCounter(StepTransform):
+    """Counts the steps of each run of steps: ``step_count``, and below ``next`` one more.
 
     The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
     ``("next", "done")``.
@@ -86,11 +86,11 @@ class StepCounter(Transform):
         return batch
 
 
-class InitTracker(Transform):
-    """Marks the first step of each trajectory.
+class InitTracker(StepTransform):
+    """Marks the first step of each run of steps, such as a trajectory or a slice of one.
 
     The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
-    ``("next", "done")``. So each slice of a slice sampler begins marked.
+    ``("next", "done")``.
 
     Args:
         init_key: what the mark is called.
@@ -108,11 +108,11 @@ REWARD: NestedKeys = [("next", "reward")]
 
 
 @takes(reward_spec=Word(False, instead="It has no specs."))
-class RewardSum(Transform):
-    """Sums the rewards of a trajectory up to each of its steps.
+class RewardSum(StepTransform):
+    """Sums the rewards of each run of steps, such as a slice, from its first step to each one.
 
     The batch is steps in a row, ``[*B, T]``, slices one after the other among them: a sum begins
-    with the batch and after each ``("next", "done")``.
+    with the batch and after each ``("next", "done")``, so not where a slice's trajectory does.
 
     Args:
         in_keys: rewards; ``("next", "reward")`` by default.
@@ -144,7 +144,7 @@ class RewardSum(Transform):
         return batch
 
 
-class Reward2GoTransform(Transform):
+class Reward2GoTransform(StepTransform):
     """Sums the rewards of a trajectory from each of its steps on, when rows are written.
 
     It leaves what is read alone; ``append_transform(Reward2GoTransform(), invert=True)`` turns that
@@ -167,6 +167,7 @@ class Reward2GoTransform(Transform):
         out_keys: NestedKeys | None = None,
         done_key: NestedKey = "done",
     ) -> None:
+        self.only_writes = True
         self.gamma = float(gamma)
         self._sums = KeyMap("Reward2GoTransform", REWARD if in_keys is None else in_keys, out_keys)
         self._done = ("next", *key_of(done_key))
@@ -199,8 +200,8 @@ Reward2Go = Reward2GoTransform
 """The name in short."""
 
 
-class RandomCropTensorDict(Transform):
-    """Cuts runs of equal length out of trajectories, each row's start drawn for itself.
+class RandomCropTensorDict(StepTransform):
+    """Cuts runs of equal length out of rows that are trajectories, each start drawn for itself.
 
         row, 5 steps    a b c d e
         crops of 3      a b c · b c d · c d e        each with probability 1/3

@@ -25,7 +25,15 @@ class Transform(Protocol):
     tensors rather than change the batch's own.
 
     Any other callable is taken where a transform is: ``as_transform`` adds what it does not have.
+
+    Attributes:
+        needs_steps: whether it acts on steps in a row, ``[*B, T]``, which no rows drawn one by one
+            are.
+        only_writes: whether it acts on what is written alone, and so not on a dataset.
     """
+
+    needs_steps: bool = False
+    only_writes: bool = False
 
     def __init__(self) -> None:
         """Take what TorchRL's class takes."""
@@ -49,6 +57,12 @@ class Transform(Protocol):
     def on_clear(self) -> None:
         """Let go of rows that the transform keeps back: those of the buffer are gone too."""
         return
+
+
+class StepTransform(Transform):
+    """A transform that acts on steps in a row."""
+
+    needs_steps = True
 
 
 class CallableTransform(Transform):

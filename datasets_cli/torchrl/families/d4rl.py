@@ -11,7 +11,7 @@ from datasets_cli.replay.storages.options import PreviousRewardOptions
 from datasets_cli.replay.torchrl_words import DATASET, Word, takes
 from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
-    hold_trajectories,
+    open_split,
     refuse,
     with_slices,
 )
@@ -62,6 +62,5 @@ class D4RLExperienceReplay(ExperienceReplay):
 
     @takes_fields(D4RLOptions)
     def __init__(self, options: D4RLOptions) -> None:
-        self._open(with_slices(options))
-        if options.split_trajs:
-            hold_trajectories(self)
+        opened = with_slices(options)
+        open_split(self, opened) if opened.split_trajs else self._open(opened)

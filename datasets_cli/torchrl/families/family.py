@@ -13,11 +13,13 @@ from datasets_cli.errors import UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import part_of
+from datasets_cli.replay.buffers.readable import choose_format
 from datasets_cli.replay.draws.slices import SliceOptions
 from datasets_cli.replay.rows.row_numbers import rows_at
 from datasets_cli.replay.rows.writers import ImmutableDatasetWriter
 from datasets_cli.replay.storages.tensors import TensorStorage
 from datasets_cli.replay.trajectories.split import split_trajectories
+from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithoutReplacement
 
@@ -61,9 +63,10 @@ def with_slices(options: Options) -> Options:
     return replace(options, sampler=sampler, replacement=True, num_slices=None, slice_len=None)
 
 
-def hold_trajectories(replay: ExperienceReplay) -> None:
-    """Let a buffer draw whole trajectories ``[T_max]``, padded, in place of rows."""
+def open_split(replay: ExperienceReplay, options: TrajectoryDatasetOptions) -> None:
+    """Open a dataset to draw whole trajectories ``[T_max]``, padded, in place of rows."""
     # They are copies in memory; `("mask",)` says what is not padding.
+    replay._open(replace(options, transform=None, format="torch", cast=False))
     if replay.reader.sampler.has_slices:
         raise UsageError(
             f"{type(replay).__name__} draws whole trajectories with split_trajs=True, and no "
@@ -72,6 +75,9 @@ def hold_trajectories(replay: ExperienceReplay) -> None:
     rows = rows_at(replay.reader.storage, slice(None))
     replay.set_storage(TensorStorage(split_trajectories(rows, trajectory_key="episode")))
     replay.set_writer(ImmutableDatasetWriter())
+    for step in Compose(options.transform or []):
+        replay.append_transform(step)
+    replay._use_format(choose_format(options.format, cast=options.cast))
 
 
 def refuse(argument: str, is_given: bool) -> None:

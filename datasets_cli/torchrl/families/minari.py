@@ -22,7 +22,7 @@ from datasets_cli.specs.described_spaces import published_spaces
 from datasets_cli.specs.gymnasium_spaces import build
 from datasets_cli.torchrl.families.family import (
     AvailableDatasets,
-    hold_trajectories,
+    open_split,
     with_slices,
 )
 from datasets_cli.torchrl.families.minari_episode import Episode, minari_episode
@@ -101,9 +101,8 @@ class MinariExperienceReplay(ExperienceReplay):
 
     @takes_fields(MinariOptions)
     def __init__(self, options: MinariOptions) -> None:
-        self._open(with_slices(options.from_minari()))
-        if options.split_trajs:
-            hold_trajectories(self)
+        opened = with_slices(options.from_minari())
+        open_split(self, opened) if opened.split_trajs else self._open(opened)
 
     @property
     def _whole(self) -> EpisodeReader:

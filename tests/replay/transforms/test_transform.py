@@ -19,11 +19,13 @@ from datasets_cli import (
 )
 from datasets_cli.replay.transforms.transform import Inverted
 
-MEMBERS = {"__call__", "inv", "undo_inv", "on_clear"}
+MEMBERS = {"__call__", "inv", "undo_inv", "on_clear", "needs_steps", "only_writes"}
 
 
 class Whole:
     """Derives from nothing, and has exactly the members of the protocol."""
+
+    needs_steps = only_writes = False
 
     def __init__(self) -> None:
         self.cleared = 0
@@ -68,6 +70,7 @@ def rows(count: int) -> TensorDict:
 
 def test_the_members_are_all_that_a_transform_needs() -> None:
     own = {name for name, value in vars(Transform).items() if callable(value)}
+    own |= {"needs_steps", "only_writes"} & vars(Transform).keys()
     assert own & MEMBERS == MEMBERS
     assert {name for name in own - MEMBERS if not name.startswith("_")} == set()
     assert {name for name in vars(Whole) if not name.startswith("__")} | {"__call__"} == MEMBERS
