@@ -48,12 +48,15 @@ from datasets_cli.errors import ImmutableError as ImmutableError
 from datasets_cli.errors import IntegrityError as IntegrityError
 from datasets_cli.errors import KnownDefect as KnownDefect
 from datasets_cli.errors import LockedError as LockedError
+from datasets_cli.errors import MissingFile as MissingFile
 from datasets_cli.errors import NetworkError as NetworkError
 from datasets_cli.errors import OfflineError as OfflineError
+from datasets_cli.errors import OutOfRange as OutOfRange
 from datasets_cli.errors import PartialFailure as PartialFailure
 from datasets_cli.errors import RldsError as RldsError
 from datasets_cli.errors import SourceError as SourceError
 from datasets_cli.errors import UnknownDataset as UnknownDataset
+from datasets_cli.errors import UnknownKey as UnknownKey
 from datasets_cli.errors import UnverifiedDataset as UnverifiedDataset
 from datasets_cli.errors import UsageError as UsageError
 from datasets_cli.exchange.export_dataset import ExportedDataset as ExportedDataset

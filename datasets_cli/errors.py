@@ -2,9 +2,12 @@
 
     RldsError                     1   (also: anything unexpected)
     ├── UsageError                2   ValueError         a request that contradicts itself
-    │   └── EmptyBuffer           2   RuntimeError       there are no rows to draw
+    │   ├── EmptyBuffer           2   RuntimeError       there are no rows to draw
+    │   ├── OutOfRange            2   IndexError         no row or trajectory has this number
+    │   └── UnknownKey            2   KeyError           no column has this key
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
+    ├── MissingFile               3   FileNotFoundError  a view's file, or a part of a dump
     ├── IntegrityError            4   ValueError         bytes are not what they should be
     │   ├── SourceError           4   a publisher's file is damaged or not as its recipe expects
     │   └── DamagedDataset        4   an installed dataset is not what its manifest says
@@ -187,6 +190,14 @@ class EmptyBuffer(UsageError, RuntimeError):
     """There are no rows, or none that has a priority, to draw from."""
 
 
+class OutOfRange(UsageError, IndexError):
+    """There is no row, trajectory or member of this number."""
+
+
+class UnknownKey(UsageError, KeyError):
+    """No column, or no entry, has this key; the message lists those that are there."""
+
+
 class UnknownDataset(RldsError, LookupError):
     """No recipe knows this id; the message carries the nearest names."""
 
@@ -195,6 +206,12 @@ class UnknownDataset(RldsError, LookupError):
 
 class DatasetNotInstalled(RldsError, FileNotFoundError):
     """The id is known, but no dataset of that id is installed under the cache root."""
+
+    exit_code = 3
+
+
+class MissingFile(RldsError, FileNotFoundError):
+    """The file of a view, or of a dump, is not there."""
 
     exit_code = 3
 

@@ -39,7 +39,7 @@ class EpisodeReader:
             number: of the trajectory; below 0 it is counted from the end.
 
         Raises:
-            IndexError: there is no such trajectory.
+            OutOfRange: there is no such trajectory.
             UsageError: the copy would take more than half of the free memory, or ``set_storage``
                 put other rows in the dataset's place.
         """
@@ -53,7 +53,7 @@ class EpisodeReader:
                 ``trajectories["return"] > 100``; all in order where None.
 
         Raises:
-            IndexError: there is no such trajectory.
+            OutOfRange: there is no such trajectory.
             UsageError: as ``episode``, or what is given is neither numbers nor a mask.
         """
         return self.iterate_episodes(numbers)

@@ -24,6 +24,7 @@ from datasets_cli.replay.queries.choices import (
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.schema.row_numbers import check_run
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.selection import Selection, whole_dataset
 
@@ -63,7 +64,7 @@ class ViewChoices:
                 counted from the end. Or a mask of them.
 
         Raises:
-            IndexError: there is no such trajectory.
+            OutOfRange: there is no such trajectory.
             UsageError: what is given is neither numbers nor a mask; or ``set_storage`` put other
                 rows in the dataset's place.
         """
@@ -124,12 +125,9 @@ class ViewChoices:
         that the view has, and frame stacks have no step before.
 
         Raises:
-            IndexError: there are no such rows.
+            OutOfRange: there are no such rows.
         """
-        if not 0 <= (start := whole_number("start", start)) <= (stop := whole_number("stop", stop)):
-            raise IndexError(f"rows(start, stop) needs 0 <= start <= stop, not {start}, {stop}.")
-        if stop > len(self._rows):
-            raise IndexError(f"Rows end at {len(self._rows)}; found the end {stop}.")
+        check_run(whole_number("start", start), whole_number("stop", stop), len(self._rows))
         return self.selection.rows(start, stop, f"rows({start}, {stop})")
 
     def split(self, fractions: tuple[float, ...], seed: int) -> list[Selection]:

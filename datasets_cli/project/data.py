@@ -78,7 +78,7 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
         with arguments_named(as_in_python):
             buffer = _buffer(declared, file, root, download)
             functions = [load_function(text, file.folder) for text in declared.transforms or ()]
-    except (UsageError, IndexError) as error:
+    except UsageError as error:
         raise UsageError(f"[{DATA}.{name}] of {file.path}: {error}") from error
     for function in functions:
         buffer.append_transform(function)

@@ -107,7 +107,7 @@ class BatchStream(IterableDataset[Rows]):
         Raises:
             UsageError: there are workers, and batches are on a device.
         """
-        if num_workers:
+        if whole_number("num_workers", num_workers, 0):
             self._check_workers(num_workers)
             # A process forked after torch began threads may hang.
             arguments = {"multiprocessing_context": WorkerContext(), **arguments}

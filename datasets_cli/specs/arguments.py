@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import OutOfRange, UsageError
 
 ShapeLike = SupportsIndex | Iterable[SupportsIndex]
 """One size, or the size of each dimension."""
@@ -44,7 +44,7 @@ def written_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 def dimension(number: int, ndim: int) -> int:
     """Return the number of a dimension, counted from the first."""
     if not -ndim <= number < ndim:
-        raise IndexError(f"There is no dimension {number} among {ndim}.")
+        raise OutOfRange(f"There is no dimension {number} among {ndim}.")
     return number % ndim
 
 
@@ -80,7 +80,7 @@ def indexing(index: Any, ndim: int) -> Change:
         first = ellipses[0]
         items = (*items[:first], *(slice(None),) * missing, *items[first + 1 :])
     if sum(map(_num_indexed, items)) > ndim:
-        raise IndexError(f"{ndim} dimensions cannot be indexed by {index!r}.")
+        raise OutOfRange(f"{ndim} dimensions cannot be indexed by {index!r}.")
     return lambda tensor: tensor[items]
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 from tensordict import unravel_key
 
 import datasets_cli
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.specs.arguments import known_device, shape_of
 from datasets_cli.specs.non_tensor import NonTensor
 from datasets_cli.specs.spec import TensorSpec
@@ -96,13 +96,13 @@ class SpecEntries(TensorSpec):
             return super().__getitem__(index)
         name, *below = _names(index)
         if name not in self._specs:
-            raise KeyError(f"There is no spec {index!r} among {[*self._specs]}.")
+            raise UnknownKey(f"There is no spec {index!r} among {[*self._specs]}.")
         return self._inner(name)[tuple(below)] if below else self._specs[name]
 
     def _inner(self, name: str) -> SpecEntries:
         inner = self[name]
         if not isinstance(inner, SpecEntries):
-            raise KeyError(f"There is no spec in {name!r}, which is not a Composite: {inner!r}.")
+            raise UnknownKey(f"There is no spec in {name!r}, which is not a Composite: {inner!r}.")
         return inner
 
     def get(self, key: EntryKey, default: Any = None) -> Any:

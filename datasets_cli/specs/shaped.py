@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import OutOfRange, UsageError
 from datasets_cli.specs.arguments import (
     Change,
     after_change,
@@ -96,7 +96,7 @@ class Shaped(ABC):
         try:
             return self._changed(change)
         except IndexError as error:
-            raise IndexError(f"{self} cannot be indexed so: {error}") from error
+            raise OutOfRange(f"{self} cannot be indexed so: {error}") from error
         except (RuntimeError, TypeError) as error:
             raise UsageError(f"The shape of {self} cannot be changed so: {error}") from error
 
@@ -136,7 +136,7 @@ def _index_select(input: Shaped, dim: int, index: torch.Tensor) -> Shaped:  # to
     """Return the spec of the values at some places of a dimension."""
     place = dimension(dim, input.ndim)
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < input.shape[place]:
-        raise IndexError(f"{index} is out of the {input.shape[place]} items of dimension {dim}.")
+        raise OutOfRange(f"{index} is out of the {input.shape[place]} items of dimension {dim}.")
     selected: Shaped = input[(slice(None),) * place + (index.reshape(-1),)]
     return selected
 

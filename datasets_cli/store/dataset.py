@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from datasets_cli.errors import UnverifiedDataset, UsageError
+from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
@@ -142,7 +142,7 @@ class Dataset(ArraySource):
         """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
         wanted = [c for c in self.columns_read if c.key[: len(key)] == key]
         if not wanted:
-            raise KeyError(self._missing(key))
+            raise UnknownKey(self._missing(key))
         check_memory(sum(column.row_bytes for column in wanted) * len(self), self.id)
         rows = self.rows_of(frozenset(column.key for column in wanted))
         whole = {

@@ -134,7 +134,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         """Read the priorities that ``dumps``, or TorchRL 0.14, wrote.
 
         Raises:
-            FileNotFoundError: nothing was written there.
+            MissingFile: nothing was written there.
             DamagedDataset: a file is not what it should be.
         """
         state = read_priorities(Path(path))

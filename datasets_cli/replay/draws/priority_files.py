@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
@@ -50,7 +50,7 @@ def read_priorities(folder: Path) -> StateDict:
     """Return the state of ``Priorities`` that a folder holds."""
     path = folder / METADATA
     if not os.path.lexists(path):
-        raise FileNotFoundError(
+        raise MissingFile(
             f"{folder} has no priorities ({METADATA}): nothing was dumped there, or a buffer with "
             "another kind of sampler. Load that into a buffer with a sampler of that kind."
         )
@@ -111,7 +111,7 @@ def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = Non
                 )
             numbers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path} is missing: only a part of a buffer is there.") from error
+        raise MissingFile(f"{path} is missing: only a part of a buffer is there.") from error
     if not are_priorities(torch.from_numpy(numbers), least):
         raise DamagedDataset(
             f"{path} has numbers that are not priorities, such as NaN. Dump the buffer again."

@@ -147,7 +147,7 @@ class PrioritySampler(Sampler, Protocol):
         """Read what ``dumps`` wrote.
 
         Raises:
-            FileNotFoundError: nothing was written there.
+            MissingFile: nothing was written there.
         """
         self.load_state_dict(read_state(path / STATE))
 

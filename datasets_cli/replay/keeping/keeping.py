@@ -57,7 +57,7 @@ class Persistence:
 
         Raises:
             ImmutableError: rows were dumped, and those there are are a dataset.
-            FileNotFoundError: nothing was written there.
+            MissingFile: nothing was written there.
             DamagedDataset: a file is missing, too short, or not what it should be.
             UsageError: the storage has no room for the rows, or a dataset was dumped that is not
                 this one, or there is something pickled.

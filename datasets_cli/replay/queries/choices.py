@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import OutOfRange, UsageError
 from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.orders import permutation, random_words
@@ -71,7 +71,7 @@ def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int)
         )
     outside = array[(array < -num_trajectories) | (array >= num_trajectories)]
     if len(outside):
-        raise IndexError(
+        raise OutOfRange(
             f"There is no trajectory {outside[0]} among {counted(num_trajectories, 'trajectory')}. "
             f"Expected a number from 0 to {num_trajectories - 1}, or from {-num_trajectories} to "
             "-1, counted from the end."
@@ -124,10 +124,7 @@ def best_places(
         if smallest:
             raise UsageError("take(smallest=True) needs a column to compare: by='return'.")
         return np.arange(num_best)
-    try:
-        values = table[by]
-    except KeyError as error:
-        raise UsageError(str(error.args[0])) from error
+    values = table[by]
     if values.ndim > 1:
         raise UsageError(
             f"{by} is {list(values.shape[1:])} numbers of a trajectory, which have no order. "

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from datasets_cli.checked_json import Check, decode
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.sources.disk import read_bounded, replacing
 from datasets_cli.store.sealed_json import check_seal, parse, seal
@@ -106,7 +106,7 @@ def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) ->
         "cut": np.stack((cut, selection.firsts[cut], selection.lengths[cut]), 1).tolist(),
     }
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} for {path.name}. Make it first.")
+        raise MissingFile(f"There is no folder {path.parent} for {path.name}. Make it first.")
     with replacing(path) as new:
         new.write_bytes(seal(document))
 
@@ -119,7 +119,7 @@ def read_view(path: Path) -> SavedView:
         check_seal(data, document)
         saved = decode(_Document, document)
     except FileNotFoundError as error:
-        raise FileNotFoundError(
+        raise MissingFile(
             f"There is no {path}. What ends in {SUFFIX} is the file of a view, which its save() "
             "wrote."
         ) from error

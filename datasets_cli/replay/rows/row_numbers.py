@@ -8,6 +8,7 @@ from typing import TypeGuard
 import torch
 from tensordict import TensorDictBase
 
+from datasets_cli.errors import OutOfRange
 from datasets_cli.replay.arguments import Index, Rows
 from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.storages.batches import map_rows
@@ -35,7 +36,7 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     rows = torch.as_tensor(index)
     if rows.dtype == torch.bool:
         if rows.shape != (num_rows,):
-            raise IndexError(f"A mask must have one entry a row ({num_rows}), not {rows.shape}.")
+            raise OutOfRange(f"A mask must have one entry a row ({num_rows}), not {[*rows.shape]}.")
         return rows.nonzero().flatten()
     if rows.numel() == 0:
         return rows.long()
@@ -43,8 +44,8 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     rows = rows if floating else rows.long()  # narrow integers would wrap around
     if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
         if not num_rows:
-            raise IndexError(storage.no_rows)
-        raise IndexError(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
+            raise OutOfRange(storage.no_rows)
+        raise OutOfRange(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
     return torch.where(rows < 0, rows + num_rows, rows)
 
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 import torch
 from tensordict import LazyStackedTensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import OutOfRange, UsageError
 from datasets_cli.replay.arguments import (
     Rows,
     StateDict,
@@ -178,7 +178,7 @@ class ReplayBufferEnsemble(MixedBuffers):
             chosen = [self._rows((number, *rows)) for number in which]
             return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
         if not -len(self.buffers) <= member < len(self.buffers):
-            raise IndexError(f"There is no buffer {member}: the ensemble has {len(self.buffers)}.")
+            raise OutOfRange(f"There is no buffer {member}: the ensemble has {len(self.buffers)}.")
         if not rows:
             return self.buffers[member]
         buffer = self.buffers[member].with_format("torch")

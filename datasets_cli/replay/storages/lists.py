@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from tensordict import is_non_tensor, is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.batches import batch_size_of, lazy_stack, map_rows, stack_rows
 from datasets_cli.replay.storages.description import TensorBytes, describe, restore
@@ -165,7 +165,7 @@ class ListStorage(WritableStorage):
             raise EmptyBuffer(NO_ROWS)
         items = self.contents()
         if not self._has(items, key):
-            raise KeyError(
+            raise UnknownKey(
                 f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "
                 "rows that are TensorDicts: name another with trajectory_key or end_key."
             )

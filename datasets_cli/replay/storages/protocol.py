@@ -17,6 +17,7 @@ from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_tra
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
+from datasets_cli.schema.row_numbers import check_run
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows
 
@@ -167,6 +168,7 @@ class Storage(Protocol):
 
     def run(self, start: int, stop: int) -> Rows:
         """Return copies of the rows ``start`` to ``stop - 1`` as one batch."""
+        check_run(start, stop, len(self))
         return self.get(torch.arange(start, stop))
 
     def column(self, key: Key) -> Rows:

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.batches import LeafColumn, ValueColumn, as_bits, make_batch
 from datasets_cli.replay.storages.description import TensorBytes
@@ -219,7 +219,7 @@ class RowColumns:
             leaf: torch.Tensor = rows.view(self.form.row_types[number][0])
             return leaf
         names = ", ".join(self.form.form.names)
-        raise KeyError(f"The storage has no {show_key(key)}. It has: {names}")
+        raise UnknownKey(f"The storage has no {show_key(key)}. It has: {names}")
 
     def numbers(self, key: Key, num_rows: int) -> torch.Tensor:
         """Return a column of one number a row, ``[T, W]``: T steps of W environments."""

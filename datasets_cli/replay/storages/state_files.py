@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from datasets_cli.checked_json import WrongValue, decode, is_deeper
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.sources.disk import open_regular
 
@@ -60,7 +60,7 @@ def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
                 )
             content = file.read(size)
     except FileNotFoundError as error:
-        raise FileNotFoundError(
+        raise MissingFile(
             f"{path} is missing: no buffer was dumped there, or only a part of one."
         ) from error
     try:
@@ -92,7 +92,7 @@ def check_folder(path: Path) -> None:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError as error:
-        raise FileNotFoundError(
+        raise MissingFile(
             f"{path} is missing: no buffer was dumped there, or only a part of one."
         ) from error
     except (OSError, ValueError) as error:

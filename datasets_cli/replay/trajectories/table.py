@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.quantities import counted, html_table
 from datasets_cli.replay.nested_keys import NestedKey, key_of
 from datasets_cli.replay.trajectories.reductions import (
@@ -84,7 +84,7 @@ class Trajectories:
     def __getitem__(self, name: str) -> np.ndarray:
         """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each."""
         if not isinstance(name, str):
-            raise KeyError(
+            raise UnknownKey(
                 f"The trajectories of {self._id} are read by column, not by {name!r}: "
                 f"{', '.join(self)}. A column is an array: table['return'][:3]."
             )
@@ -111,7 +111,7 @@ class Trajectories:
             ``[K, *shape]``, read-only; ``[K]`` where a row of the leaf is one number, ``[1]``.
 
         Raises:
-            KeyError: there is no such leaf.
+            UnknownKey: there is no such leaf.
             UsageError: there is no such reduction, the leaf is text or complex, or the values would
                 take more than half of the free memory.
         """
@@ -139,7 +139,7 @@ class Trajectories:
             key: a leaf of numbers.
 
         Raises:
-            KeyError: there is no such leaf.
+            UnknownKey: there is no such leaf.
             UsageError: the leaf is text or complex.
         """
         return leaf_blocks(self._storage.dataset, self._leaf(key_of(key)))
@@ -195,7 +195,7 @@ class Trajectories:
             return lengths_of(offsets)
         if leaf := self._leaf_of(name):
             return self.reduce(leaf, REDUCED[name][1])
-        raise KeyError(
+        raise UnknownKey(
             f"The trajectories of {self._id} have no column {name!r}. Expected one of "
             f"{', '.join(self)}; reduce(key, reduction) makes others."
         )
@@ -210,7 +210,7 @@ class Trajectories:
         if key not in self._leaves:
             below = [name for name in self._leaves if name[: len(key)] == key]
             expected = ", ".join(show_key(name) for name in below or self._leaves)
-            raise KeyError(f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.")
+            raise UnknownKey(f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.")
         column = self._leaves[key]
         dtype = block_dtype(column)
         if dtype is None or dtype.kind == "c":

@@ -39,7 +39,7 @@ class LayoutRows(Protocol):
         A column costs what it is large, whatever other columns there are.
 
         Raises:
-            IndexError: there is no such row.
+            OutOfRange: there is no such row.
             DamagedDataset: as ``gather``.
         """
 
@@ -49,7 +49,7 @@ class LayoutRows(Protocol):
         The rows must be in memory or on the disk, not on another device.
 
         Raises:
-            IndexError: there is no such row.
+            OutOfRange: there is no such row.
             DamagedDataset: as ``gather``.
         """
 

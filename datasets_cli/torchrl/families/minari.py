@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from datasets_cli.errors import DatasetNotInstalled, UsageError
+from datasets_cli.errors import DatasetNotInstalled, OutOfRange, UsageError
 from datasets_cli.experience.episodes import EpisodeReader
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
@@ -120,14 +120,14 @@ class MinariExperienceReplay(ExperienceReplay):
         """Return an iterator over episodes, by the numbers that ``episode_indices`` has.
 
         Raises:
-            IndexError: there is no such episode.
+            OutOfRange: there is no such episode.
         """
         whole = self._rows.dataset.whole
         if episode_indices is not None and whole is not self._rows.dataset:
             places = {number: place for place, number in enumerate(self.episode_indices.tolist())}
             wanted = trajectory_numbers(episode_indices, whole.num_trajectories).tolist()
             if outside := [number for number in wanted if number not in places]:
-                raise IndexError(f"This view does not have the episode {outside[0]}.")
+                raise OutOfRange(f"This view does not have the episode {outside[0]}.")
             episode_indices = [places[number] for number in wanted]
         return self._whole.iterate_episodes(episode_indices)
 
