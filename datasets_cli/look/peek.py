@@ -13,7 +13,7 @@ from datasets_cli.install.installed import open_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.preprocessing.columns import KnownColumns
-from datasets_cli.preprocessing.pipeline import SeveralTexts, texts_of
+from datasets_cli.preprocessing.pipeline import texts_of
 from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import TEXT
@@ -40,7 +40,7 @@ class PeekCall(InstalledId):
     n: int = field(default=5, metadata={"least": 1, "flag": "-n"})
     start: int = field(default=0, metadata={"least": 0})
     trajectory: int | None = field(default=None, metadata={"least": 0, "metavar": "K"})
-    columns: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
+    columns: str | Sequence[str | tuple[str, ...]] = field(default=(), metadata={"metavar": "KEYS"})
 
     def __post_init__(self) -> None:
         check_numbers(self)

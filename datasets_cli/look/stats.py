@@ -112,7 +112,7 @@ class StatsCall(ProgressOptions, InstalledId):
     """
 
     _: KW_ONLY
-    columns: str | Iterable[str] = field(
+    columns: str | Iterable[str | tuple[str, ...]] = field(
         default=(), metadata={"metavar": "KEYS", "help": "Only these, number by number."}
     )
     recompute: bool = False

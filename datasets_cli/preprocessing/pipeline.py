@@ -188,7 +188,7 @@ def texts_of(name: str, value: object) -> tuple[str, ...]:
     """Return several texts; commas separate those of one text."""
     several: Sequence[object] = value.split(",") if isinstance(value, str) else ()
     if isinstance(value, list | tuple):
-        several = value
+        several = [".".join(map(str, each)) if isinstance(each, tuple) else each for each in value]
     texts = tuple(text.strip() for text in several if isinstance(text, str))
     is_known = isinstance(value, str | list | tuple) and len(texts) == len(several)
     if not is_known or not all(texts) or len({*texts}) < len(texts):

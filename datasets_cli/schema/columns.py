@@ -10,7 +10,7 @@ A key may have any names. Those that a folder cannot have are escaped on the dis
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -109,6 +109,14 @@ class Column(JsonForm):
     def entry(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
         return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
+
+
+def known_key(written: Key, known: Iterable[Key]) -> Key:
+    """Return the key of a column, or a group: dots part names where no key has them as written."""
+    nested, keys = tuple(".".join(written).split(".")), [*known]
+    is_exact = any(key[: len(written)] == written for key in keys)
+    is_nested = any(key[: len(nested)] == nested for key in keys)
+    return nested if is_nested and not is_exact else written
 
 
 def rows_per_block(row_bytes: int) -> int:

@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
-from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
+from datasets_cli.schema.columns import REWARD, Key, known_key, rows_per_block, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns, TreeRows
@@ -65,7 +65,8 @@ class Dataset(ArraySource):
         self._whole: Dataset | None = None  # not itself: a circle would keep its files mapped
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
-        self.chosen = chosen
+        known = [each.key for each in self._columns] + [each.key for each in manifest.texts]
+        self.chosen = None if chosen is None else [known_key(each, known) for each in chosen]
         self.columns_read = self._columns
         if chosen is not None:
             self.columns_read = tuple(each for each in self._columns if self._is_read(each.key))
@@ -175,9 +176,8 @@ class Dataset(ArraySource):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
         if any(column.key[: len(key)] == key for column in self._columns):
             return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
-        parts = tuple(key[0].split(".")) if len(key) == 1 else ()
-        is_dotted = any(column.key[: len(parts)] == parts != () for column in self._columns)
-        hint = f" Write {parts}." if is_dotted else ""
+        nested = known_key(key, (column.key for column in self._columns))
+        hint = f" Write {nested}." if nested != key else ""
         return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"
 
     def _known(self) -> str:

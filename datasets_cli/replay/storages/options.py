@@ -25,8 +25,8 @@ class StorageOptions:
             one tensor, on which ``view(-1)`` raises.
         text: read the columns of text too, as non-tensor entries of batches: in one,
             ``batch["observation", "mission"]`` is a list of str.
-        columns: the keys of what is read, groups such as ``"next"`` whole; by default everything.
-            Trajectories, and the conditions of views, know the other columns too.
+        columns: the keys of what is read, ``("next", "reward")`` or ``"next.reward"``, groups such
+            as ``"next"`` whole; by default everything. Trajectories and conditions know them all.
     """
 
     device: str | torch.device | None = None

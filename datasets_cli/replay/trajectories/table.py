@@ -17,7 +17,15 @@ from datasets_cli.replay.trajectories.reductions import (
     leaf_blocks,
     reduced_leaf,
 )
-from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, Column, Key, show_key
+from datasets_cli.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Column,
+    Key,
+    known_key,
+    show_key,
+)
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.arrays import ArraySource
 from datasets_cli.store.cache_root import CacheRoot
@@ -120,7 +128,7 @@ class Trajectories:
                 f"Trajectories cannot be reduced by {reduction!r}. Expected one of "
                 f"{', '.join(REDUCTIONS)}."
             )
-        key = key_of(key)
+        key = self._key(key)
         if (key, reduction) not in self._reductions:
             leaf = self._leaf(key)
             values = reduced_leaf(self._storage.dataset, leaf, reduction, self._root)
@@ -142,7 +150,7 @@ class Trajectories:
             UnknownKey: there is no such leaf.
             UsageError: the leaf is text or complex.
         """
-        return leaf_blocks(self._storage.dataset, self._leaf(key_of(key)))
+        return leaf_blocks(self._storage.dataset, self._leaf(self._key(key)))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a DataFrame; of rewards of n numbers, ``return.0`` up to n - 1."""
@@ -199,6 +207,10 @@ class Trajectories:
             f"The trajectories of {self._id} have no column {name!r}. Expected one of "
             f"{', '.join(self)}; reduce(key, reduction) makes others."
         )
+
+    def _key(self, name: NestedKey) -> Key:
+        columns = self._storage.dataset.manifest.all_columns
+        return known_key(key_of(name), (each.key for each in columns))
 
     def _is_text(self, key: Key) -> bool:
         return any(text.key == key for text in self._storage.dataset.manifest.texts)

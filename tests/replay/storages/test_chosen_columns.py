@@ -72,7 +72,7 @@ def test_stacks_of_frames_come_without_what_is_not_chosen(folder: Path) -> None:
     ("columns", "words"),
     [
         ("reward", "columns: toy/missions has no reward. It has: "),
-        ("next.reward", "has no next.reward. Write ('next', 'reward'). It has: "),
+        ("next.rewards", "columns: toy/missions has no next.rewards. It has: "),
         (("next.reward", "x"), "has no next.reward.x. It has: "),
         (("observation", "mission"), "is text, which is read where asked: pass text=True"),
         ([], "columns names no column of numbers of toy/missions"),

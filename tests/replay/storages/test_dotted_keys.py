@@ -1,0 +1,43 @@
+"""Nested keys where columns are chosen: as a tuple, or as text with dots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from datasets_cli import ExperienceReplay, dataset_stats, peek
+from datasets_cli.schema.columns import known_key
+
+WRITTEN = [("next", "reward"), "next.reward"]
+
+
+@pytest.mark.parametrize("key", WRITTEN)
+def test_a_nested_column_is_chosen_by_a_tuple_or_by_dots(
+    key: Any, door: str, door_source: str
+) -> None:
+    with h5py.File(next(Path(door_source).glob("*.hdf5"))) as file:
+        rewards = file["rewards"][:][~file["timeouts"][:].astype(bool)].astype(np.float32)
+    replay = ExperienceReplay(door, 4, columns=[key])
+    assert {*replay.sample().keys(True, True)} == {("next", "reward"), "index"}
+    replay = ExperienceReplay(door, 4)
+    assert np.array_equal(replay.to_numpy([key])["next.reward"][:, 0], rewards)
+    assert np.array_equal(replay.to_pandas([key])["next.reward"], rewards)
+    assert replay.to_arrow([key]).schema.names == ["next.reward"]
+    assert np.array_equal(np.concatenate([*replay.trajectories.blocks(key)])[:, 0], rewards)
+    peaks = rewards.reshape(5, -1).max(1)
+    assert np.array_equal(replay.trajectories.reduce(key, "max"), peaks)
+    assert len(replay.drop_duplicates([key])) == len(replay)
+    assert np.array_equal(peek(door, n=3, columns=[key]).columns[0].values[:, 0], rewards[:3])
+    assert [*dataset_stats(door, columns=[key]).columns] == ["next.reward"]
+
+
+def test_dots_part_names_only_where_no_column_has_them_as_written() -> None:
+    known = [("a.b",), ("a", "b"), ("a", "c", "d")]
+    assert known_key(("a.b",), known) == ("a.b",)
+    assert known_key(("a.b",), known[1:]) == ("a", "b")
+    assert known_key(("a.c",), known) == ("a", "c")
+    assert known_key(("a.nosuch",), known) == ("a.nosuch",)
