@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -16,6 +17,7 @@ from datasets_cli.install.install import find_installed, install_dataset
 from datasets_cli.install.installed import (
     check_asked,
     check_folder,
+    folder_meant,
     installed_id,
     is_installed,
     is_there,
@@ -73,9 +75,12 @@ def open_folder(
     return _without_defects(rows, config, options.audit)
 
 
-def open_rows(id: str, config: Config, options: StorageOptions) -> DatasetStorage:
-    """Open the rows of an installed dataset."""
-    return _open(*_unchecked(installed_id(id, config), config, None), config, options)
+def open_rows(
+    id: str | os.PathLike[str], config: Config, options: StorageOptions
+) -> DatasetStorage:
+    """Open the rows of an installed dataset, or of a folder."""
+    folder, id = folder_meant(id, config)
+    return _open(folder, partial(check_asked, id=id, layout=None), config, options)
 
 
 def _find(

@@ -72,9 +72,9 @@ def open_installed(text: str, config: Config) -> DatasetArrays:
     return dataset
 
 
-def folder_meant(text: str, config: Config) -> tuple[Path, str]:
+def folder_meant(text: str | os.PathLike[str], config: Config) -> tuple[Path, str]:
     """Return the folder of the dataset that a user means by an id or a path, and its id."""
-    if text[:1] not in ("/", "."):
+    if isinstance(text, str) and text[:1] not in ("/", "."):
         id = installed_id(text, config)
         return CacheRoot(config.root).dataset(id), id
     check_folder(folder := Path(text).absolute())

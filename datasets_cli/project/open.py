@@ -49,11 +49,11 @@ class DatasetCall(RootOptions, StorageOptions):
     """What ``open_dataset`` takes of a dataset.
 
     Args:
-        id: ``family/name``; the family may be left out where the name is unique. With ``project``,
-            the name of the table.
+        id: ``family/name``; the family may be left out where the name is unique. Or the folder of
+            a dataset, as ``ExperienceReplay`` takes it. With ``project``, the name of the table.
     """
 
-    id: str
+    id: str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def open_dataset(call: OpenCall) -> DatasetStorage | TensorDictReplayBuffer:
     # Mixtures, views and installing: of a dataset that is there they take longer than to open it.
     from datasets_cli.project.data import DataFile, open_declared
 
-    return open_declared(call.id, DataFile(call.project), config.root, download=True).buffer
+    return open_declared(str(call.id), DataFile(call.project), config.root, download=True).buffer
 
 
 @dataclass(frozen=True)

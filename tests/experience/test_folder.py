@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import D4RLExperienceReplay, ExperienceReplay, MinariExperienceReplay
+from datasets_cli import (
+    D4RLExperienceReplay,
+    ExperienceReplay,
+    MinariExperienceReplay,
+    open_dataset,
+)
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.store.cache_root import CacheRoot
@@ -32,6 +37,14 @@ def test_a_folder_has_the_rows_of_its_files_and_nothing_is_installed(
     assert replay.sample()["action"].shape == (4, 28) and len(replay.trajectories) == 5
     assert not CacheRoot(config.root).dataset(replay.dataset_id).exists()
     assert sorted(path.stat().st_mtime_ns for path in folder.rglob("*")) == before
+
+
+def test_open_dataset_takes_the_same_folders(folder: Path) -> None:
+    expected = np.fromfile(folder / "action.memmap", np.float32).reshape(1495, 28)
+    for name in (str(folder), "./copy", folder, Path("copy")):
+        assert np.array_equal(open_dataset(name).column(("action",)), expected)
+    with pytest.raises(UsageError, match="is not a folder"):
+        open_dataset("./nowhere")
 
 
 def test_a_folder_is_neither_made_nor_deleted_and_is_of_its_family(folder: Path) -> None:

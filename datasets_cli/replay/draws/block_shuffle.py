@@ -94,8 +94,8 @@ class BlockShuffleSampler(SharedSampler):
     disk is read in long runs where ``SamplerWithoutReplacement`` reads scattered rows, and the
     rows of a batch are of few blocks, and related as neighbours are.
 
-    The epoch is shared among ranks and loader workers as by ``DistributedSampler``, except that
-    each reads other blocks.
+    The epoch is shared among ranks and loader workers as by ``DistributedSampler``, some twice,
+    except that each reads other blocks.
 
     Raises:
         UsageError: the rank is not below the number of replicas, or a block or a window is empty.

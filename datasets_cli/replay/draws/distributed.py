@@ -110,7 +110,7 @@ class RankOptions(SharedEpochOptions):
 
 
 class DistributedSampler(SharedSampler):
-    """Draws every row once an epoch, shared out among processes.
+    """Draws every row once an epoch, shared by processes; some twice, so that all draw as many.
 
         order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
         process 0 of 2           7   9   0   3

@@ -34,6 +34,17 @@ def drawn(sampler: Any, num_rows: int, batch_size: int, seed: int = 0) -> list[i
 
 
 @pytest.mark.parametrize(
+    ("drop_last", "num_drawn", "num_rows"), [(False, 912, 911), (True, 910, 910)]
+)
+def test_what_processes_do_not_divide_is_filled_up_or_left_out(
+    drop_last: bool, num_drawn: int, num_rows: int
+) -> None:
+    ranks = [DistributedSampler(2, rank, drop_last=drop_last) for rank in range(2)]
+    found = [row for sampler in ranks for row in drawn(sampler, 911, 100)]
+    assert len(found) == num_drawn and len({*found}) == num_rows
+
+
+@pytest.mark.parametrize(
     "make",
     [
         SamplerWithoutReplacement,
