@@ -145,13 +145,14 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
 
 
 def check_numbers(options: Any) -> None:
-    """Refuse fields that declare ``least`` and are not a whole number of at least that."""
+    """Refuse fields that declare ``least`` and are not a whole number from that to 64 bits."""
     for field in fields(options):
         value = getattr(options, field.name)
         if "least" in field.metadata and not (value is None and "None" in str(field.type)):
             is_whole = isinstance(value, Integral) and not isinstance(value, bool)
-            if not is_whole or value < (least := field.metadata["least"]):
-                expected = f"{least} or more" if is_whole else "a whole number"
+            if not is_whole or not (least := field.metadata["least"]) <= value < 2**64:
+                number = f"{least} or more" if is_whole else "a whole number"
+                expected = "64 bits at most" if is_whole and value >= 2**64 else number
                 raise UsageError(f"{argument(field.name)} is {value!r}; expected {expected}.")
 
 

@@ -236,7 +236,7 @@ def test_an_argument_has_the_name_that_the_caller_wrote() -> None:
     assert str(error) == "--source https://example.org/f is not --seed."
 
 
-@pytest.mark.parametrize("value", [0, -1, True, 1.5, "2"])
+@pytest.mark.parametrize("value", [0, -1, True, 1.5, "2", 2**64])
 def test_a_number_is_checked_as_its_field_declares(value: Any) -> None:
     @dataclass
     class Counted:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch.utils.dlpack import from_dlpack
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument
 
 Rows = Any
 """Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
@@ -107,5 +107,5 @@ def seeded(seed: int | None) -> torch.Generator:
         return torch.default_generator
     number = whole_number("seed", seed, 0)
     if number >= 2**64:
-        raise UsageError(f"seed must have at most 64 bits, not {number}.")
+        raise UsageError(f"{argument('seed')} must have at most 64 bits, not {number}.")
     return torch.Generator().manual_seed(number)

@@ -77,6 +77,13 @@ def test_what_differs_from_what_is_there_is_named(
         replay.preprocess(**{"fn": same, "num_workers": 0, **changed}, dest=tmp_path / "out")
 
 
+def test_only_what_was_given_or_differs_is_named(replay: ExperienceReplay, tmp_path: Path) -> None:
+    replay.preprocess(same, dest=tmp_path / "out", num_workers=0)
+    with pytest.raises(UsageError, match="the rows all, now take") as refused:
+        replay.take(2).preprocess(same, dest=tmp_path / "out", num_workers=0)
+    assert "chunksize" not in str(refused.value)
+
+
 def test_another_parent_is_named(tmp_path: Path) -> None:
     one = write(tmp_path / "one", "ted", steps_of("ab", (4, 2)))
     other = write(tmp_path / "other", "ted", steps_of("ba", (3, 4)))
