@@ -11,6 +11,7 @@ import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_keys import NestedKeys
+from datasets_cli.replay.rows.row_numbers import row_numbers
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.schema.texts import AnyColumn
@@ -40,8 +41,8 @@ def to_numpy(
         UsageError: the copy would take more than half of the free memory, there is no such row or
             column, or numpy does not have its numbers.
     """
-    dataset = _reading(storage, columns).dataset
-    numbers = _numbers(rows, len(dataset))
+    storage = _reading(storage, columns)
+    dataset, numbers = storage.dataset, _numbers(rows, storage)
     dataset.check_memory(len(numbers))
     step, whole = rows_per_block(dataset.row_bytes), dict[Key, np.ndarray]()
     for start in range(0, max(1, len(numbers)), step):
@@ -77,7 +78,7 @@ def to_pandas(
             f"{dataset.id} has {width:,} numbers a row; expected {MOST_COLUMNS:,} or "
             "fewer for a DataFrame. Leave frames out with columns=."
         )
-    dataset.check_memory(2 * len(_numbers(rows, len(dataset))))
+    dataset.check_memory(2 * len(_numbers(rows, storage)))
     parts: dict[str, Any] = {}
     for name, values in to_numpy(storage, None, rows).items():
         flat = values.reshape(len(values), math.prod(values.shape[1:])).T
@@ -156,21 +157,10 @@ def _reading(storage: DatasetStorage, columns: NestedKeys | None) -> DatasetStor
     return storage
 
 
-def _numbers(rows: Any, num_rows: int) -> np.ndarray:
+def _numbers(rows: Any, storage: DatasetStorage) -> np.ndarray:
     """Return the numbers int64 ``[n]`` of rows that a user names."""
-    if rows is None or isinstance(rows, slice):
-        return np.arange(*(rows or slice(None)).indices(num_rows))
-    numbers = np.asarray(rows)
-    if numbers.dtype == bool and numbers.shape == (num_rows,):
-        return np.flatnonzero(numbers)
-    is_whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
-    if not is_whole or ((numbers >= num_rows) | (numbers < -num_rows)).any():
-        raise UsageError(
-            f"rows: expected a slice, whole numbers below {num_rows:,} or {num_rows:,} bools, not "
-            f"{rows!r:.80}."
-        )
-    numbers = numbers.astype(np.int64)
-    return np.where(numbers < 0, numbers + num_rows, numbers)
+    chosen = slice(None) if rows is None else rows if isinstance(rows, slice) else np.array(rows)
+    return row_numbers(chosen, storage).reshape(-1).numpy()
 
 
 def _gathered(dataset: Dataset, numbers: np.ndarray) -> dict[Key, np.ndarray]:

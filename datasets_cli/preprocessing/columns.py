@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.schema.columns import Column, Key, known_key, show_key
+from datasets_cli.schema.columns import Column, Key, key_in, show_key
 from datasets_cli.store.manifest import Manifest
 
 MOST_CHANNELS = 4
@@ -28,7 +28,7 @@ class KnownColumns:
 
     def of(self, text: str, owner: str) -> list[Key]:
         """Return the column that a text names, or those of the group that it names."""
-        named = known_key((text,), self.keys)
+        named = key_in(self.keys, (text,))
         keys = [key for key in self.keys if key[: len(named)] == named]
         if not keys:
             names = [*map(show_key, self.keys)]

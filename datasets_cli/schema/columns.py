@@ -111,7 +111,7 @@ class Column(JsonForm):
         return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
 
 
-def known_key(written: Key, known: Iterable[Key]) -> Key:
+def key_in(known: Iterable[Key], written: Key) -> Key:
     """Return the key of a column, or a group: dots part names where no key has them as written."""
     nested, keys = tuple(".".join(written).split(".")), [*known]
     is_exact = any(key[: len(written)] == written for key in keys)

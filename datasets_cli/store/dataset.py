@@ -14,7 +14,7 @@ import torch
 
 from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
-from datasets_cli.schema.columns import REWARD, Key, known_key, rows_per_block, show_key
+from datasets_cli.schema.columns import REWARD, Key, key_in, rows_per_block, show_key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns, TreeRows
@@ -66,7 +66,7 @@ class Dataset(ArraySource):
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         known = [each.key for each in self._columns] + [each.key for each in manifest.texts]
-        self.chosen = None if chosen is None else [known_key(each, known) for each in chosen]
+        self.chosen = None if chosen is None else [key_in(known, each) for each in chosen]
         self.columns_read = self._columns
         if chosen is not None:
             self.columns_read = tuple(each for each in self._columns if self._is_read(each.key))
@@ -176,7 +176,7 @@ class Dataset(ArraySource):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
         if any(column.key[: len(key)] == key for column in self._columns):
             return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
-        nested = known_key(key, (column.key for column in self._columns))
+        nested = key_in((column.key for column in self._columns), key)
         hint = f" Write {nested}." if nested != key else ""
         return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"
 

@@ -131,12 +131,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         write_priorities(Path(path), self.state_dict(), self.max_capacity)
 
     def loads(self, path: str | Path) -> None:
-        """Read the priorities that ``dumps``, or TorchRL 0.14, wrote.
-
-        Raises:
-            MissingFile: nothing was written there.
-            DamagedDataset: a file is not what it should be.
-        """
+        """Read the priorities that ``dumps``, or TorchRL 0.14, wrote."""
         state = read_priorities(Path(path))
         self.load_state_dict({"kind": self.kind} | state)
 

@@ -58,11 +58,7 @@ class CutSampler(AheadSampler):
         return {"kind": self.kind} | self.draw.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken.
-
-        Raises:
-            UsageError: the state is of another kind of sampler, or a number is out of its range.
-        """
+        """Continue where ``state`` was taken."""
         if not state and not self.draw.state_dict():
             return  # TorchRL's samplers without a state have an empty one
         check_kind(self.kind, state)
@@ -85,11 +81,7 @@ class SingleRows(CutSampler):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``, fewer at the end of an epoch, and what is said of them.
-
-        Raises:
-            UsageError: there are no rows, or not as many as the draw needs.
-        """
+        """Return rows int64 ``[B]``, fewer at the end of an epoch, and what is said of them."""
         drawn = self.draw.take(storage, storage, batch_size, generator)
         self.ran_out = self.draw.ran_out
         return drawn

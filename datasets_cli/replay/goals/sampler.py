@@ -153,11 +153,7 @@ class HERSampler(Sampler):
         return index, info
 
     def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
-        """Put the goals that were drawn into the rows, and what follows from them.
-
-        Raises:
-            UsageError: see ``goals.relabel.relabel``.
-        """
+        """Put the goals that were drawn into the rows, and what follows from them."""
         is_new = info[RELABELLED]
         goals = info.pop(_GOALS, None)
         if goals is not None:

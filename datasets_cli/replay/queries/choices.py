@@ -19,7 +19,7 @@ from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.text import TextCondition
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.bits import to_array
-from datasets_cli.schema.columns import EPISODE, Key, known_key, show_key
+from datasets_cli.schema.columns import EPISODE, Key, key_in, show_key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.protocol import LayoutRows
@@ -196,7 +196,7 @@ def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
     if keys is None:
         return [key for key in known if key not in NUMBERING]
     leaves: list[Key] = []
-    for key in (known_key(key_of(name), known) for name in keys):
+    for key in (key_in(known, key_of(name)) for name in keys):
         below = [name for name in known if name[: len(key)] == key]
         if not below:
             raise UsageError(

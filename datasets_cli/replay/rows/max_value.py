@@ -107,11 +107,7 @@ class TensorDictMaxValueWriter(Writer):
         return {"ranks": ranks, "write_count": self.write_count}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken.
-
-        Raises:
-            UsageError: it does not have one number a row.
-        """
+        """Continue where ``state`` was taken."""
         ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
         if ranks.ndim != 1 or bool(ranks.isnan().any()):
             raise UsageError("ranks must be one number a row, none of them NaN.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from typing import TypeGuard
 
 import torch
@@ -33,7 +34,10 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
         index = slice(None)
     if isinstance(index, slice):
         return torch.tensor(range(num_rows)[index], dtype=torch.int64)
-    rows = torch.as_tensor(index)
+    try:
+        rows = torch.as_tensor(index)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise OutOfRange(f"Rows are whole numbers, not {reprlib.repr(index)}.") from error
     if rows.dtype == torch.bool:
         if rows.shape != (num_rows,):
             raise OutOfRange(f"A mask must have one entry a row ({num_rows}), not {[*rows.shape]}.")

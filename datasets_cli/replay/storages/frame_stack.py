@@ -17,7 +17,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
 from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.schema.bits import fill_rows, join_tensors
-from datasets_cli.schema.columns import Key, known_key, show_key
+from datasets_cli.schema.columns import Key, key_in, show_key
 from datasets_cli.schema.tree import Tree, put
 from datasets_cli.store.text_rows import Values
 
@@ -60,7 +60,7 @@ class FrameStack(Storage):
                 f"of a {type(storage).__name__}. CatFrames stacks those of other storages."
             )
         dataset = storage.dataset
-        key = known_key(key_of(key), dataset.keys)
+        key = key_in(dataset.keys, key_of(key))
         pair = {key, ("next", *key)}
         if not pair <= {column.key for column in dataset.columns_read}:
             raise UsageError(
@@ -145,11 +145,7 @@ class FrameStack(Storage):
         return tree
 
     def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``.
-
-        Raises:
-            UsageError: they would take more than half of the free memory.
-        """
+        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
         self.dataset.check_memory(len(index) * (self.length + 1))
         return self.as_batch(self.gather(index), index.shape)
 

@@ -155,12 +155,7 @@ class ListStorage(WritableStorage):
         return bool(self._items) and self._has(self._rows([0]), key)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``.
-
-        Raises:
-            KeyError: a row has no such entry.
-            UsageError: it is more than a number.
-        """
+        """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``."""
         if not self._items:
             raise EmptyBuffer(NO_ROWS)
         items = self.contents()

@@ -48,6 +48,9 @@ def write_state(path: Path, state: StateDict) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+NO_DUMP = ": no buffer was dumped there, or only a part of one."
+
+
 def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
     """Return what ``write_state``, or TorchRL, wrote into a file."""
     try:
@@ -60,9 +63,7 @@ def read_state(path: Path, most_bytes: int = MOST_BYTES) -> StateDict:
                 )
             content = file.read(size)
     except FileNotFoundError as error:
-        raise MissingFile(
-            f"{path} is missing: no buffer was dumped there, or only a part of one."
-        ) from error
+        raise MissingFile(f"{path} is missing{NO_DUMP}") from error
     try:
         found = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -92,9 +93,7 @@ def check_folder(path: Path) -> None:
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError as error:
-        raise MissingFile(
-            f"{path} is missing: no buffer was dumped there, or only a part of one."
-        ) from error
+        raise MissingFile(f"{path} is missing{NO_DUMP}") from error
     except (OSError, ValueError) as error:
         raise DamagedDataset(f"{path} cannot be a folder of a dump: {error}.") from error
     if not stat.S_ISDIR(mode):

@@ -303,10 +303,5 @@ class TensorRows(WritableStorage):
         return take(self._known().leaf(key, len(self)), rows.to(self.device))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, ``[T, W]``: T steps of W environments.
-
-        Raises:
-            KeyError: there is none.
-            UsageError: it has more numbers a row.
-        """
+        """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
         return self._known().numbers(key, len(self))

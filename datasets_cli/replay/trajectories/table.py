@@ -17,15 +17,7 @@ from datasets_cli.replay.trajectories.reductions import (
     leaf_blocks,
     reduced_leaf,
 )
-from datasets_cli.schema.columns import (
-    REWARD,
-    TERMINATED,
-    TRUNCATED,
-    Column,
-    Key,
-    known_key,
-    show_key,
-)
+from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, Column, Key, key_in, show_key
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.arrays import ArraySource
 from datasets_cli.store.cache_root import CacheRoot
@@ -128,9 +120,8 @@ class Trajectories:
                 f"Trajectories cannot be reduced by {reduction!r}. Expected one of "
                 f"{', '.join(REDUCTIONS)}."
             )
-        key = self._key(key)
-        if (key, reduction) not in self._reductions:
-            leaf = self._leaf(key)
+        leaf = self._leaf(key)
+        if (key := leaf.key, reduction) not in self._reductions:
             values = reduced_leaf(self._storage.dataset, leaf, reduction, self._root)
             values = values[:, 0] if leaf.shape == (1,) else values
             self._reductions[key, reduction] = _read_only(values)
@@ -150,7 +141,7 @@ class Trajectories:
             UnknownKey: there is no such leaf.
             UsageError: the leaf is text or complex.
         """
-        return leaf_blocks(self._storage.dataset, self._leaf(self._key(key)))
+        return leaf_blocks(self._storage.dataset, self._leaf(key))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Return the table as a DataFrame; of rewards of n numbers, ``return.0`` up to n - 1."""
@@ -208,15 +199,13 @@ class Trajectories:
             f"{', '.join(self)}; reduce(key, reduction) makes others."
         )
 
-    def _key(self, name: NestedKey) -> Key:
-        columns = self._storage.dataset.manifest.all_columns
-        return known_key(key_of(name), (each.key for each in columns))
-
     def _is_text(self, key: Key) -> bool:
         return any(text.key == key for text in self._storage.dataset.manifest.texts)
 
-    def _leaf(self, key: Key) -> Column:
+    def _leaf(self, name: NestedKey) -> Column:
         """Return a leaf that can be reduced."""
+        columns = self._storage.dataset.manifest.all_columns
+        key = key_in((each.key for each in columns), key_of(name))
         if self._is_text(key):
             raise UsageError(f"{show_key(key)} of {self._id} is text, not numbers to reduce.")
         if key not in self._leaves:

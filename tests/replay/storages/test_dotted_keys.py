@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from datasets_cli import ExperienceReplay, dataset_stats, peek
-from datasets_cli.schema.columns import known_key
+from datasets_cli.schema.columns import key_in
 
 WRITTEN = [("next", "reward"), "next.reward"]
 
@@ -37,7 +37,7 @@ def test_a_nested_column_is_chosen_by_a_tuple_or_by_dots(
 
 def test_dots_part_names_only_where_no_column_has_them_as_written() -> None:
     known = [("a.b",), ("a", "b"), ("a", "c", "d")]
-    assert known_key(("a.b",), known) == ("a.b",)
-    assert known_key(("a.b",), known[1:]) == ("a", "b")
-    assert known_key(("a.c",), known) == ("a", "c")
-    assert known_key(("a.nosuch",), known) == ("a.nosuch",)
+    assert key_in(known, ("a.b",)) == ("a.b",)
+    assert key_in(known[1:], ("a.b",)) == ("a", "b")
+    assert key_in(known, ("a.c",)) == ("a", "c")
+    assert key_in(known, ("a.nosuch",)) == ("a.nosuch",)
