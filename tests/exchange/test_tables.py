@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import datasets_cli
 from datasets_cli import ExperienceReplay, create_dataset, export_dataset, import_dataset
 from datasets_cli.config import Config
-from datasets_cli.errors import RldsError, SourceError, UsageError
+from datasets_cli.errors import OutOfRange, RldsError, SourceError, UsageError
 from tests.own.test_create import columns_of, steps
 
 
@@ -233,7 +233,7 @@ def test_rows_in_memory_are_those_of_the_files(config: Config) -> None:
     table = replay.to_pandas(columns="action", rows=slice(2, 5))
     assert (table.to_numpy() == columns["action"][2:5]).all()
     for rows in ([8], [0.5], "a"):
-        with pytest.raises(UsageError, match="rows"):
+        with pytest.raises(OutOfRange, match="Rows are whole numbers"):
             replay.to_numpy(rows=rows)
 
 
