@@ -159,7 +159,7 @@ def _reading(storage: DatasetStorage, columns: NestedKeys | None) -> DatasetStor
 
 def _numbers(rows: Any, storage: DatasetStorage) -> np.ndarray:
     """Return the numbers int64 ``[n]`` of rows that a user names."""
-    chosen = slice(None) if rows is None else rows if isinstance(rows, slice) else np.array(rows)
+    chosen: Any = np.array(rows) if not isinstance(rows, slice | None) else rows or slice(None)
     return row_numbers(chosen, storage).reshape(-1).numpy()
 
 
