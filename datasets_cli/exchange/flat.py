@@ -48,7 +48,7 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
     if not names:
         raise UsageError("No column is read: name one for observation, action and reward at least.")
     first = 0
-    for run in runs([*names.values()]):
+    for run in runs([*dict.fromkeys(names.values())]):  # each once, of whatever keys it is
         named = named_columns({key: run[name] for key, name in names.items()})
         count = check_lengths(named, f"The steps from {first:,} on")
         if ends is None:
@@ -56,7 +56,13 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
         elif len(ends) < first + count:
             raise _of_other_length(len(ends), "more")
         else:
-            own = check_flags(ends[first : first + count], named, first)
+            own = check_flags(
+                ends[first : first + count],
+                named,
+                first,
+                may_be_cut="ends" not in columns and len(ends) == first + count,
+                column=columns.get("ends", "COLUMN"),
+            )
         first += count
         yield {**named, TRAJECTORY_END: own}
     if ends is not None and len(ends) != first:

@@ -55,7 +55,7 @@ class ImportCall(OwnOptions):
         id: ``family/name``; the family is any word that no published family has.
         format: its format; by default the first that recognises it.
         map: the column for each key, such as ``{"observation": "obs"}``, or texts such as
-            ``"observation=obs"``, after what names say.
+            ``"observation=obs"``, after what names say; a key of no column is left out.
             ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
     """
 

@@ -55,7 +55,7 @@ def typed_map(pairs: Iterable[str]) -> dict[str, str]:
     columns = {}
     for pair in pairs:
         key, equals, name = pair.partition("=")
-        if not (key and equals and name):
+        if not (key and equals):
             raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {pair!r}.")
         if key in columns:
             raise UsageError(f"{argument('map')}: {key} is given twice. Leave one out.")
@@ -65,15 +65,18 @@ def typed_map(pairs: Iterable[str]) -> dict[str, str]:
 
 def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> dict[str, str]:
     """Return the columns to read: what is given, after what their names say."""
-    given = given if isinstance(given, Mapping) else typed_map(given or ())
-    columns = {**found.map, **given}
+    pairs = [given] if isinstance(given, str) else given
+    named = pairs if isinstance(pairs, Mapping) else typed_map(pairs or ())
+    given = _our_keys(named, found.map)
+    # A key of no column is left out.
+    columns = {key: name for key, name in {**found.map, **given}.items() if name}
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
             known = f"Found: {', '.join(found.columns)}"
             hint = f"Did you mean {' or '.join(near)}?" if near else known
             raise UsageError(f"{argument('map')}: there is no column {name} for {key}. {hint}")
-    if told := [key for key in ENDS if key in given]:
+    if told := [key for key in ENDS if given.get(key)]:
         # What a user says of ends stands alone.
         columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
     if not found.ends:
@@ -87,13 +90,31 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     return columns
 
 
+def _our_keys(given: ColumnMap, guessed: ColumnMap) -> dict[str, str]:
+    """Return a map by our keys, some of which people call by other names."""
+    columns: dict[str, str] = {}
+    for key, name in given.items():
+        head, dot, below = key.partition(".")
+        ours = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
+        ours += dot + below
+        # A column of such a name may be none of ours: beside an observation there is a state.
+        ours = key if key in guessed or ours in given else ours
+        if ours in columns:
+            raise UsageError(f"{argument('map')}: {key} is {ours}, given twice. Leave one out.")
+        columns[ours] = name
+    return columns
+
+
 def _check_ends(columns: ColumnMap, found: Recognised) -> None:
     has_flags = "next.terminated" in columns and "next.truncated" in columns
     if not has_flags and not any(key in columns for key in ENDS):
+        near = [meant for key in columns for meant in get_close_matches(key, ENDS, 1, 0.8)]
+        hint = f" Did you mean the key {near[0]}?" if near else ""
         raise UsageError(
-            f"Nothing says where trajectories end. Name a column of flags, "
-            f"{argument('map')} ends=COLUMN, or one of lengths, {argument('map')} lengths=COLUMN "
-            f"(or of numbers, episode=COLUMN). Found: {', '.join(found.columns)}."
+            "Nothing says where trajectories end. Name a column of their last steps, "
+            f"{argument('map')} ends=COLUMN, of lengths, lengths=COLUMN, or of numbers, "
+            "episode=COLUMN; or both flags of a step, next.terminated=COLUMN and "
+            f"next.truncated=COLUMN. Found: {', '.join(found.columns)}.{hint}"
         )
 
 

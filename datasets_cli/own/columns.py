@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.own.ends import flagged_ends
+from datasets_cli.own.ends import check_flags, flagged_ends
 from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import (
     REWARD,
@@ -121,4 +121,8 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
             "episode by a call."
         )
     ends[-1] = True
-    return {**named, TRAJECTORY_END: ends}
+    try:
+        return {**named, TRAJECTORY_END: check_flags(ends, named)}
+    except UsageError as error:
+        error.prepend(f"{what}: ")
+        raise

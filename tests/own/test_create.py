@@ -64,11 +64,7 @@ def test_every_value_is_that_of_the_arrays(config: Config) -> None:
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_recorded_successors_stay_at_truncations(config: Config, layout: str) -> None:
-    given = {
-        **steps(),
-        "truncated": np.zeros(8),
-        "next_observation": {"state": np.ones((8, 3), "f4")},
-    }
+    given = {**steps(), "next_observation": {"state": np.ones((8, 3), "f4")}}
     given["terminated"] = np.zeros(8)
     made = create_dataset("mine/robot", given, lengths=LENGTHS, layout=layout, config=config)
     assert (made.num_transitions, made.dropped_steps) == (8, 0)
@@ -105,6 +101,7 @@ def test_lengths_flags_and_numbers_say_the_same(lengths: list[int]) -> None:
         ({"lengths": [2**63 - 1, 2**63 - 1, 10]}, "found 18,446,744,073,709,551,624"),
         ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, "episode 0"),
         ({"episode": np.zeros(8)}, "whole number"),
+        ({"lengths": []}, "found none"),
         ({"lengths": LENGTHS, "ends": np.ones(8)}, "Give one"),
     ],
 )
@@ -114,6 +111,22 @@ def test_where_trajectories_end_is_never_guessed(
     with pytest.raises(UsageError, match=named):
         create_dataset("mine/robot", steps(), config=config, **told)
     assert not (config.root / "datasets").exists()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_flags_that_are_given_are_kept_or_refused(config: Config, last: bool) -> None:
+    terminated = steps()["terminated"]
+    given = {**steps(), "truncated": np.zeros(8, bool), "terminated": np.arange(8) == 2}
+    with pytest.raises(UsageError, match="Step 3 ends a trajectory"):
+        create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
+    del given["terminated"]
+    with pytest.raises(UsageError, match="Step 2 ends a trajectory"):
+        create_dataset("mine/robot", given, ends=terminated, config=config)
+    # The last trajectory may be cut off where the arrays end.
+    given["terminated"] = terminated & (np.arange(8) < 7) if last else terminated
+    create_dataset("mine/robot", given, lengths=LENGTHS, layout="ted", config=config)
+    found = columns_of("mine/robot", config)["next", "terminated"][:, 0]
+    assert found.tolist() == terminated.tolist()[: 7 if last else 8]
 
 
 @pytest.mark.parametrize(
