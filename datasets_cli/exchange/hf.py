@@ -40,7 +40,9 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     def batches(names: list[str]) -> Iterable[Any]:
         for stream in _streams(path):
             if stream.schema != schema:
-                raise SourceError(f"{path.name} has files of different columns.")
+                raise UsageError(
+                    f"{path.name} has files of different columns. Write them as one dataset."
+                )
             for batch in stream:
                 batch.validate(full=True)  # offsets may point out of their arrays
                 yield batch

@@ -75,8 +75,8 @@ def plan_import(call: ImportCall) -> ImportPlan:
     """Return what ``import_dataset`` would do with the same arguments; no row is read.
 
     Raises:
-        UsageError: the path is of no known format, a column is not there, or nothing says where
-            trajectories end.
+        UsageError: the path is of no known format, a column is not there, such as one of rewards,
+            or nothing says where trajectories end.
         SourceError: it is damaged.
     """
     return _planned(call)[0]
@@ -100,8 +100,9 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
     Where trajectories end is never guessed.
 
     Raises:
-        UsageError: as ``plan_import``, or the id is installed with other data.
-        SourceError: the files are damaged, or have no observation, action or reward.
+        UsageError: as ``plan_import``, values are missing or of another type or shape than a
+            dataset has, or the id is installed with other data.
+        SourceError: the files are damaged.
     """
     plan, said = _planned(call)
     with making(plan.id, call) as told:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.exchange.format import ColumnMap, Recognised
 
 ENDS = ("ends", "lengths", "episode")
@@ -82,11 +82,15 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     if not found.ends:
         _check_ends(columns, found)
     have = {*columns, *(key.partition(".")[0] for key in columns)}
-    missing = [key for key in NEEDED if key not in have]
-    if missing and (found.dropped or found.notes):
+    if missing := next((key for key in NEEDED if key not in have), ""):
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
-        why = " ".join([*found.notes, *dropped])
-        raise SourceError(f"There is no column for {missing[0]}. {why}")
+        unused = (name for name in found.columns if name not in columns.values())
+        name = next((each for each in unused if each.startswith(KNOWN_NAMES[missing])), "COLUMN")
+        listed = f"Found: {', '.join(found.columns)}."
+        raise UsageError(
+            f"There is no column for {missing}. Name it: {argument('map')} {missing}={name}. "
+            + " ".join([listed, *found.notes, *dropped])
+        )
     return columns
 
 

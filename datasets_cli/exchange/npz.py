@@ -64,9 +64,9 @@ def recognise(path: Path) -> Recognised | None:
         refuse_cut(path, ".npz")
         return None
     members = _members(path)
-    good = {name: each for name, each in members.items() if not each.problem}
-    if not good:
+    if not members:
         raise SourceError(f"{path.name} has no array. Expected an archive of numpy.savez.")
+    good = {name: each for name, each in members.items() if not each.problem}
     return Recognised(
         {name: f"{each.dtype} {list(each.shape[1:])}" for name, each in good.items()},
         guess(good),

@@ -11,9 +11,9 @@ from typing import Any, cast
 from datasets_cli.catalogue.registry import families
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.config import RootOptions
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import StepColumns, write_steps
+from datasets_cli.own.steps import StepColumns, sound_bytes, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
@@ -111,7 +111,17 @@ def save_steps(
     # name: what the manifest calls the steps. fingerprint: tells them from others of that name.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
-    written = write_steps(staging, id, options.layout, steps, progress.writing)
+    damage: list[SourceError] = []
+
+    def read() -> Iterator[StepColumns]:
+        try:
+            yield from steps
+        except SourceError as error:
+            damage.append(error)
+            raise
+
+    with sound_bytes(damage):
+        written = write_steps(staging, id, options.layout, read(), progress.writing)
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)

@@ -14,6 +14,7 @@ from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.journal import Journal
+from datasets_cli.own.steps import sound_bytes
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import read_manifest
@@ -107,14 +108,15 @@ class DatasetWriter:
             The number of episodes so far.
 
         Raises:
-            UsageError: its columns are not those of the episodes before it, or differ in length.
-            SourceError: observation, action or reward is missing, or flags are not 0 and 1.
+            UsageError: its columns are not those of the episodes before it or differ in length,
+                observation, action or reward is missing, or flags are not 0 and 1.
         """
         journal = self._opened
         name = f"Episode {journal.num_episodes}"
         steps = episode_steps(columns, name)
-        StepCheck(f"{self._id}: {name}").checked(steps)
-        journal.add(steps)
+        with sound_bytes():
+            StepCheck(f"{self._id}: {name}").checked(steps)
+            journal.add(steps)
         return journal.num_episodes
 
     def discard(self) -> None:

@@ -59,7 +59,7 @@ def _pickled(path: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
     "no array": (np.savez, SourceError),
-    "pickles": (_pickled, SourceError),
+    "pickles": (_pickled, UsageError),
     "encrypted": (_encrypted, SourceError),
     "no header": (lambda path: zipped(path, b"text"), SourceError),
     "a header of no array": (lambda path: zipped(path, member(b"{'shape': 3}\n")), SourceError),
@@ -74,10 +74,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
     "an array twice": (lambda path: zipped(path, member(), member()), SourceError),
     "packed by another": (lambda p: zipped(p, member(), method=zipfile.ZIP_LZMA), SourceError),
     "no rows": (
-        lambda path: saved(path, **{name: rows[:0] for name, rows in COLUMNS.items()}), SourceError
+        lambda path: saved(path, **{name: rows[:0] for name, rows in COLUMNS.items()}), UsageError
     ),
     "other lengths": (lambda path: saved(path, action=np.arange(9)), UsageError),
-    "one number": (lambda path: saved(path, action=3), SourceError),
+    "one number": (lambda path: saved(path, action=3), UsageError),
     "no archive": (lambda path: path.write_bytes(b"\x93NUMPY"), SourceError),
 }  # fmt: skip
 
@@ -157,7 +157,7 @@ def test_a_wrong_checksum_is_refused_and_its_array_named(
 
 def test_the_reason_is_in_the_error_where_a_needed_column_cannot_be_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", observation=np.array([None] * 10))
-    with pytest.raises(SourceError, match="observation: it holds Python objects"):
+    with pytest.raises(UsageError, match="observation: it holds Python objects"):
         plan_import(path, "mine/a")
 
 
