@@ -178,7 +178,7 @@ def _newest(name: str, entries: Collection[str]) -> str | None:
 
 def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset:
     family, _, rest = text.partition("/")
-    here = [id for id in root.installed() if not id.startswith("demo/")]
+    here = [id for id in root.installed() if id != text and not id.startswith("demo/")]
     ids = list(dict.fromkeys((*here, *listed)))
     word = (rest if family in {id.partition("/")[0] for id in ids} else text).lower()
     containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))

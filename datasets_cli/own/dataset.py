@@ -12,6 +12,7 @@ from datasets_cli.catalogue.registry import families
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
 from datasets_cli.own.steps import StepColumns, sound_bytes, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
@@ -20,7 +21,7 @@ from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Said, read_manifest
+from datasets_cli.store.manifest import Manifest, Said
 from datasets_cli.store.tables import remove_tables
 
 RESERVED = frozenset({"demo", "derived", "recorded"})
@@ -125,14 +126,10 @@ def save_steps(
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)
-        older = read_manifest(folder) if has_manifest(folder) else None
-        new = manifest.content, manifest.layout
-        is_same = older is not None and (older.content, older.layout) == new
-        if older is not None and not is_same and not options.force:
-            raise UsageError(
-                f"{id} is installed and holds other data ({older!r}). Replace it with "
-                f"{argument('force', 'True')}, or choose another name."
-            )
+        here = condition_of(folder, id) if has_manifest(folder) else Condition(None)
+        older = here.manifest
+        if not options.force and (here.problem or older):
+            _refuse_others(here, manifest)
         if count := manifest.dropped_steps:
             written.notes.append(
                 f"{counted(count, 'last step')} of trajectories that do not terminate "
@@ -141,7 +138,7 @@ def save_steps(
             )
         for note in written.notes:
             progress.note(f"{id}: {note}")
-        if older is not None and is_same and older.metadata == manifest.metadata:
+        if older and not (options.force or here.problem) and older.metadata == manifest.metadata:
             progress.note(f"{id} is up to date: it holds these data")
             return InstalledDataset.of(folder, older)
         commit(root, staging, manifest)
@@ -150,3 +147,22 @@ def save_steps(
     if older is not None and older.content != manifest.content:
         remove_tables(root, older.content)
     return InstalledDataset.of(folder, manifest)
+
+
+def _refuse_others(here: Condition, new: Manifest) -> None:
+    """Refuse to replace an installed dataset that holds other data, and say what differs."""
+    replace = f"Replace it with {argument('force', 'True')}, or choose another name."
+    if (older := here.manifest) is None:
+        raise UsageError(f"{new.id} is installed and damaged: {here.problem} {replace}")
+    if (older.content, older.layout) == (new.content, new.layout):
+        return
+    old_source, source = (each.resources[-1] if each.resources else {} for each in (older, new))
+    was, now = (f" of {each.get('filename')}" for each in (old_source, source))
+    if older.content == new.content:
+        other = f"has the same data in the layout {older.layout}, not {new.layout}"
+    elif old_source.get("sha256") == source["sha256"]:
+        other = f"has the same steps, which it has{was}, not{now}"
+    else:
+        there, these = (counted(each.num_transitions, "transition") for each in (older, new))
+        other = f"holds other data: {there}{was}; these are {these}{now}"
+    raise UsageError(f"{new.id} is installed and {other}. {replace}")

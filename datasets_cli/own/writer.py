@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.installed import condition_of
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
@@ -17,7 +18,6 @@ from datasets_cli.own.journal import Journal
 from datasets_cli.own.steps import sound_bytes
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.manifest import read_manifest
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,8 @@ class DatasetWriter:
         """Drop episodes that are installed, and refuse to replace them unasked."""
         if not has_manifest(folder := self._root.dataset(self._id)):
             return
-        known = [source.get("validator") for source in read_manifest(folder).resources]
+        manifest = condition_of(folder, self._id).manifest  # None where it is damaged
+        known = [source.get("validator") for source in manifest.resources] if manifest else []
         if journal.num_episodes and journal.fingerprint in known:
             journal.remove()  # it was killed after the commit
         if not self._options.force:

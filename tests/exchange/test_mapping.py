@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import datasets_cli
 from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import PartialFailure, UsageError
 from tests.exchange.made_steps import leaf_files
 
 COUNT = 9
@@ -97,3 +98,57 @@ def test_a_column_may_be_read_for_two_keys(config: Config, tmp_path: Path, forma
     leaves = leaf_files("mine/b", config)
     assert leaves["info", "copy"].tobytes() == leaves["action",].tobytes() == rows[1:].tobytes()
     assert leaves["next", "truncated"][:, 0].nonzero()[0].tolist() == [3, 8]
+
+
+def _npz(path: Path, seed: int = 0) -> Path:
+    noise = np.random.default_rng(seed).normal(size=(COUNT, 2))
+    np.savez(path, observation=noise, action=noise, reward=noise[:, 0], ends=DONE)
+    return path
+
+
+@pytest.mark.parametrize("place", ["next/reward.memmap", "manifest.json"])
+def test_repair_says_how_own_data_are_made_again_and_force_does_it(
+    config: Config, tmp_path: Path, place: str
+) -> None:
+    path = _npz(tmp_path / "a.npz")
+    made = import_dataset(path, "mine/lift", layout="ted", config=config)
+    whole = (made.path / place).read_bytes()
+    (made.path / place).write_bytes(whole[:-8])
+    with pytest.raises(PartialFailure) as refused:
+        datasets_cli.repair("mine/lift", config=config)
+    [result] = refused.value.results
+    told = (
+        "rlds import a.npz --name mine/lift --force" if place != "manifest.json" else "of your own"
+    )
+    assert told in str(result.error) and "Did you mean" not in str(result.error)
+    import_dataset(path, "mine/lift", layout="ted", force=True, config=config)
+    assert place == "manifest.json" or (made.path / place).read_bytes() == whole
+    assert datasets_cli.verify("mine/lift", deep=True, config=config)[0].ok
+
+
+def test_the_same_import_makes_a_damaged_dataset_whole(config: Config, tmp_path: Path) -> None:
+    path = _npz(tmp_path / "a.npz")
+    made = import_dataset(path, "mine/lift", layout="ted", config=config)
+    (made.path / "action.memmap").write_bytes(b"")
+    import_dataset(path, "mine/lift", layout="ted", config=config)
+    values = np.fromfile(made.path / "action.memmap").reshape(-1, 2)
+    assert values.tolist() == np.load(path)["action"][[0, 1, 2, 4, 5, 6, 7]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "layout", "words"),
+    [
+        ("b.npz", 0, "ted", "the same steps.* a.npz, not of b.npz"),
+        ("a.npz", 0, "compact", "the same data in the layout ted, not compact"),
+        ("b.npz", 1, "ted", "other data: 7 transitions of a.npz; these are 7 .* of b.npz"),
+    ],
+)
+def test_what_differs_from_an_installed_dataset_is_told(
+    config: Config, tmp_path: Path, name: str, seed: int, layout: str, words: str
+) -> None:
+    import_dataset(_npz(tmp_path / "a.npz"), "mine/a", layout="ted", config=config)
+    path = _npz(tmp_path / name, seed)
+    with pytest.raises(UsageError, match=words) as refused:
+        import_dataset(path, "mine/a", layout=layout, config=config)
+    assert "force" in str(refused.value) and "Manifest(" not in str(refused.value)
+    import_dataset(path, "mine/a", layout=layout, force=True, config=config)
