@@ -10,7 +10,6 @@ from datasets_cli.errors import UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 
-ABOUT = "CSV: a row a step, a number a column, read alone"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BLOCK_BYTES = 4 << 20
 """Of text; the first block says which type a column has."""

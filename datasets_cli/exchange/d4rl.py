@@ -50,7 +50,6 @@ from datasets_cli.schema.texts import TEXT, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "HDF5 in D4RL's layout; robomimic's and d3rlpy's are read, too"
 PATHS: dict[Key, str] = {
     ("observation",): "observations",
     ("action",): "actions",

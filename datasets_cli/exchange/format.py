@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +20,9 @@ NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
 """The formats, in the order in which a path is tried; each is a file of this room."""
 READ_ONLY = frozenset({"csv", "hf"})
 """Those that are not written, and whose files have no ``losses`` and ``write``."""
+
+MOST_LOOKED_AT = 10_000
+"""Of the files of a folder that is of no format."""
 
 ColumnMap = Mapping[str, str]
 """Their column for each of our keys, written with dots; ``ends``, ``lengths`` and ``episode`` are
@@ -48,8 +52,6 @@ class Recognised:
 
 class Format(Protocol):
     """A format, as the functions of its module."""
-
-    ABOUT: str
 
     def recognise(self, path: Path) -> Recognised | None:
         """Return what is at a path; None where it is not of this format.
@@ -99,11 +101,22 @@ def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
         for each in tried:
             if (known := format_of(each).recognise(path)) is not None:
                 return each, known
-    what = "; ".join(f"{each}: {format_of(each).ABOUT}" for each in tried)
+    what = _unread(path)
     raise UsageError(
-        f"{path} is of none of these formats: {what}. Arrays that another reader gives become a "
-        "dataset by create_dataset()."
+        f"{path} is of none of these formats: {', '.join(tried)}; docs/exchange.md describes them. "
+        f"{what}Arrays that another reader gives become a dataset by create_dataset()."
     )
+
+
+def _unread(path: Path) -> str:
+    """Return a sentence on what people have and is not read yet, where it is at a path."""
+    with path_errors(path):
+        names = [path.name, *(each.name for each in islice(path.rglob("*"), MOST_LOOKED_AT))]
+    if any(".tfrecord" in name for name in names):
+        return "TFRecord files are not read: read them with tensorflow. "
+    if any(name.endswith(".parquet") for name in names):
+        return "Parquet in several parts is not read: read one part, or join them with pandas. "
+    return ""
 
 
 def refuse_cut(path: Path, *endings: str) -> None:

@@ -12,7 +12,6 @@ from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.sources.disk import read_bounded
 
-ABOUT = "a folder of Hugging Face's datasets, of save_to_disk, read alone"
 LIST, SPLITS = "state.json", "dataset_dict.json"
 MOST_LIST_BYTES = 16 << 20
 

@@ -30,7 +30,6 @@ from datasets_cli.schema.texts import TEXT, AnyColumn, as_text, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "a folder of Minari: a group an episode"
 METADATA = "metadata.json"
 DATA = "main_data.hdf5"
 MOST_INFO_BYTES = 100_000

@@ -37,7 +37,6 @@ from datasets_cli.sources.disk import COPIED_BYTES
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "numpy's archive: an array a column"
 MEMBER = ".npy"
 MOST_HEADER_BYTES = 12_000
 """Of an array; numpy reads 10,000."""

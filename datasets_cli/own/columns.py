@@ -75,8 +75,8 @@ def _array(key: Key, values: Any) -> np.ndarray:
         isinstance(each, str | bytes) or each is None for each in array.flat
     ):
         raise UsageError(
-            f"columns: {show_key(key)} holds Python objects. Expected numbers of one shape in each "
-            "row, or text; rlds stores no pickles."
+            f"columns: {show_key(key)} is of type object, with values that are no text. Expected "
+            "numbers of one shape in each row, or text: convert it, as rlds stores no pickles."
         )
     return array
 

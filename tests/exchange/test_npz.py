@@ -171,9 +171,14 @@ def test_a_file_that_is_cut_off_is_known_by_its_name(
         plan_import(tmp_path / name, "mine/a")
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "long", "memory", "pickle", "empty folder"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "device", "long", "memory", "pickle", "empty folder", "parts", "tfrecord"]
+)
 def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "parts/data/chunk-000").mkdir(parents=True)
+    (tmp_path / "parts/data/chunk-000/episode_000000.parquet").write_bytes(b"PAR1")
+    (tmp_path / "a.tfrecord-00000-of-00001").write_bytes(bytes(20))
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04N.")
     os.mkfifo(tmp_path / "pipe.npz")
     path, words = {
@@ -181,8 +186,10 @@ def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: st
         "device": (Path("/dev/zero"), "is a device"),
         "long": (Path("x" * 300), "cannot be made or read: File name too long"),
         "memory": (Path("/proc/self/mem"), "cannot be made or read: [A-Z][a-z/ ]+[.] "),
-        "pickle": (tmp_path / "a.pkl", "none of these formats: npz: numpy's archive"),
+        "pickle": (tmp_path / "a.pkl", "none of these formats: npz, d4rl"),
         "empty folder": (tmp_path / "empty", "none of these formats: npz"),
+        "parts": (tmp_path / "parts", "in several parts is not read: .*create_dataset"),
+        "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord files are not read: "),
     }[kind]
     with pytest.raises(UsageError, match=words):
         plan_import(path, "mine/a")
