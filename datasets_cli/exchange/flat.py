@@ -56,13 +56,8 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
         elif len(ends) < first + count:
             raise _of_other_length(len(ends), "more")
         else:
-            own = check_flags(
-                ends[first : first + count],
-                named,
-                first,
-                may_be_cut="ends" not in columns and len(ends) == first + count,
-                column=columns.get("ends", "COLUMN"),
-            )
+            may_be_cut = "ends" not in columns and len(ends) == first + count
+            own = check_flags(ends[first : first + count], named, first, may_be_cut)
         first += count
         yield {**named, TRAJECTORY_END: own}
     if ends is not None and len(ends) != first:

@@ -21,9 +21,6 @@ NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
 READ_ONLY = frozenset({"csv", "hf"})
 """Those that are not written, and whose files have no ``losses`` and ``write``."""
 
-MOST_LOOKED_AT = 10_000
-"""Of the files of a folder that is of no format."""
-
 ColumnMap = Mapping[str, str]
 """Their column for each of our keys, written with dots; ``ends``, ``lengths`` and ``episode`` are
 keys, too, that say where trajectories end."""
@@ -64,7 +61,7 @@ class Format(Protocol):
         """Yield all steps in bounded blocks, ``TRAJECTORY_END`` among their columns.
 
         Raises:
-            SourceError: values are not what they must be.
+            SourceError: bytes are damaged.
             UsageError: a column is not there, or two things that say where trajectories end differ.
         """
 
@@ -101,22 +98,16 @@ def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
         for each in tried:
             if (known := format_of(each).recognise(path)) is not None:
                 return each, known
-    what = _unread(path)
+        names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
+    unread = ""
+    if any(".tfrecord" in name for name in names):
+        unread = "TFRecord is not read: use tensorflow. "
+    elif any(name.endswith(".parquet") for name in names[1:]):
+        unread = "Parquet in several parts is not read: read one, or join them with pandas. "
     raise UsageError(
         f"{path} is of none of these formats: {', '.join(tried)}; docs/exchange.md describes them. "
-        f"{what}Arrays that another reader gives become a dataset by create_dataset()."
+        f"{unread}Arrays that another reader gives become a dataset by create_dataset()."
     )
-
-
-def _unread(path: Path) -> str:
-    """Return a sentence on what people have and is not read yet, where it is at a path."""
-    with path_errors(path):
-        names = [path.name, *(each.name for each in islice(path.rglob("*"), MOST_LOOKED_AT))]
-    if any(".tfrecord" in name for name in names):
-        return "TFRecord files are not read: read them with tensorflow. "
-    if any(name.endswith(".parquet") for name in names):
-        return "Parquet in several parts is not read: read one part, or join them with pandas. "
-    return ""
 
 
 def refuse_cut(path: Path, *endings: str) -> None:

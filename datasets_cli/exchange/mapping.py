@@ -86,11 +86,9 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
         unused = (name for name in found.columns if name not in columns.values())
         name = next((each for each in unused if each.startswith(KNOWN_NAMES[missing])), "COLUMN")
-        listed = f"Found: {', '.join(found.columns)}."
-        raise UsageError(
-            f"There is no column for {missing}. Name it: {argument('map')} {missing}={name}. "
-            + " ".join([listed, *found.notes, *dropped])
-        )
+        why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
+        option = f"{argument('map')} {missing}={name}"
+        raise UsageError(f"There is no column for {missing}. Name it: {option}. {why}")
     return columns
 
 
@@ -100,9 +98,8 @@ def _our_keys(given: ColumnMap, guessed: ColumnMap) -> dict[str, str]:
     for key, name in given.items():
         head, dot, below = key.partition(".")
         ours = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
-        ours += dot + below
         # A column of such a name may be none of ours: beside an observation there is a state.
-        ours = key if key in guessed or ours in given else ours
+        ours = key if key in guessed or ours + dot + below in given else ours + dot + below
         if ours in columns:
             raise UsageError(f"{argument('map')}: {key} is {ours}, given twice. Leave one out.")
         columns[ours] = name
@@ -112,8 +109,8 @@ def _our_keys(given: ColumnMap, guessed: ColumnMap) -> dict[str, str]:
 def _check_ends(columns: ColumnMap, found: Recognised) -> None:
     has_flags = "next.terminated" in columns and "next.truncated" in columns
     if not has_flags and not any(key in columns for key in ENDS):
-        near = [meant for key in columns for meant in get_close_matches(key, ENDS, 1, 0.8)]
-        hint = f" Did you mean the key {near[0]}?" if near else ""
+        near = (meant for key in columns for meant in get_close_matches(key, ENDS, 1, 0.8))
+        hint = "".join(f" Did you mean the key {meant}?" for meant in near)
         raise UsageError(
             "Nothing says where trajectories end. Name a column of their last steps, "
             f"{argument('map')} ends=COLUMN, of lengths, lengths=COLUMN, or of numbers, "

@@ -136,11 +136,8 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
     delete = f"Make it again: {shlex.join(['rlds', 'delete', id])}, then"
     if known is None or known.parent is None:
         is_derived = id.startswith("derived/")
-        return (
-            f"{delete} derive it by the call that made it."
-            if is_derived
-            else _how_it_came(id, known)
-        )
+        by_call = f"{delete} derive it by the call that made it."
+        return by_call if is_derived else _how_it_came(id, known)
     from datasets_cli.preprocessing.origin import command_of  # with torch
 
     if command := command_of(known):
@@ -151,22 +148,15 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
 
 
 def _how_it_came(id: str, known: Manifest | None) -> str:
-    """Return how data of one's own, which no recipe reads, are made again; else nothing."""
-    source = known.resources[0] if known is not None and known.resources else {}
-    if known is not None and (format := known.metadata.get("imported_from")):
-        path = str(source["filename"])
-        command = shlex.join(["rlds", "import", path, "--name", id, "--force"])
-        return (
-            f"It was imported from {path} ({format}). Make it again where that is, with the same "
-            f"--map: {command}"
-        )
-    is_own = known is None or source.get("checked") == CHECKED
-    if is_own and id.partition("/")[0] not in families():
-        return (
-            "It is data of your own, which no recipe can fetch. Make it again by what made it: "
-            "rlds import with --force, or create_dataset() or DatasetWriter with force=True."
-        )
-    return ""
+    """Return how imported and other own data are made again, which no recipe has; else nothing."""
+    source = known.resources[0] if known and known.resources else {"checked": CHECKED}
+    if id.partition("/")[0] in families() or source.get("checked") != CHECKED:
+        return ""
+    if not (known and (format := known.metadata.get("imported_from"))):
+        return "It is data of your own. Make it again by what made it, with --force or force=True."
+    path = source["filename"]
+    command = shlex.join(["rlds", "import", path, "--name", id, "--force"])
+    return f"It was imported from {path} ({format}). Make it again, with the same --map: {command}"
 
 
 def _make_again(

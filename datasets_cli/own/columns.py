@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.own.ends import check_flags, flagged_ends
+from datasets_cli.own.ends import check_flags
 from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import (
     REWARD,
@@ -114,15 +114,9 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
             flags[-1] = named[key].item()
             named[key] = flags
     check_lengths(named, what)
-    ends = flagged_ends(named, size)
-    if (early := np.flatnonzero(ends[:-1])).size:
-        raise UsageError(
-            f"{what} ends at step {early[0]} of {size} by its flags, and has more steps. Add each "
-            "episode by a call."
-        )
-    ends[-1] = True
     try:
-        return {**named, TRAJECTORY_END: check_flags(ends, named)}
+        ends = check_flags(np.arange(size) == size - 1, named)
     except UsageError as error:
-        error.prepend(f"{what}: ")
+        error.prepend(f"{what} is one call: ")
         raise
+    return {**named, TRAJECTORY_END: ends}

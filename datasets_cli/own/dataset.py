@@ -11,10 +11,10 @@ from typing import Any, cast
 from datasets_cli.catalogue.registry import families
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.config import RootOptions
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import DamagedDataset, SourceError, UsageError, argument
 from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import StepColumns, sound_bytes, write_steps
+from datasets_cli.own.steps import StepColumns, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
@@ -121,15 +121,25 @@ def save_steps(
             damage.append(error)
             raise
 
-    with sound_bytes(damage):
+    try:
         written = write_steps(staging, id, options.layout, read(), progress.writing)
+    except SourceError as error:
+        if error in damage:
+            raise
+        raise UsageError(str(error)) from error  # values that were given are wrong, and no bytes
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)
         here = condition_of(folder, id) if has_manifest(folder) else Condition(None)
-        older = here.manifest
-        if not options.force and (here.problem or older):
-            _refuse_others(here, manifest)
+        older, new = here.manifest, (manifest.content, manifest.layout)
+        is_same = older is not None and (older.content, older.layout) == new
+        if here.problem and older is None and not options.force:
+            raise DamagedDataset(here.problem)
+        if older is not None and not (options.force or is_same):
+            raise UsageError(
+                f"{id} is installed as {_told(older)}, and these are {_told(manifest)}. Replace it "
+                f"with {argument('force', 'True')}, or choose another name."
+            )
         if count := manifest.dropped_steps:
             written.notes.append(
                 f"{counted(count, 'last step')} of trajectories that do not terminate "
@@ -149,20 +159,8 @@ def save_steps(
     return InstalledDataset.of(folder, manifest)
 
 
-def _refuse_others(here: Condition, new: Manifest) -> None:
-    """Refuse to replace an installed dataset that holds other data, and say what differs."""
-    replace = f"Replace it with {argument('force', 'True')}, or choose another name."
-    if (older := here.manifest) is None:
-        raise UsageError(f"{new.id} is installed and damaged: {here.problem} {replace}")
-    if (older.content, older.layout) == (new.content, new.layout):
-        return
-    old_source, source = (each.resources[-1] if each.resources else {} for each in (older, new))
-    was, now = (f" of {each.get('filename')}" for each in (old_source, source))
-    if older.content == new.content:
-        other = f"has the same data in the layout {older.layout}, not {new.layout}"
-    elif old_source.get("sha256") == source["sha256"]:
-        other = f"has the same steps, which it has{was}, not{now}"
-    else:
-        there, these = (counted(each.num_transitions, "transition") for each in (older, new))
-        other = f"holds other data: {there}{was}; these are {these}{now}"
-    raise UsageError(f"{new.id} is installed and {other}. {replace}")
+def _told(manifest: Manifest) -> str:
+    """Return what tells a dataset of one's own from another, for people."""
+    source = manifest.resources[-1] if manifest.resources else {}
+    steps = f"{manifest.num_transitions:,} transitions of {source.get('filename', 'other data')}"
+    return f"{steps} (sha256 {source.get('sha256', '')[:8]}) in the layout {manifest.layout}"

@@ -25,7 +25,7 @@ def trajectory_ends(
         array = array_of(given[name], argument(name))
         numbers = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         marks = MARKED[name](argument(name), numbers, num_steps)
-        return check_flags(marks, columns, may_be_cut=name != "ends")
+        return check_flags(marks, columns, 0, name != "ends")
     if not (TERMINATED in columns and TRUNCATED in columns):
         raise UsageError(
             "Nothing says where trajectories end. Give "
@@ -117,37 +117,29 @@ def episode_lengths(runs: Iterable[np.ndarray], name: str = "episode") -> np.nda
 
 
 def check_flags(
-    ends: np.ndarray,
-    columns: StepColumns,
-    first: int = 0,
-    *,
-    may_be_cut: bool = False,
-    column: str = "COLUMN",
+    ends: np.ndarray, columns: StepColumns, first: int = 0, may_be_cut: bool = False
 ) -> np.ndarray:
     """Return where trajectories end, once no flag is known to say anything else."""
-    # first: the number of the first of these steps. may_be_cut: whether the last of them may end
-    # the file, and no trajectory. column: what says where trajectories end, where it is flags.
+    # first: the number of the first of these steps. may_be_cut: the last one may end the file alone
     flagged = flagged_ends(columns, len(ends))
-    if (wrong := np.flatnonzero(flagged & ~ends)).size:
-        raise UsageError(
-            f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "
-            "the trajectory goes on. Correct one of the two."
-        )
     # Where truncated is given it is kept: an end without a flag would become a truncation.
-    unflagged = ends & ~flagged
+    unflagged = ends & ~flagged & (TRUNCATED in columns)
     if may_be_cut and TERMINATED in columns:
         unflagged[-1:] = False
-    if TRUNCATED in columns and (wrong := np.flatnonzero(unflagged)).size:
-        give = by_reader(f"--map next.terminated={column}", "terminated")
-        leave = by_reader(
-            "--map next.truncated=", 'no truncated (map={"next.truncated": ""} to import)'
-        )
+    if not (wrong := np.flatnonzero((flagged & ~ends) | unflagged)).size:
+        return ends
+    if unflagged[wrong[0]]:
+        leave = by_reader("--map next.truncated=", 'map={"next.truncated": ""} to import')
         raise UsageError(
             f"Step {first + wrong[0]:,} ends a trajectory by what was given, and by its flags is "
-            f"neither terminated nor truncated. Flags are kept: give {give} where such steps "
-            f"terminate, or {leave} where they are cut off."
+            "neither terminated nor truncated; flags are kept. Give terminated, too"
+            f"{by_reader(' (--map next.terminated=COLUMN)', '')}, where such steps terminate, or "
+            f"leave truncated out ({leave}) where they are cut off."
         )
-    return ends
+    raise UsageError(
+        f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "
+        "the trajectory goes on. Correct one of the two."
+    )
 
 
 MARKED = {"ends": _of_flags, "lengths": _of_lengths, "episode": _of_numbers}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import TRAJECTORY_END, Key
 from datasets_cli.schema.texts import as_text, is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows
@@ -120,17 +119,6 @@ class StepDigest:
 def _text_bytes(key: Key, values: np.ndarray) -> bytes:
     # Bytes that are not UTF-8 stand in a str as escapes.
     return "\0".join([*as_text(key, values).flat, ""]).encode(errors="surrogatepass")
-
-
-@contextmanager
-def sound_bytes(damage: Collection[SourceError] = ()) -> Iterator[None]:
-    """Turn what is wrong with values that were given, but for damage, into ``UsageError``."""
-    try:
-        yield
-    except SourceError as error:
-        if error in damage:
-            raise
-        raise UsageError(str(error)) from error
 
 
 def array_of(values: Any, what: str) -> np.ndarray:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.install.installed import condition_of
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.journal import Journal
-from datasets_cli.own.steps import sound_bytes
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 
@@ -114,9 +113,11 @@ class DatasetWriter:
         journal = self._opened
         name = f"Episode {journal.num_episodes}"
         steps = episode_steps(columns, name)
-        with sound_bytes():
+        try:
             StepCheck(f"{self._id}: {name}").checked(steps)
             journal.add(steps)
+        except SourceError as error:
+            raise UsageError(str(error)) from error  # no bytes are damaged
         return journal.num_episodes
 
     def discard(self) -> None:

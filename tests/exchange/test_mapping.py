@@ -118,7 +118,9 @@ def test_repair_says_how_own_data_are_made_again_and_force_does_it(
         datasets_cli.repair("mine/lift", config=config)
     [result] = refused.value.results
     told = (
-        "rlds import a.npz --name mine/lift --force" if place != "manifest.json" else "of your own"
+        "rlds import a.npz --name mine/lift --force"
+        if place != "manifest.json"
+        else "data of your own"
     )
     assert told in str(result.error) and "Did you mean" not in str(result.error)
     import_dataset(path, "mine/lift", layout="ted", force=True, config=config)
@@ -138,9 +140,9 @@ def test_the_same_import_makes_a_damaged_dataset_whole(config: Config, tmp_path:
 @pytest.mark.parametrize(
     ("name", "seed", "layout", "words"),
     [
-        ("b.npz", 0, "ted", "the same steps.* a.npz, not of b.npz"),
-        ("a.npz", 0, "compact", "the same data in the layout ted, not compact"),
-        ("b.npz", 1, "ted", "other data: 7 transitions of a.npz; these are 7 .* of b.npz"),
+        ("b.npz", 0, "ted", " a.npz .* b.npz"),
+        ("a.npz", 0, "compact", "layout ted, and .* layout compact"),
+        ("b.npz", 1, "ted", "7 transitions of a.npz .*, and these are 7 .* of b.npz"),
     ],
 )
 def test_what_differs_from_an_installed_dataset_is_told(

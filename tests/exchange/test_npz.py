@@ -189,7 +189,7 @@ def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: st
         "pickle": (tmp_path / "a.pkl", "none of these formats: npz, d4rl"),
         "empty folder": (tmp_path / "empty", "none of these formats: npz"),
         "parts": (tmp_path / "parts", "in several parts is not read: .*create_dataset"),
-        "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord files are not read: "),
+        "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord is not read: "),
     }[kind]
     with pytest.raises(UsageError, match=words):
         plan_import(path, "mine/a")
