@@ -34,8 +34,8 @@ def import_data(
     """
     state = state_of(context).with_limits(limit)
     plan = datasets_cli.plan_import(**call, config=state.config)
-    known = {f"{key}={name}" for key, name in plan.map.items()}
-    if not (yes or known <= {*call.get("map", ())}):
+    said = {pair.partition("=")[2] for pair in call.get("map", ())}
+    if not (yes or said.issuperset(plan.map.values())):
         _ask(state, plan, [pair for pair in call.get("map", ()) if pair.endswith("=")])
     made = datasets_cli.import_dataset(**call, **state.settings)
     lines = [f"{made.id}: {counted(made.num_transitions, 'transition')} in {made.path}"]

@@ -50,24 +50,9 @@ def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
     return columns | {name: name for name in dotted}
 
 
-def typed_map(pairs: Iterable[str]) -> dict[str, str]:
-    """Return the map that ``KEY=COLUMN`` texts are."""
-    columns = {}
-    for pair in pairs:
-        key, equals, name = pair.partition("=")
-        if not (key and equals):
-            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {pair!r}.")
-        if key in columns:
-            raise UsageError(f"{argument('map')}: {key} is given twice. Leave one out.")
-        columns[key] = name
-    return columns
-
-
 def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> dict[str, str]:
     """Return the columns to read: what is given, after what their names say."""
-    pairs = [given] if isinstance(given, str) else given
-    named = pairs if isinstance(pairs, Mapping) else typed_map(pairs or ())
-    given = _our_keys(named, found.map)
+    given = _by_our_keys([given] if isinstance(given, str) else given or (), found.map)
     # A key of no column is left out.
     columns = {key: name for key, name in {**found.map, **given}.items() if name}
     for key, name in columns.items():
@@ -92,17 +77,21 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     return columns
 
 
-def _our_keys(given: ColumnMap, guessed: ColumnMap) -> dict[str, str]:
-    """Return a map by our keys, some of which people call by other names."""
+def _by_our_keys(given: ColumnMap | Iterable[str], guessed: ColumnMap) -> dict[str, str]:
+    """Return a map, or ``KEY=COLUMN`` texts, by our keys, some of which have other names, too."""
     columns: dict[str, str] = {}
-    for key, name in given.items():
+    pairs = given.items() if isinstance(given, Mapping) else [each.split("=", 1) for each in given]
+    for key, *name in (pairs := [*pairs]):
+        if not (key and name):
+            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {key!r}.")
         head, dot, below = key.partition(".")
         ours = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
         # A column of such a name may be none of ours: beside an observation there is a state.
-        ours = key if key in guessed or ours + dot + below in given else ours + dot + below
+        is_taken = key in guessed or any(ours + dot + below == each for each, *_ in pairs)
+        ours = key if is_taken else ours + dot + below
         if ours in columns:
-            raise UsageError(f"{argument('map')}: {key} is {ours}, given twice. Leave one out.")
-        columns[ours] = name
+            raise UsageError(f"{argument('map')}: {ours} is given twice. Leave one out.")
+        columns[ours] = name[0]
     return columns
 
 
