@@ -45,8 +45,6 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
     """Yield the steps of flat columns; what says where trajectories end is read whole, first."""
     ends = _told_ends(columns, runs)
     names = {tuple(key.split(".")): name for key, name in columns.items() if key not in ENDS}
-    if not names:
-        raise UsageError("No column is read: name one for observation, action and reward at least.")
     first = 0
     for run in runs([*dict.fromkeys(names.values())]):  # each once, of whatever keys it is
         named = named_columns({key: run[name] for key, name in names.items()})

@@ -8,8 +8,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.errors import argument
 from datasets_cli.exchange.format import format_of, recognised
-from datasets_cli.exchange.mapping import chosen_map, lost_names, shown_map
+from datasets_cli.exchange.mapping import chosen_map, lost_names
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
@@ -43,7 +44,7 @@ class ImportPlan(JsonForm):
     @property
     def options(self) -> str:
         """The options that say the map."""
-        return shown_map(self.map)
+        return " ".join(f"{argument('map')} {key}={name}" for key, name in self.map.items())
 
 
 @dataclass(frozen=True)

@@ -114,8 +114,3 @@ def lost_names(found: Recognised, columns: ColumnMap) -> list[str]:
     left = (name or "a column without a name" for name in found.columns if name not in used)
     lost = [f"{name}: no key is given for it" for name in left]
     return [*lost, *(f"{name}: {why}" for name, why in found.dropped.items())]
-
-
-def shown_map(columns: ColumnMap) -> str:
-    """Return the options that say a map."""
-    return " ".join(f"{argument('map')} {key}={name}" for key, name in columns.items())

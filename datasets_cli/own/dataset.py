@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from datasets_cli.catalogue.registry import families
@@ -14,7 +15,7 @@ from datasets_cli.config import RootOptions
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError, argument
 from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import StepColumns, write_steps
+from datasets_cli.own.steps import StepColumns, WrittenSteps, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
@@ -112,21 +113,7 @@ def save_steps(
     # name: what the manifest calls the steps. fingerprint: tells them from others of that name.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
-    damage: list[SourceError] = []
-
-    def read() -> Iterator[StepColumns]:
-        try:
-            yield from steps
-        except SourceError as error:
-            damage.append(error)
-            raise
-
-    try:
-        written = write_steps(staging, id, options.layout, read(), progress.writing)
-    except SourceError as error:
-        if error in damage:
-            raise
-        raise UsageError(str(error)) from error  # values that were given are wrong, and no bytes
+    written = _write(staging, id, options.layout, steps, progress.writing)
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)
@@ -157,6 +144,27 @@ def save_steps(
     if older is not None and older.content != manifest.content:
         remove_tables(root, older.content)
     return InstalledDataset.of(folder, manifest)
+
+
+def _write(
+    folder: Path, id: str, layout: str | None, steps: Iterable[StepColumns], on_rows: Any
+) -> WrittenSteps:
+    """Write steps; what is wrong with their values, and no damage, is a ``UsageError``."""
+    damage: list[SourceError] = []
+
+    def read() -> Iterator[StepColumns]:
+        try:
+            yield from steps
+        except SourceError as error:
+            damage.append(error)
+            raise
+
+    try:
+        return write_steps(folder, id, layout, read(), on_rows)
+    except SourceError as error:
+        if error in damage:
+            raise
+        raise UsageError(str(error)) from error
 
 
 def _told(manifest: Manifest) -> str:

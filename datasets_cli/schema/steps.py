@@ -90,7 +90,7 @@ class StepCheck:
         if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
             raise SourceError(
                 f"{self.id}: {show_key(REWARD)}: rewards are {kind} {list(rewards.shape)}; "
-                "expected one number per step."
+                "expected one number per step. Convert it, or choose another column."
             )
         return rewards
 
