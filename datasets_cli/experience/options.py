@@ -69,12 +69,14 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
             wherever it is, as a path that begins with / or a full stop: it is opened, read-only.
         batch_size: rows in a batch; ``sample`` can override it.
         frame_stack: make each observation, and next observation, a stack of its last steps.
+        view: only what this leaves, as ``filter``: ``"first-success"`` or ``"return > 300"``.
     """
 
     dataset_id: str | os.PathLike[str]
     batch_size: int | None = None
     _: KW_ONLY
     frame_stack: int | None = None
+    view: str | None = None
 
     def chosen_sampler(self) -> Sampler:
         """Return the sampler that is given, or that the other options describe."""

@@ -79,17 +79,19 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if options.download not in (False, True, "force"):
             raise UsageError(f"download is True, False or 'force', not {options.download!r}.")
         given = os.fspath(options.dataset_id)
-        view = read_view(Path(given)) if is_view_file(given) else None
+        saved = read_view(Path(given)) if is_view_file(given) else None
         self.config = load_config(root=options.root)
-        if view is None and (given[:1] in ("/", ".") or not isinstance(options.dataset_id, str)):
+        if saved is None and (given[:1] in ("/", ".") or not isinstance(options.dataset_id, str)):
             rows = open_folder(Path(given), self.config, options, variant)
             self._check_family(rows.dataset.id, given)
         else:
-            id = self._id(given if view is None else view.id, view)
+            id = self._id(given if saved is None else saved.id, saved)
             rows = open_or_install(id, self.config, options, variant, num_workers)
-        if view is not None:
+        if saved is not None:
             content = rows.dataset.manifest.content
-            rows = rows.select(view.selection(content, rows.offsets.numpy()))
+            rows = rows.select(saved.selection(content, rows.offsets.numpy()))
+        if options.view is not None:
+            rows = rows.select(ViewChoices(rows, CacheRoot(self.config.root)).filter(options.view))
         steps = options.frame_stack
         stored = rows if steps is None else FrameStack(rows, whole_number("frame_stack", steps, 1))
         self._rows, self._stored = rows, stored

@@ -18,10 +18,10 @@ from datasets_cli.replay.queries.choices import (
     best_places,
     compared_keys,
     distinct_places,
-    places_where,
     split_places,
     trajectory_numbers,
 )
+from datasets_cli.replay.queries.presets import selected
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.store.cache_root import CacheRoot
@@ -73,18 +73,20 @@ class ViewChoices:
     def filter(self, where: Where) -> Selection:
         """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
 
-        Such as ``replay.filter("return > 300 and length >= 100")``.
+        Such as ``replay.filter("return > 300 and length >= 100")``; or a preset, which leaves out
+        rows, such as ``"first-success"``, ``"no-timeouts:whole=1"`` and
+        ``"no-idle:epsilon=0.01,length=5"``.
 
         Args:
-            where: a text of the columns of ``trajectories`` and reductions of leaves; a condition
-                of ``traj``, which is of the stored rows; or a function that takes
+            where: a text of the columns of ``trajectories`` and reductions of leaves, or a preset;
+                a condition of ``traj``, which is of the stored rows; or a function that takes
                 ``trajectories`` and gives a mask, or numbers.
 
         Raises:
-            UsageError: it is not a condition, or names what the trajectories do not have.
+            UsageError: it is not a condition, or names what the trajectories do not have; or there
+                is no such preset, or nothing for it to leave out.
         """
-        name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
-        return self.selection.at(places_where(where, self.trajectories), f"filter({name!r})")
+        return selected(where, self._rows.dataset, self.selection, self.trajectories)
 
     def take(
         self, count: int | float, by: str | None = None, *, smallest: bool = False

@@ -178,7 +178,7 @@ def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
 
 def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.ndarray:
     """Return the first of each group of equal trajectories, int64 ``[n]``, in their order."""
-    leaves = _leaves(dataset, keys)
+    leaves = leaves_below(dataset, keys)
     rows = dataset.rows_of(frozenset(leaves))
     offsets = dataset.offsets.numpy()
     # Few trajectories have the length and the first row of another one, and only those are read.
@@ -194,7 +194,8 @@ def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.nd
     return np.flatnonzero(kept)
 
 
-def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
+def leaves_below(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
+    """Return the leaves of numbers at or below some keys; all but those that number by default."""
     known = [column.key for column in dataset.manifest.columns]
     if keys is None:
         return [key for key in known if key not in NUMBERING]
