@@ -83,8 +83,7 @@ class ViewChoices:
                 ``trajectories`` and gives a mask, or numbers.
 
         Raises:
-            UsageError: it is not a condition, or names what the trajectories do not have; or there
-                is no such preset, or nothing for it to leave out.
+            UsageError: it is not a condition, or names what the trajectories do not have.
         """
         return selected(where, self._rows.dataset, self.selection, self.trajectories)
 

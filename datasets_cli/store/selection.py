@@ -17,8 +17,7 @@ from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.text_rows import TextRows, Values
 
-PRESET = "view("
-"""How a step begins that is a preset, with all its arguments."""
+PRESET = "view("  # how a step begins that is a preset, with all its arguments
 
 
 @dataclass(frozen=True, eq=False)

@@ -112,7 +112,6 @@ def follow(
     """Put what follows from goals into gathered rows, of which some are new."""
     # A trajectory still ends where it did: where its last step terminated and does not with the new
     # goal, it is truncated. One that now terminates earlier is done there.
-    # achieved, desired: of all rows, `[B, ...]`.
     batch = _batch(rows, is_new)
     before = None if rule.terminated is None else _flags(rows, TERMINATED)
     for key, function, name in (

@@ -45,14 +45,11 @@ class RelabelGoal(Transform):
             desired = required_entry(rows, key_of(self.goal), "RelabelGoal").reshape(len(rows), -1)
         else:
             desired = torch.tensor([self.goal], dtype=torch.float64, device=reached.device)
-        num_numbers = desired.shape[1]
-        if num_numbers > reached.shape[1]:
-            raise UsageError(
-                f"A goal is {num_numbers} numbers, and {show_key(self.achieved)} is fewer. Name "
-                "what is achieved: RelabelGoal(rule, achieved=...)."
-            )
+        if (size := desired.shape[1]) > reached.shape[1]:
+            name = show_key(self.achieved)
+            raise UsageError(f"A goal is {size} numbers, and {name} is fewer. Name another.")
         ended = required_entry(rows, TERMINATED, "RelabelGoal").reshape(-1)
         is_known = ~(ended & (reached == 0).all(1))
         keys = GoalKeys(self.achieved, self.achieved, REWARD)
-        follow(rows, is_known, reached[:, :num_numbers], desired, keys, self.rule)
+        follow(rows, is_known, reached[:, :size], desired, keys, self.rule)
         return rows.reshape(batch.batch_size)

@@ -42,8 +42,8 @@ class FirstSuccess:
             np.minimum.at(first, np.searchsorted(offsets, flagged, "right") - 1, flagged)
         if (first == len(dataset)).all() or (lengths_of(whole.starts) == 1).all():
             raise UsageError(
-                f"first-success: no step of {dataset.id} has {self.flag}, or each trajectory is a "
-                "single step. Name a flag of success: first-success:flag=next.info.success."
+                f"first-success: no step of {dataset.id} has {self.flag}, or all trajectories are "
+                "single steps. Name a flag of success: first-success:flag=next.info.success."
             )
         # One that begins with a success goes where the row before it in the dataset is one, too.
         before = whole.starts[selection.numbers] + selection.firsts - 1
@@ -61,10 +61,10 @@ class NoTimeouts:
     whole: int = 0
 
     def runs(self, dataset: Dataset, selection: Selection) -> tuple[np.ndarray, np.ndarray]:
-        offsets, keys = dataset.starts, frozenset((TRUNCATED, TERMINATED))
+        offsets, keys = dataset.starts, (TRUNCATED, TERMINATED)
         leaves_below(dataset, keys)  # which says what is missing
-        last = dataset.arrays_of(keys).gather(offsets[1:] - 1)
-        is_cut = (last[TRUNCATED] & ~last[TERMINATED]).reshape(-1)
+        last = dataset.arrays_of(frozenset(keys)).gather(offsets[1:] - 1)
+        is_cut = np.greater(*(_numbers(last[key]).any(1) for key in keys))
         if not is_cut.any():
             raise UsageError(
                 f"no-timeouts: no trajectory of {dataset.id} ends with a step that is truncated "
@@ -87,8 +87,7 @@ class NoIdle:
         offsets = dataset.starts
         first, lengths = runs_of(offsets, self._idle(dataset, offsets))
         first, lengths = first[lengths >= self.length], lengths[lengths >= self.length]
-        # What is left begins where a trajectory does or idle rows end, and ends likewise: in order,
-        # each end is that of the beginning at its place.
+        # Rows that are left begin where a trajectory does, or idle ones end; and end likewise.
         starts = np.sort(np.concatenate((offsets[:-1], first + lengths)))
         lengths = np.sort(np.concatenate((offsets[1:], first))) - starts
         return starts[lengths > 0], lengths[lengths > 0]
@@ -119,7 +118,6 @@ PRESETS: dict[str, type[Preset]] = {
     "no-timeouts": NoTimeouts,
     "no-idle": NoIdle,
 }
-RELABEL = "relabel-goal"
 RANGES = {"whole": (0, 1), "epsilon": (0, sys.float_info.max), "length": (1, 2**62)}
 
 
@@ -128,13 +126,13 @@ def preset_of(text: str) -> tuple[str, Preset] | None:
     name, _, rest = text.strip().partition(":")
     if not re.fullmatch(r"[a-z]+(-[a-z]+)+", name):
         return None
-    if name == RELABEL:
+    if name == "relabel-goal":
         raise UsageError(
-            f"{RELABEL} changes rewards and ends, and a view only chooses rows. It is a transform: "
-            "transform=RelabelGoal(GoalRule.sparse(0.5)), or the function of preprocess."
+            "relabel-goal changes rewards and ends, and a view only chooses rows. It is a "
+            "transform, RelabelGoal(GoalRule.sparse(0.5)), also for preprocess."
         )
     if name not in PRESETS:
-        near = difflib.get_close_matches(name, [*PRESETS, RELABEL], 1) or PRESETS
+        near = difflib.get_close_matches(name, [*PRESETS, "relabel-goal"], 1) or PRESETS
         raise UsageError(f"There is no view {name!r}. Did you mean {' or '.join(near)}?")
     given = vars(PRESETS[name]()).copy()
     try:
