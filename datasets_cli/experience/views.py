@@ -18,10 +18,10 @@ from datasets_cli.replay.queries.choices import (
     best_places,
     compared_keys,
     distinct_places,
+    selected,
     split_places,
     trajectory_numbers,
 )
-from datasets_cli.replay.queries.presets import selected
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.store.cache_root import CacheRoot

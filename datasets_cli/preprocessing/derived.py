@@ -24,7 +24,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.replay.draws.orders import permutation
-from datasets_cli.replay.queries.presets import selected
+from datasets_cli.replay.queries.choices import selected
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import Column

@@ -17,14 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries.choices import Where, leaves_below, places_where
+from datasets_cli.replay.queries.trajectory import leaves_below
 from datasets_cli.replay.trajectories.reductions import BLOCK_ROWS
-from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key, rows_per_block, successor_of
 from datasets_cli.schema.trajectories import lengths_of, runs_of
 from datasets_cli.store.arrays import Columns, plain_numbers
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.selection import PRESET, Selection
+from datasets_cli.store.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -118,14 +117,14 @@ PRESETS: dict[str, type[Preset]] = {
     "no-timeouts": NoTimeouts,
     "no-idle": NoIdle,
 }
+NAMED = re.compile(r"\s*[a-z]+(-[a-z]+)+\s*(:|$)")
+"""How a text begins that names a preset, and is no condition."""
 RANGES = {"whole": (0, 1), "epsilon": (0, sys.float_info.max), "length": (1, 2**62)}
 
 
-def preset_of(text: str) -> tuple[str, Preset] | None:
-    """Return a preset after its name with all arguments; None where the text is a condition."""
-    name, _, rest = text.strip().partition(":")
-    if not re.fullmatch(r"[a-z]+(-[a-z]+)+", name):
-        return None
+def preset_of(text: str) -> tuple[str, Preset]:
+    """Return a preset, after its name with all arguments."""
+    name, _, rest = "".join(text.split()).partition(":")
     if name == "relabel-goal":
         raise UsageError(
             "relabel-goal changes rewards and ends, and a view only chooses rows. It is a "
@@ -147,15 +146,6 @@ def preset_of(text: str) -> tuple[str, Preset] | None:
         ) from error
     arguments = ",".join(f"{key}={value}" for key, value in given.items())
     return f"{name}:{arguments}", PRESETS[name](**given)
-
-
-def selected(where: Where, dataset: Dataset, rows: Selection, table: Trajectories) -> Selection:
-    """Return what a condition, or a preset, leaves of a dataset or a view."""
-    if isinstance(where, str) and (found := preset_of(where)):
-        name, preset = found
-        return rows.runs(*preset.runs(dataset, rows), f"{PRESET}{name!r})")
-    name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
-    return rows.at(places_where(where, table), f"filter({name!r})")
 
 
 def _numbers(rows: np.ndarray) -> np.ndarray:
