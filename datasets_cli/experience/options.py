@@ -37,6 +37,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
         writer: refuses rows, as does any other writer of a dataset.
         audit: what becomes of rows in which the audit found something wrong: ``"warn"`` tells it
             once, as ``KnownDefect``; ``"raise"`` refuses the dataset; ``"ignore"`` opens it.
+        view: only what this leaves, as ``filter``: ``"first-success"`` or ``"return > 300"``.
         collate_fn: called with the batch, before the transform.
         generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
             torch's global one seeds at the first draw.
@@ -56,6 +57,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     replacement: bool = True
     writer: Writer | None = None
     audit: str = "warn"
+    view: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,12 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
             wherever it is, as a path that begins with / or a full stop: it is opened, read-only.
         batch_size: rows in a batch; ``sample`` can override it.
         frame_stack: make each observation, and next observation, a stack of its last steps.
-        view: only what this leaves, as ``filter``: ``"first-success"`` or ``"return > 300"``.
     """
 
     dataset_id: str | os.PathLike[str]
     batch_size: int | None = None
     _: KW_ONLY
     frame_stack: int | None = None
-    view: str | None = None
 
     def chosen_sampler(self) -> Sampler:
         """Return the sampler that is given, or that the other options describe."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from tensordict import TensorDict
@@ -42,7 +43,8 @@ class RelabelGoal(Transform):
         rows = batch.reshape(-1)
         reached = required_entry(rows, self.achieved, "RelabelGoal").reshape(len(rows), -1)
         if isinstance(self.goal[0], str):
-            desired = required_entry(rows, key_of(self.goal), "RelabelGoal").reshape(len(rows), -1)
+            key = key_of(cast(NestedKey, self.goal))
+            desired = required_entry(rows, key, "RelabelGoal").reshape(len(rows), -1)
         else:
             desired = torch.tensor([self.goal], dtype=torch.float64, device=reached.device)
         if (size := desired.shape[1]) > reached.shape[1]:

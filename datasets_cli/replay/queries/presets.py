@@ -63,7 +63,8 @@ class NoTimeouts:
         offsets, keys = dataset.starts, (TRUNCATED, TERMINATED)
         leaves_below(dataset, keys)  # which says what is missing
         last = dataset.arrays_of(frozenset(keys)).gather(offsets[1:] - 1)
-        is_cut = np.greater(*(_numbers(last[key]).any(1) for key in keys))
+        truncated, terminated = (_numbers(last[key]).any(1) for key in keys)
+        is_cut = truncated & ~terminated
         if not is_cut.any():
             raise UsageError(
                 f"no-timeouts: no trajectory of {dataset.id} ends with a step that is truncated "
