@@ -73,9 +73,8 @@ class ViewChoices:
     def filter(self, where: Where) -> Selection:
         """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
 
-        Such as ``replay.filter("return > 300 and length >= 100")``; or a preset, which leaves out
-        rows, such as ``"first-success"``, ``"no-timeouts:whole=1"`` and
-        ``"no-idle:epsilon=0.01,length=5"``.
+        Such as ``replay.filter("return > 300 and length >= 100")``; or what a preset leaves of all,
+        such as ``"first-success"``, ``"no-timeouts"`` and ``"no-idle:epsilon=0.01,length=5"``.
 
         Args:
             where: a text of the columns of ``trajectories`` and reductions of leaves, or a preset;

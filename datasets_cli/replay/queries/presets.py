@@ -2,8 +2,7 @@
 
     no-idle:epsilon=0.01,length=5    means    no-idle:epsilon=0.01,length=5,of=observation
 
-Each gives the runs of rows that are left, first rows and lengths int64 ``[R]``. Columns are read in
-blocks, so that memory grows with trajectories and runs, and not with rows.
+Columns are read in blocks, so that memory grows with trajectories and runs, and not with rows.
 """
 
 from __future__ import annotations
