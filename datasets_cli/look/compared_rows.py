@@ -76,7 +76,7 @@ class _Trajectories:
     """The trajectories of a dataset, each known by a number that is the same for the same rows."""
 
     def __init__(self, dataset: DatasetArrays, keys: Sequence[Key]) -> None:
-        self._keys, self._rows = keys, dataset.arrays_of(frozenset(keys))
+        self._rows = dataset.arrays_of(frozenset(keys))
         self._offsets, self._step = dataset.starts, rows_per_block(dataset.row_bytes)
         self.digests = np.zeros(dataset.num_trajectories, np.uint64)
 
@@ -84,7 +84,8 @@ class _Trajectories:
         for start in range(0, len(self.digests), self._step):
             offsets = self._offsets[start : start + self._step + 1]
             ends = [
-                self._joined(self._rows.gather(each)) for each in (offsets[:-1], offsets[1:] - 1)
+                joined_words(self._rows.gather(each)).view(np.uint8)
+                for each in (offsets[:-1], offsets[1:] - 1)
             ]
             lengths = lengths_of(offsets)[:, None].view(np.uint8)
             rows = np.concatenate([*ends, lengths], axis=1)
@@ -101,7 +102,7 @@ class _Trajectories:
             numbers, starts = runs_within(self._offsets, start, stop)
             if not is_hashed[numbers].any():
                 continue
-            rows = self._joined(self._rows.run(start, stop))
+            rows = joined_words(self._rows.run(start, stop)).view(np.uint8)
             data, size = memoryview(rows.tobytes()), rows.shape[1]
             for number, begin in zip(
                 range(numbers.start, numbers.stop), starts.tolist(), strict=True
@@ -113,13 +114,14 @@ class _Trajectories:
                         self.digests[number] = np.frombuffer(_short(hashed), np.uint64)[0]
                         hashed = sha256()
 
-    def _joined(self, rows: Columns) -> np.ndarray:
-        """Return the bytes of rows, uint8 ``[n, bytes of a row]``; of text a digest."""
-        leaves = [rows[key] for key in self._keys]
-        leaves = [_text_digests(leaf) if leaf.dtype == object else leaf for leaf in leaves]
-        # As the widest words that they have: numpy copies bytes one by one.
-        size = math.gcd(WORD_BYTES, *(leaf[0].nbytes for leaf in leaves))
-        return np.concatenate([_words(leaf, size) for leaf in leaves], axis=1).view(np.uint8)
+
+def joined_words(rows: Columns) -> np.ndarray:
+    """Return the bits of rows as unsigned numbers, ``[n, numbers of a row]``; of text a digest."""
+    leaves = [rows[key] for key in sorted(rows)]
+    leaves = [_text_digests(leaf) if leaf.dtype == object else leaf for leaf in leaves]
+    # As the widest words that they have: numpy copies bytes one by one.
+    size = math.gcd(WORD_BYTES, *(leaf[0].nbytes for leaf in leaves))
+    return np.concatenate([_words(leaf, size) for leaf in leaves], axis=1)
 
 
 def _short(hashed: Any) -> bytes:
