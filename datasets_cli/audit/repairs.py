@@ -15,6 +15,7 @@ from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import About
 from datasets_cli.audit.run import findings_of
+from datasets_cli.audit.steps import NEW_ENDS, FileSteps, runs_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
 from datasets_cli.recipe import Block, Recipe, Source
@@ -62,7 +63,7 @@ class Repairs:
         return [
             {
                 **{"rule": found.rule, "version": found.version, "measure": found.measure},
-                "steps": _runs(steps),
+                "steps": runs_of(steps),
             }
             for found, steps in zip(self.findings, self.steps, strict=True)
         ]
@@ -128,31 +129,30 @@ def _without(id: str) -> UsageError:
     )
 
 
+NONE = np.zeros(0, np.int64)
+
+
 class _Ends:
-    """Where trajectories end among rows, and which of them lost a step."""
+    """Which rows end trajectories that lost the step after them."""
 
     def __init__(self) -> None:
         self.is_shifted = False
         self._num_rows = 0
-        self._ends: list[np.ndarray] = []
-        self._terminated: list[np.ndarray] = []
+        self._cut: list[np.ndarray] = []
 
     def seen(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
         """Remember the ends of rows, and return the rows."""
-        is_end = (rows[TERMINATED] | rows[TRUNCATED]).reshape(-1)
-        self._ends.append(self._num_rows + np.flatnonzero(is_end))
-        self._terminated.append(rows[TERMINATED].reshape(-1)[is_end])
-        self._num_rows += len(is_end)
+        is_cut = (rows[TRUNCATED] & ~rows[TERMINATED]).reshape(-1)
+        self._cut.append(self._num_rows + np.flatnonzero(is_cut))
+        self._num_rows += len(is_cut)
         return rows
 
     def steps(self, finding: Finding) -> np.ndarray:
         """Return the steps of the file, int64, whose flags are to be changed."""
-        rows, ends = np.array(finding.rows, np.int64), np.concatenate(self._ends)
-        is_dropped = ~np.concatenate(self._terminated) & self.is_shifted
-        trajectory = np.searchsorted(ends, rows)  # the number of the trajectory that a row is in
-        steps: np.ndarray = rows + np.concatenate(([0], np.cumsum(is_dropped)))[trajectory]
+        file = FileSteps.after(np.concatenate(self._cut if self.is_shifted else [NONE]))
+        steps = file.of_rows(np.array(finding.rows, np.int64))
         if finding.rule == "false-end":  # the flag is in the step that is no row
-            steps = steps + is_dropped[trajectory]
+            steps = steps + np.isin(steps + 1, file.dropped)
         return steps - (finding.rule == "unflagged-reset")  # its rows begin what the flag ends
 
 
@@ -160,16 +160,15 @@ def _with_ends(
     columns: dict[Key, np.ndarray], count: int, steps: dict[str, np.ndarray]
 ) -> dict[Key, np.ndarray]:
     """Return columns with the flags that they should have; steps: of this block, by rule."""
-    none = np.zeros(0, np.int64)
     flags = {
         key: columns.get(key, np.zeros(count)).reshape(-1).astype(np.bool_)
         for key in (TERMINATED, TRUNCATED, TRAJECTORY_END)
     }
     for key in (TRUNCATED, TRAJECTORY_END):
-        flags[key][steps.get("false-end", none)] = False
-    flags[TERMINATED][steps.get("impossible-terminal", none)] = False
-    for rule in ("impossible-terminal", "unflagged-reset", "unflagged-jump"):
-        flags[TRUNCATED][steps.get(rule, none)] = True
+        flags[key][steps.get("false-end", NONE)] = False
+    flags[TERMINATED][steps.get("impossible-terminal", NONE)] = False
+    for rule in NEW_ENDS:
+        flags[TRUNCATED][steps.get(rule, NONE)] = True
     return {**columns, **flags}
 
 
@@ -194,10 +193,3 @@ def _within(steps: np.ndarray, first: int, count: int) -> np.ndarray:
     low, high = np.searchsorted(steps, (first, first + count))
     within: np.ndarray = steps[low:high] - first
     return within
-
-
-def _runs(steps: np.ndarray) -> list[list[int]]:
-    """Return numbers that ascend as runs ``[first, number of them]``."""
-    begins = np.flatnonzero(np.diff(steps, prepend=-2) != 1)
-    lengths = np.diff(begins, append=len(steps))
-    return [[int(steps[at]), int(size)] for at, size in zip(begins, lengths, strict=True)]

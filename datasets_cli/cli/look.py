@@ -31,10 +31,12 @@ if TYPE_CHECKING:
         PeekedRows,
         SampledBatch,
     )
+    from datasets_cli.audit.repaired import Runs
 
 MOST_NUMBERS, MOST_CHARACTERS = 8, 60
 """Of an array and of a text, beyond which a row shows a part of it."""
 SHOWN_CHARACTERS = 40  # of a text that differs; --json has all of it
+SHOWN_RUNS = 20  # of rows; --json has all of them
 DIFFERENT = 10
 """What ``rlds diff`` exits with where two datasets are not equal; it is no error."""
 
@@ -205,7 +207,7 @@ def diff(context: typer.Context, *, call: GivenOptions) -> None:
     state = state_of(context)
     found = datasets_cli.compare_datasets(**call, **state.settings)
     unequal = [each for each in found.columns if each.num_different]
-    lines = fitted([*_differences(found)], state.width)
+    lines = fitted([*_differences(found), *_changed_rows(found)], state.width)
     lines += table([_cells(each) for each in unequal], state.width, (">LARGEST", "VALUES"))
     keys = [*(each.column.key for each in unequal), *(each.key for each in sum(found.only, ()))]
     state.emit(found.to_json(), lines, [".".join(key) for key in dict.fromkeys(keys)])
@@ -234,13 +236,32 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
     if found.num_compared is None:
         yield "No row is read: both have one content. Whether the files are sound: rlds verify"
         return
-    if len({*found.num_transitions}) > 1:
+    if found.only_rows is None and len({*found.num_transitions}) > 1:
         rows = counted(found.num_compared, "row").removeprefix("1 ")
         yield f"Only the first {rows} of both {'is' if rows == 'row' else 'are'} compared."
     if found.trajectory is not None:
         yield f"Trajectory {found.trajectory:,} is the first that has not the same rows in both."
     num_equal = sum(not each.num_different for each in found.columns)
     yield f"{num_equal} of {counted(len(found.columns), 'column')} of both are equal bit for bit."
+
+
+def _changed_rows(found: DatasetDifference) -> Iterator[str]:
+    if found.only_rows is None:
+        return
+    steps = counted(found.num_compared or 0, "step")
+    yield f"Compared by step of the publisher's file: {steps} that both have, all but episode."
+    for id, runs in zip(found.ids, found.only_rows, strict=True):
+        if runs:
+            yield f"rows of {id} alone: {_runs(runs)}"
+    for each in found.columns:
+        if each.rows:
+            yield f"rows that differ in {'.'.join(each.column.key)}: {_runs(each.rows)}"
+
+
+def _runs(runs: Runs) -> str:
+    texts = [f"{row:,}" if n == 1 else f"{row:,} to {row + n - 1:,}" for row, n in runs]
+    more = f" and {counted(len(runs) - SHOWN_RUNS, 'place')} more" if runs[SHOWN_RUNS:] else ""
+    return f"{', '.join(texts[:SHOWN_RUNS])}{more}"
 
 
 def _cells(each: ColumnDifference) -> dict[str, str]:

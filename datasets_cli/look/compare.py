@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS
 from datasets_cli.config import RootOptions
@@ -11,6 +11,7 @@ from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.progress_bars import shown
+from datasets_cli.schema.columns import EPISODE
 from datasets_cli.store.manifest import Manifest
 
 
@@ -33,22 +34,28 @@ class CompareCall(ProgressOptions, RootOptions):
 def compare_datasets(call: CompareCall) -> DatasetDifference:
     """Compare two installed datasets of any layouts, bit by bit; text as text.
 
-    Where one has more rows than the other, its first ones are compared. Memory does not grow with
-    the number of rows.
+    Where one has more rows than the other, its first ones are compared; where one is the other one
+    repaired, rows of one step of the publisher's file. Memory does not grow with the number of
+    rows, but for those that differ from a repaired dataset's.
 
     Raises:
         DatasetNotInstalled, UnknownDataset: one is not there.
         DamagedDataset: one is not what its manifest says.
     """
-    from datasets_cli.look.compared_rows import compare_rows  # with numpy
+    from datasets_cli.audit.steps import shared_steps  # with numpy
+    from datasets_cli.look.compared_rows import compare_rows
 
     config = call.chosen_config()
     first, second = (open_installed(text, config) for text in (call.id, call.other))
     known = compare_manifests(first.manifest, second.manifest)
     if known.num_shared:
         return known
+    shared = shared_steps(first, second)
+    if shared is not None:  # other ends are other numbers of trajectories
+        columns = (each for each in known.columns if each.column.key != EPISODE)
+        known = replace(known, columns=tuple(columns))
     with shown(call.progress, "steps compared") as told:
-        return compare_rows(first, second, known, told)
+        return compare_rows(first, second, known, told, shared)
 
 
 def compare_manifests(first: Manifest, second: Manifest) -> DatasetDifference:

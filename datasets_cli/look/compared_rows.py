@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from datasets_cli.audit.steps import SharedSteps, runs_of
 from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
-from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
+from datasets_cli.store.arrays import ArrayRows, Columns, DatasetArrays, plain_numbers
 
 HASHED = frozenset({"observation", "action"})
 """What trajectories are told apart by: these columns, or all that are below them."""
@@ -33,28 +34,38 @@ CACHED_PARTS = 6
 
 
 def compare_rows(
-    first: DatasetArrays, second: DatasetArrays, known: DatasetDifference, progress: Progress
+    first: DatasetArrays,
+    second: DatasetArrays,
+    known: DatasetDifference,
+    progress: Progress,
+    shared: SharedSteps | None = None,
 ) -> DatasetDifference:
     """Return the difference of two datasets: what their manifests tell, with what rows tell."""
+    # shared: what rows are compared by, where it is not their numbers.
     columns = {each.column.key: each for each in known.columns}
     readers = [each.arrays_of(frozenset(columns)) for each in (first, second)]
+    changed: dict[Key, list[np.ndarray]] = {key: [] for key in columns}
     offsets, others = first.starts, second.starts
     num_both = min(len(offsets), len(others))
     is_moved = offsets[:num_both] != others[:num_both]
     is_other = np.ones(max(len(offsets), len(others)) - 1, np.bool_)  # of each trajectory
-    is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:]
-    num_rows = min(len(first), len(second))
+    is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:] | (shared is not None)
+    num_rows = min(len(first), len(second)) if shared is None else len(shared)
     step = rows_per_block(CACHED_PARTS * max(first.row_bytes, second.row_bytes))
     expect_rows(progress, first.id, 0, num_rows)
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
-        rows, other_rows = (reader.run(start, stop) for reader in readers)
+        rows, other_rows = _rows_of_both(readers, start, stop, shared)
         for key, leaf in rows.items():
             is_different = _differing(leaf, other_rows[key])
             if is_different is None:
                 continue
+            differing = start + np.flatnonzero(is_different)
+            if shared is not None:
+                differing = shared.rows(0, differing)
+                changed[key].append(differing)
             if columns[key].row is None:
-                row = start + int(is_different.argmax())
+                row = int(differing[0])
                 trajectory = int(numbers_of(offsets, row, row + 1)[0])
                 columns[key] = replace(columns[key], row=row, trajectory=trajectory)
             columns[key] = _with(columns[key], is_different, leaf, other_rows[key])
@@ -62,14 +73,28 @@ def compare_rows(
                 trajectories, starts = runs_within(offsets, start, stop)
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress.writing(stop)
+    if shared is not None:
+        for key, rows in changed.items():
+            runs = runs_of(np.concatenate([np.zeros(0, np.int64), *rows]))
+            columns[key] = replace(columns[key], rows=runs)
     return replace(
         known,
         num_shared=_num_shared((first, second), known, is_other),
         columns=tuple(columns.values()),
+        only_rows=None if shared is None else shared.only_rows,
         num_compared=num_rows,
         # Offset k + 1 is the end of trajectory k; the first one is 0 in both.
         trajectory=int(is_moved.argmax()) - 1 if is_moved.any() else None,
     )
+
+
+def _rows_of_both(
+    readers: Sequence[ArrayRows], start: int, stop: int, shared: SharedSteps | None
+) -> list[Columns]:
+    if shared is None:
+        return [reader.run(start, stop) for reader in readers]
+    steps = np.arange(start, stop)
+    return [reader.gather(shared.rows(place, steps)) for place, reader in enumerate(readers)]
 
 
 class _Trajectories:
