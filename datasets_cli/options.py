@@ -141,7 +141,12 @@ def hints_of(kind: type) -> dict[str, Any]:
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Refuse a value that is none of those that are known."""
     if value not in (words := tuple(known)):
-        raise UsageError(f"{argument(name)} is {value!r}; expected one of {', '.join(words)}.")
+        import difflib
+
+        near = difflib.get_close_matches(str(value), words, 3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        expected = f"expected one of {', '.join(words)}"
+        raise UsageError(f"{argument(name)} is {value!r}; {expected}.{hint}")
 
 
 def check_numbers(options: Any) -> None:

@@ -85,6 +85,8 @@ class Repairs:
 def repairs_of(recipe: Recipe, source: Source) -> Repairs:
     """Return the repairs of a file, which a pass over all rows tells."""
     id = f"{recipe.family}/{source.name}"
+    if recipe.deferred_frames(source):
+        raise _without(id)
     transitions, ends = Transitions(id), _Ends()
     blocks = (block.columns for block in recipe.blocks(source))
     runs = map(ends.seen, iterate_rows(transitions, blocks))

@@ -6,9 +6,10 @@ row     0  1      2  3
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -79,20 +80,22 @@ def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | N
         return turned and SharedSteps(turned.num_steps, turned.datasets[::-1])
     manifest, other = first.manifest, second.manifest
     files, others = ([each["sha256"] for each in of.resources] for of in (manifest, other))
-    if second.id != f"{first.id}{SUFFIX}" or files != others:
+    if second.id != f"{first.id}{SUFFIX}" or not files or files != others:
         return None
     published = repaired = FileSteps(np.zeros(0, np.int64))
-    if manifest.successors["rule"] == SHIFTED:
+    if manifest.successors.get("rule") == SHIFTED:
         ends = first.starts[1:] - 1
         terminated = first.arrays_of(frozenset({TERMINATED})).gather(ends)[TERMINATED]
         published = FileSteps.after(ends[~terminated.reshape(-1)])
         entries = other.metadata[REPAIRS]
         kept = np.setdiff1d(published.dropped, _steps(entries, NO_ENDS))
         repaired = FileSteps(np.union1d(kept, _steps(entries, NEW_ENDS)))
-    return SharedSteps(len(first) + len(published.dropped), (published, repaired))
+    num_steps = len(first) + len(published.dropped)
+    is_one_file = num_steps == len(second) + len(repaired.dropped)
+    return SharedSteps(num_steps, (published, repaired)) if is_one_file else None
 
 
-def _steps(entries: Iterable[dict], rules: frozenset[str]) -> np.ndarray:
+def _steps(entries: Iterable[Mapping[str, Any]], rules: frozenset[str]) -> np.ndarray:
     """Return the steps that repairs of some rules changed, int64."""
     runs = (run for entry in entries if entry["rule"] in rules for run in entry["steps"])
     return np.concatenate(

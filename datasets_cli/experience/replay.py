@@ -9,11 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from datasets_cli.audit.repaired import SUFFIX
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.exchange.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
 from datasets_cli.experience.episodes import EpisodeReader
-from datasets_cli.experience.opening import open_folder, open_or_install
+from datasets_cli.experience.opening import check_repaired, open_folder, open_or_install
 from datasets_cli.experience.options import (
     OpenOptions,
     SequenceBufferOptions,
@@ -86,6 +87,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
             self._check_family(rows.dataset.id, given)
         else:
             id = self._id(given if view is None else view.id, view)
+            if options.repaired and view is None:
+                id = f"{id.removesuffix(SUFFIX)}{SUFFIX}"
+            elif options.repaired:
+                check_repaired(id, given)
             rows = open_or_install(id, self.config, options, variant, num_workers)
         if view is not None:
             content = rows.dataset.manifest.content

@@ -74,8 +74,8 @@ def compare_rows(
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress.writing(stop)
     if shared is not None:
-        for key, rows in changed.items():
-            runs = runs_of(np.concatenate([np.zeros(0, np.int64), *rows]))
+        for key, parts in changed.items():
+            runs = runs_of(np.concatenate([np.zeros(0, np.int64), *parts]))
             columns[key] = replace(columns[key], rows=runs)
     return replace(
         known,
