@@ -15,7 +15,7 @@ from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import About
 from datasets_cli.audit.run import findings_of
-from datasets_cli.audit.steps import NEW_ENDS, FileSteps, runs_of
+from datasets_cli.audit.steps import NEW_ENDS, dropped_after, runs_of, steps_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
 from datasets_cli.recipe import Block, Recipe, Source
@@ -45,8 +45,8 @@ RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
 class Repairs:
     """What is changed of a file."""
 
-    findings: tuple[Finding, ...]  # of rules whose repairs are exact
-    steps: tuple[np.ndarray, ...]  # of the file, int64, from 0, that each changes
+    changes: tuple[tuple[Finding, np.ndarray], ...]
+    """Of rules whose repairs are exact, and the steps of the file that each changes, int64."""
 
     @property
     def sentences(self) -> list[str]:
@@ -54,7 +54,7 @@ class Repairs:
         return [
             f"{found.rule}, {counted(len(steps), 'step')} of the file, the first {steps[0]:,}: "
             f"{MENDED[found.rule]}"
-            for found, steps in zip(self.findings, self.steps, strict=True)
+            for found, steps in self.changes
         ]
 
     @property
@@ -65,12 +65,12 @@ class Repairs:
                 **{"rule": found.rule, "version": found.version, "measure": found.measure},
                 "steps": runs_of(steps),
             }
-            for found, steps in zip(self.findings, self.steps, strict=True)
+            for found, steps in self.changes
         ]
 
     def applied(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield the Blocks of a file with these changes."""
-        steps = {found.rule: each for found, each in zip(self.findings, self.steps, strict=True)}
+        steps = {found.rule: each for found, each in self.changes}
         if "reward-of-wrong-row" in steps:
             blocks = _with_next_rewards(blocks)
         first = 0
@@ -111,7 +111,7 @@ def repairs_of(recipe: Recipe, source: Source) -> Repairs:
             f"{id} cannot be repaired: {many[0].rule} finds {many[0].count:,} rows, and at most "
             f"{len(many[0].rows):,} are kept."
         )
-    return Repairs(tuple(findings), tuple(ends.steps(found) for found in findings))
+    return Repairs(tuple((found, ends.steps(found)) for found in findings))
 
 
 def _check_proved(id: str, findings: list[Finding]) -> None:
@@ -151,10 +151,10 @@ class _Ends:
 
     def steps(self, finding: Finding) -> np.ndarray:
         """Return the steps of the file, int64, whose flags are to be changed."""
-        file = FileSteps.after(np.concatenate(self._cut if self.is_shifted else [NONE]))
-        steps = file.of_rows(np.array(finding.rows, np.int64))
+        dropped = dropped_after(np.concatenate(self._cut if self.is_shifted else [NONE]))
+        steps = steps_of(np.array(finding.rows, np.int64), dropped)
         if finding.rule == "false-end":  # the flag is in the step that is no row
-            steps = steps + np.isin(steps + 1, file.dropped)
+            steps = steps + np.isin(steps + 1, dropped)
         return steps - (finding.rule == "unflagged-reset")  # its rows begin what the flag ends
 
 

@@ -7,8 +7,6 @@ row     0  1      2  3
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,89 +16,70 @@ from datasets_cli.schema.columns import TERMINATED
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays
 
-NO_ENDS = frozenset({"false-end"})
-NEW_ENDS = frozenset({"impossible-terminal", "unflagged-reset", "unflagged-jump"})
-"""What repairs make of the steps that a rule finds: no end, or one that is cut off."""
+NEW_ENDS = ("impossible-terminal", "unflagged-reset", "unflagged-jump")
+"""Rules whose steps become ends that are cut off."""
 
 
-@dataclass(frozen=True)
-class FileSteps:
-    """The steps of a file that are no rows of a dataset, int64, ascending."""
-
-    dropped: np.ndarray
-
-    @classmethod
-    def after(cls, rows: np.ndarray) -> FileSteps:
-        """Return the steps where one is dropped after each of these rows."""
-        return cls(rows + 1 + np.arange(len(rows)))
-
-    def of_rows(self, rows: np.ndarray) -> np.ndarray:
-        """Return the steps that rows are, int64."""
-        before = self.dropped - np.arange(len(self.dropped))  # the rows before each dropped step
-        steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
-        return steps
-
-    def rows(self, steps: np.ndarray) -> np.ndarray:
-        """Return the rows that steps are, int64."""
-        rows: np.ndarray = steps - np.searchsorted(self.dropped, steps)
-        return rows
-
-
-@dataclass(frozen=True)
 class SharedSteps:
-    """The steps of a file that are rows of each of two datasets, numbered from 0."""
+    """The steps of a file that are rows of both of two datasets, numbered from 0."""
 
-    num_steps: int  # of the file
-    datasets: tuple[FileSteps, FileSteps]
-
-    @cached_property
-    def _shared(self) -> FileSteps:
-        return FileSteps(np.union1d(*(each.dropped for each in self.datasets)))
-
-    def __len__(self) -> int:
-        return self.num_steps - len(self._shared.dropped)
+    def __init__(self, num_steps: int, *dropped: np.ndarray) -> None:
+        # dropped: the steps that are no rows of a dataset, int64, ascending; of each of the two.
+        self.dropped, self._dropped_of_any = dropped, np.union1d(*dropped)
+        self.num_steps, self.num_shared = num_steps, num_steps - len(self._dropped_of_any)
 
     def rows(self, place: int, numbers: np.ndarray) -> np.ndarray:
         """Return the rows of one of the datasets that shared steps are, int64."""
-        return self.datasets[place].rows(self._shared.of_rows(numbers))
+        return self._rows(place, steps_of(numbers, self._dropped_of_any))
+
+    def _rows(self, place: int, steps: np.ndarray) -> np.ndarray:
+        rows: np.ndarray = steps - np.searchsorted(self.dropped[place], steps)
+        return rows
 
     @property
     def only_rows(self) -> tuple[Runs, Runs]:
         """The rows of each dataset that the other one does not have."""
-        first, second = self.datasets
-        pairs = ((first, second), (second, first))
-        only = (runs_of(a.rows(np.setdiff1d(b.dropped, a.dropped))) for a, b in pairs)
-        return next(only), next(only)
+        first, second = self.dropped
+        only = np.setdiff1d(second, first), np.setdiff1d(first, second)
+        return runs_of(self._rows(0, only[0])), runs_of(self._rows(1, only[1]))
 
 
 def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | None:
     """Return the steps that both have, where one is the other one repaired; None elsewhere."""
     if first.id == f"{second.id}{SUFFIX}":
         turned = shared_steps(second, first)
-        return turned and SharedSteps(turned.num_steps, turned.datasets[::-1])
-    manifest, other = first.manifest, second.manifest
-    files, others = ([each["sha256"] for each in of.resources] for of in (manifest, other))
-    if second.id != f"{first.id}{SUFFIX}" or not files or files != others:
+        return turned and SharedSteps(turned.num_steps, *turned.dropped[::-1])
+    entries = second.manifest.metadata.get(REPAIRS)
+    if second.id != f"{first.id}{SUFFIX}" or entries is None:
         return None
-    published = repaired = FileSteps(np.zeros(0, np.int64))
-    if manifest.successors.get("rule") == SHIFTED:
+    dropped = repaired = np.zeros(0, np.int64)
+    if first.manifest.successors.get("rule") == SHIFTED:
         ends = first.starts[1:] - 1
         terminated = first.arrays_of(frozenset({TERMINATED})).gather(ends)[TERMINATED]
-        published = FileSteps.after(ends[~terminated.reshape(-1)])
-        entries = other.metadata[REPAIRS]
-        kept = np.setdiff1d(published.dropped, _steps(entries, NO_ENDS))
-        repaired = FileSteps(np.union1d(kept, _steps(entries, NEW_ENDS)))
-    num_steps = len(first) + len(published.dropped)
-    is_one_file = num_steps == len(second) + len(repaired.dropped)
-    return SharedSteps(num_steps, (published, repaired)) if is_one_file else None
+        dropped = dropped_after(ends[~terminated.reshape(-1)])
+        kept = np.setdiff1d(dropped, _changed(entries, ("false-end",)))
+        repaired = np.union1d(kept, _changed(entries, NEW_ENDS))
+    num_steps = len(first) + len(dropped)
+    is_one_file = num_steps == len(second) + len(repaired)
+    return SharedSteps(num_steps, dropped, repaired) if is_one_file else None
 
 
-def _steps(entries: Iterable[Mapping[str, Any]], rules: frozenset[str]) -> np.ndarray:
-    """Return the steps that repairs of some rules changed, int64."""
+def _changed(entries: Iterable[Mapping[str, Any]], rules: tuple[str, ...]) -> np.ndarray:
+    """Return the steps that repairs of some rules change, int64."""
     runs = (run for entry in entries if entry["rule"] in rules for run in entry["steps"])
-    return np.concatenate(
-        [np.zeros(0, np.int64), *(np.arange(first, first + count) for first, count in runs)]
-    )
+    return np.array([step for first, n in runs for step in range(first, first + n)], np.int64)
+
+
+def dropped_after(rows: np.ndarray) -> np.ndarray:
+    """Return the steps that are no rows where one follows each of these rows, int64."""
+    return rows + 1 + np.arange(len(rows))
+
+
+def steps_of(rows: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    """Return the steps that rows are, int64."""
+    before = dropped - np.arange(len(dropped))  # the rows before each step that is none
+    steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
+    return steps
 
 
 def runs_of(numbers: np.ndarray) -> Runs:

@@ -100,10 +100,8 @@ def _find_in(
     if name.endswith(SUFFIX):
         base = name.removesuffix(SUFFIX)
         if base.endswith(SUFFIX):
-            raise UsageError(
-                f"{recipe.family}/{name} has no meaning: what is repaired is not repaired again. "
-                f"Write {recipe.family}/{base}."
-            )
+            id = f"{recipe.family}/{base}"
+            raise UsageError(f"{id}{SUFFIX} has no meaning: {id} is repaired already. Write that.")
         published = _find_in(recipe, base, root, unlisted, web)
         name = f"{published.name}{SUFFIX}"
         return replace(published, recipe=as_named(recipe, name), name=name)

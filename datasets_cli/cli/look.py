@@ -31,12 +31,11 @@ if TYPE_CHECKING:
         PeekedRows,
         SampledBatch,
     )
-    from datasets_cli.audit.repaired import Runs
 
 MOST_NUMBERS, MOST_CHARACTERS = 8, 60
 """Of an array and of a text, beyond which a row shows a part of it."""
 SHOWN_CHARACTERS = 40  # of a text that differs; --json has all of it
-SHOWN_RUNS = 20  # of rows; --json has all of them
+SHOWN_ROWS = 300  # characters, of rows that differ; --json has all
 DIFFERENT = 10
 """What ``rlds diff`` exits with where two datasets are not equal; it is no error."""
 
@@ -246,22 +245,17 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
 
 
 def _changed_rows(found: DatasetDifference) -> Iterator[str]:
-    if found.only_rows is None:
-        return
-    steps = counted(found.num_compared or 0, "step")
-    yield f"Compared by step of the publisher's file: {steps} that both have, all but episode."
-    for id, runs in zip(found.ids, found.only_rows, strict=True):
+    if found.only_rows is not None:
+        steps = counted(found.num_compared or 0, "step")
+        yield f"Compared by step of the publisher's file: {steps} that both have, all but episode."
+    alone = zip(found.ids, found.only_rows or ((), ()), strict=True)
+    places = {f"rows of {id} alone": runs for id, runs in alone}
+    keys = [(".".join(each.column.key), each.rows or ()) for each in found.columns]
+    places |= {f"rows that differ in {key}": rows for key, rows in keys}
+    for place, runs in places.items():
         if runs:
-            yield f"rows of {id} alone: {_runs(runs)}"
-    for each in found.columns:
-        if each.rows:
-            yield f"rows that differ in {'.'.join(each.column.key)}: {_runs(each.rows)}"
-
-
-def _runs(runs: Runs) -> str:
-    texts = [f"{row:,}" if n == 1 else f"{row:,} to {row + n - 1:,}" for row, n in runs]
-    more = f" and {counted(len(runs) - SHOWN_RUNS, 'place')} more" if runs[SHOWN_RUNS:] else ""
-    return f"{', '.join(texts[:SHOWN_RUNS])}{more}"
+            rows = ", ".join(f"{row:,}{f' to {row + n - 1:,}' * (n > 1)}" for row, n in runs)
+            yield f"{place}: {cut(rows, SHOWN_ROWS)}"
 
 
 def _cells(each: ColumnDifference) -> dict[str, str]:

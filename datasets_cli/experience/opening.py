@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from datasets_cli.audit.repaired import SUFFIX
 from datasets_cli.audit.report import load_report
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
@@ -69,20 +68,9 @@ def open_folder(
 
     def accept(manifest: Manifest) -> None:
         check_asked(manifest, manifest.id, options.layout)
-        if options.repaired:
-            check_repaired(manifest.id, str(folder))
 
     rows = _open(folder.absolute(), accept, config, options)
     return _without_defects(rows, config, options.audit)
-
-
-def check_repaired(id: str, path: str) -> None:
-    """Refuse a folder, or a view, of a dataset that is not repaired."""
-    if not id.endswith(SUFFIX):
-        raise UsageError(
-            f"{path} is of {id} as published, and repaired=True is of ids. Leave it out, or open "
-            f"{id}{SUFFIX}, which has rows and trajectories of its own."
-        )
 
 
 def open_rows(id: str, config: Config, options: StorageOptions) -> DatasetStorage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS
 from datasets_cli.config import RootOptions
@@ -11,7 +11,6 @@ from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.progress_bars import shown
-from datasets_cli.schema.columns import EPISODE
 from datasets_cli.store.manifest import Manifest
 
 
@@ -42,20 +41,15 @@ def compare_datasets(call: CompareCall) -> DatasetDifference:
         DatasetNotInstalled, UnknownDataset: one is not there.
         DamagedDataset: one is not what its manifest says.
     """
-    from datasets_cli.audit.steps import shared_steps  # with numpy
-    from datasets_cli.look.compared_rows import compare_rows
+    from datasets_cli.look.compared_rows import compare_rows  # with numpy
 
     config = call.chosen_config()
     first, second = (open_installed(text, config) for text in (call.id, call.other))
     known = compare_manifests(first.manifest, second.manifest)
     if known.num_shared:
         return known
-    shared = shared_steps(first, second)
-    if shared is not None:  # other ends are other numbers of trajectories
-        columns = (each for each in known.columns if each.column.key != EPISODE)
-        known = replace(known, columns=tuple(columns))
     with shown(call.progress, "steps compared") as told:
-        return compare_rows(first, second, known, told, shared)
+        return compare_rows(first, second, known, told)
 
 
 def compare_manifests(first: Manifest, second: Manifest) -> DatasetDifference:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.audit.steps import SharedSteps, runs_of
+from datasets_cli.audit.steps import runs_of, shared_steps
 from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.progress import Progress, expect_rows
-from datasets_cli.schema.columns import Key, rows_per_block
+from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
 from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
-from datasets_cli.store.arrays import ArrayRows, Columns, DatasetArrays, plain_numbers
+from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 
 HASHED = frozenset({"observation", "action"})
 """What trajectories are told apart by: these columns, or all that are below them."""
@@ -34,28 +34,30 @@ CACHED_PARTS = 6
 
 
 def compare_rows(
-    first: DatasetArrays,
-    second: DatasetArrays,
-    known: DatasetDifference,
-    progress: Progress,
-    shared: SharedSteps | None = None,
+    first: DatasetArrays, second: DatasetArrays, known: DatasetDifference, progress: Progress
 ) -> DatasetDifference:
     """Return the difference of two datasets: what their manifests tell, with what rows tell."""
-    # shared: what rows are compared by, where it is not their numbers.
+    shared = shared_steps(first, second)  # None where rows are compared by their numbers
     columns = {each.column.key: each for each in known.columns}
+    if shared is not None:  # other ends are other numbers of trajectories
+        columns.pop(EPISODE, None)
+    changed = {key: [np.zeros(0, np.int64)] for key in columns}
     readers = [each.arrays_of(frozenset(columns)) for each in (first, second)]
-    changed: dict[Key, list[np.ndarray]] = {key: [] for key in columns}
     offsets, others = first.starts, second.starts
     num_both = min(len(offsets), len(others))
     is_moved = offsets[:num_both] != others[:num_both]
     is_other = np.ones(max(len(offsets), len(others)) - 1, np.bool_)  # of each trajectory
     is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:] | (shared is not None)
-    num_rows = min(len(first), len(second)) if shared is None else len(shared)
+    num_rows = min(len(first), len(second)) if shared is None else shared.num_shared
     step = rows_per_block(CACHED_PARTS * max(first.row_bytes, second.row_bytes))
     expect_rows(progress, first.id, 0, num_rows)
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
-        rows, other_rows = _rows_of_both(readers, start, stop, shared)
+        steps = np.arange(start, stop)
+        rows, other_rows = (
+            reader.run(start, stop) if shared is None else reader.gather(shared.rows(place, steps))
+            for place, reader in enumerate(readers)
+        )
         for key, leaf in rows.items():
             is_different = _differing(leaf, other_rows[key])
             if is_different is None:
@@ -74,27 +76,17 @@ def compare_rows(
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress.writing(stop)
     if shared is not None:
-        for key, parts in changed.items():
-            runs = runs_of(np.concatenate([np.zeros(0, np.int64), *parts]))
-            columns[key] = replace(columns[key], rows=runs)
+        runs = {key: runs_of(np.concatenate(parts)) for key, parts in changed.items()}
+        columns = {key: replace(each, rows=runs[key]) for key, each in columns.items()}
     return replace(
         known,
         num_shared=_num_shared((first, second), known, is_other),
         columns=tuple(columns.values()),
-        only_rows=None if shared is None else shared.only_rows,
+        only_rows=shared.only_rows if shared else None,
         num_compared=num_rows,
         # Offset k + 1 is the end of trajectory k; the first one is 0 in both.
         trajectory=int(is_moved.argmax()) - 1 if is_moved.any() else None,
     )
-
-
-def _rows_of_both(
-    readers: Sequence[ArrayRows], start: int, stop: int, shared: SharedSteps | None
-) -> list[Columns]:
-    if shared is None:
-        return [reader.run(start, stop) for reader in readers]
-    steps = np.arange(start, stop)
-    return [reader.gather(shared.rows(place, steps)) for place, reader in enumerate(readers)]
 
 
 class _Trajectories:

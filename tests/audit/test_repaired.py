@@ -96,7 +96,11 @@ def test_a_view_or_a_folder_of_the_published_dataset_is_not_opened_as_repaired(
         ("download demo/iris~repaired", errors.UsageError, "Looked for: false-end"),
         ("download derived/same~repaired", errors.UsageError, "rlds audit derived/same"),
         ("info same~repaired", errors.UsageError, "rlds audit same"),
-        (f"download {ANT}~repaired~repaired", errors.UsageError, f"Write d4rl/{ANT}~repaired"),
+        (
+            f"download {ANT}~repaired~repaired",
+            errors.UsageError,
+            f"d4rl/{ANT}~repaired is repaired already",
+        ),
         ("download d4rl/hopper-medum-v2~repaired", errors.UnknownDataset, "hopper-medium-v2"),
         ("download hopper-medum-v2~repaired", errors.UnknownDataset, "hopper-medium-v2"),
         ("download derived/nosuch~repaired", errors.UnknownDataset, "rlds preprocess"),
