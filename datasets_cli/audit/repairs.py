@@ -77,7 +77,10 @@ class Repairs:
         for block in blocks:
             columns = {key: np.asarray(rows) for key, rows in block.columns.items()}
             count = len(columns[REWARD])
-            within = {rule: _within(each, first, count) for rule, each in steps.items()}
+            within = {
+                rule: each[(each >= first) & (each < first + count)] - first
+                for rule, each in steps.items()
+            }
             yield replace(block, columns=_with_ends(columns, count, within))
             first += count
 
@@ -188,10 +191,3 @@ def _with_next_rewards(blocks: Iterable[Block]) -> Iterator[Block]:
 def _with_rewards(block: Block, following: np.ndarray) -> Block:
     rewards = np.concatenate((block.columns[REWARD][1:], following))
     return replace(block, columns={**block.columns, REWARD: rewards})
-
-
-def _within(steps: np.ndarray, first: int, count: int) -> np.ndarray:
-    """Return which steps of a block are among some of the file, int64."""
-    low, high = np.searchsorted(steps, (first, first + count))
-    within: np.ndarray = steps[low:high] - first
-    return within
