@@ -142,9 +142,8 @@ def hints_of(kind: type) -> dict[str, Any]:
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Refuse a value that is none of those that are known."""
     if value not in (words := tuple(known)):
-        near = get_close_matches(str(value), words)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        expected = f"expected one of {', '.join(words)}.{hint}"
+        near = (f" Did you mean {each}?" for each in get_close_matches(str(value), words, 1))
+        expected = f"expected one of {', '.join(words)}.{''.join(near)}"
         raise UsageError(f"{argument(name)} is {value!r}; {expected}")
 
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 SUFFIX = "~repaired"
 REPAIRS = "repairs"
 """Where a manifest lists them: rule, version, what decided, and the steps of the file in runs."""
-Runs = tuple[tuple[int, int], ...]
-"""Numbers that ascend: the first of each run, and how many."""
 
 
 def as_named(recipe: Recipe, name: str) -> Recipe:

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.audit.rules.facts import facts_of
-from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.finding import Finding, Runs
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import About
 from datasets_cli.audit.run import findings_of
-from datasets_cli.audit.steps import NEW_ENDS, dropped_after, runs_of, steps_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
 from datasets_cli.recipe import Block, Recipe, Source
@@ -38,6 +37,8 @@ MENDED = {
     "reward-of-wrong-row": "the step has the reward of the next one",
 }
 """What becomes of the steps that a rule finds."""
+NEW_ENDS = ("impossible-terminal", "unflagged-reset", "unflagged-jump")
+"""Rules whose steps become ends that are cut off."""
 RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
 
 
@@ -191,3 +192,24 @@ def _with_next_rewards(blocks: Iterable[Block]) -> Iterator[Block]:
 def _with_rewards(block: Block, following: np.ndarray) -> Block:
     rewards = np.concatenate((block.columns[REWARD][1:], following))
     return replace(block, columns={**block.columns, REWARD: rewards})
+
+
+def dropped_after(rows: np.ndarray) -> np.ndarray:
+    """Return the steps that are no rows where one follows each of these rows, int64."""
+    # step    0  1  2|  3  4  5|      | a step that is cut off, and no row
+    # row     0  1      2  3
+    return rows + 1 + np.arange(len(rows))
+
+
+def steps_of(rows: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    """Return the steps that rows are, int64."""
+    before = dropped - np.arange(len(dropped))  # the rows before each step that is none
+    steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
+    return steps
+
+
+def runs_of(numbers: np.ndarray) -> Runs:
+    """Return numbers that ascend as runs."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+    lengths = np.diff(begins, append=len(numbers))
+    return tuple(zip(numbers[begins].tolist(), lengths.tolist(), strict=True))

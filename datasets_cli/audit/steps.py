@@ -1,8 +1,4 @@
-"""Steps of a publisher's file, and which of them are rows of a dataset.
-
-step    0  1  2|  3  4  5|      | a step that is cut off, and no row
-row     0  1      2  3
-"""
+"""Steps of a publisher's file that are rows of a dataset, and of the same one repaired."""
 
 from __future__ import annotations
 
@@ -11,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.audit.repaired import REPAIRS, SUFFIX, Runs
+from datasets_cli.audit.repaired import REPAIRS, SUFFIX
+from datasets_cli.audit.repairs import NEW_ENDS, dropped_after, runs_of, steps_of
+from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.schema.columns import TERMINATED
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays
-
-NEW_ENDS = ("impossible-terminal", "unflagged-reset", "unflagged-jump")
-"""Rules whose steps become ends that are cut off."""
 
 
 class SharedSteps:
@@ -59,31 +54,11 @@ def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | N
         dropped = dropped_after(ends[~terminated.reshape(-1)])
         kept = np.setdiff1d(dropped, _changed(entries, ("false-end",)))
         repaired = np.union1d(kept, _changed(entries, NEW_ENDS))
-    num_steps = len(first) + len(dropped)
-    is_one_file = num_steps == len(second) + len(repaired)
-    return SharedSteps(num_steps, dropped, repaired) if is_one_file else None
+    num_steps, other = len(first) + len(dropped), len(second) + len(repaired)
+    return SharedSteps(num_steps, dropped, repaired) if other == num_steps else None
 
 
 def _changed(entries: Iterable[Mapping[str, Any]], rules: tuple[str, ...]) -> np.ndarray:
     """Return the steps that repairs of some rules change, int64."""
     runs = (run for entry in entries if entry["rule"] in rules for run in entry["steps"])
     return np.array([step for first, n in runs for step in range(first, first + n)], np.int64)
-
-
-def dropped_after(rows: np.ndarray) -> np.ndarray:
-    """Return the steps that are no rows where one follows each of these rows, int64."""
-    return rows + 1 + np.arange(len(rows))
-
-
-def steps_of(rows: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-    """Return the steps that rows are, int64."""
-    before = dropped - np.arange(len(dropped))  # the rows before each step that is none
-    steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
-    return steps
-
-
-def runs_of(numbers: np.ndarray) -> Runs:
-    """Return numbers that ascend as runs."""
-    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
-    lengths = np.diff(begins, append=len(numbers))
-    return tuple(zip(numbers[begins].tolist(), lengths.tolist(), strict=True))

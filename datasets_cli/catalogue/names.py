@@ -100,8 +100,7 @@ def _find_in(
     if name.endswith(SUFFIX):
         base = name.removesuffix(SUFFIX)
         if base.endswith(SUFFIX):
-            id = f"{recipe.family}/{base}"
-            raise UsageError(f"{id}{SUFFIX} has no meaning: {id} is repaired already. Write that.")
+            raise UsageError(f"{recipe.family}/{base} is repaired already. Write that, not {name}.")
         published = _find_in(recipe, base, root, unlisted, web)
         name = f"{published.name}{SUFFIX}"
         return replace(published, recipe=as_named(recipe, name), name=name)

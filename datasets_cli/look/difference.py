@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from datasets_cli.audit.repaired import Runs
+from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.texts import AnyColumn
 
@@ -21,8 +21,7 @@ class ColumnDifference(JsonForm):
         index: which value of that row is the first that differs.
         values: that value in both, as text; with its bits where that is the same.
         largest_difference: of two finite numbers; None of text, and of numbers that are packed.
-        rows: all that differ, as runs ``(first, number)``, where one dataset is the other one
-            repaired; None elsewhere.
+        rows: all, as runs ``(first, number)``, where one dataset is the other one repaired.
     """
 
     JSON = (
@@ -57,9 +56,8 @@ class DatasetDifference(JsonForm):
         num_compared: how many rows are compared, the first ones of both. None where no row is read,
             as both have one content, which says that their values are the same.
         trajectory: the first one that has not the same rows in both; None where there is none.
-        only_rows: the rows that the other one does not have, as runs ``(first, number)``, where one
-            dataset is the other one repaired: then rows are those of one step of the publisher's
-            file, and ``episode``, which counts trajectories, is not compared. None elsewhere.
+        only_rows: the rows that the other one does not have, as runs, where one dataset is the
+            other one repaired: then rows of one step are compared, without ``episode``. Else None.
     """
 
     JSON = (
