@@ -35,6 +35,8 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
         writer: refuses rows, as does any other writer of a dataset.
+        repaired: open ``ID~repaired``, the same file with the repairs that follow from it exactly,
+            and never ``ID`` in its place.
         audit: what becomes of rows in which the audit found something wrong: ``"warn"`` tells it
             once, as ``KnownDefect``; ``"raise"`` refuses the dataset; ``"ignore"`` opens it.
         view: only what this leaves, as ``filter``: ``"first-success"`` or ``"return > 300"``.
@@ -56,6 +58,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     source: str | None = None
     replacement: bool = True
     writer: Writer | None = None
+    repaired: bool = False
     audit: str = "warn"
     view: str | None = None
 
