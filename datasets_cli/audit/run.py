@@ -35,9 +35,10 @@ def findings_of(about: About, rules: Iterable[Rule], rows_of: RowsOf) -> list[Fi
     """Return what rules find in rows, the gravest first."""
     begun = [(rule, state) for rule in rules if (state := rule.begin(about)) is not None]
     keys = frozenset(key for _, state in begun for key in state.keys)
+    states = {id(state): state for _, state in begun}.values()  # rules may share one
     for rows in rows_of(keys) if begun else ():
-        for _, state in begun:
+        for state in states:
             state.observe(rows)
-    concluded = (state.conclude(rule) for rule, state in begun)
+    concluded = (rule.conclude(state, rule) for rule, state in begun)
     findings = [finding for finding in concluded if finding is not None]
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))

@@ -29,8 +29,8 @@ WRONG = {
     "halfcheetah-medium-v0": {"impossible-terminal": [898]},
     # Step 999 has a timeout and is no row; the ant is reset at steps 211 and 1210.
     "ant-medium-v0": {"false-end": [998], "unflagged-reset": [211, 1209]},
-    # Step 998 has a timeout and is no row; the ant jumps after step 1000.
-    "antmaze-large-play-v0": {"false-end": [997], "unflagged-jump": [999]},
+    # Step 998 has a timeout and is no row; the ant jumps after step 1000, where it is reset.
+    "antmaze-large-play-v0": {"false-end": [997], "unflagged-reset": [1000]},
     "ant-random-v1": {"frozen-state": [0, 59]},
     "halfcheetah-random-v1": {"frozen-state": [0, 1000]},
     "hopper-medium-replay-v1": {"frozen-state": [0, 40]},

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import Column, Key
 
+State = TypeVar("State")
 MOST_ROWS = 500_000
 """Of one finding that are kept; how many there are is counted on."""
 
@@ -26,11 +27,20 @@ class About:
     metadata: Mapping[str, Any]
     facts: Facts
     is_shifted: bool  # the last step of a trajectory that was cut off is no row
+    texts: tuple[Key, ...] = ()
+    _shared: dict[Callable[[About], Any], Any] = field(default_factory=dict)
 
     @property
     def keys(self) -> frozenset[Key]:
         """The keys of all columns."""
         return frozenset(column.key for column in self.columns)
+
+    def shared(self, make: Callable[[About], State]) -> State:
+        """Return the state that several rules share, which is made once."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        state: State = self._shared[make]
+        return state
 
 
 class RuleState(Protocol):
@@ -42,9 +52,6 @@ class RuleState(Protocol):
 
     def observe(self, rows: AuditedRows) -> None:
         """Look at the next rows; they come in order."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        """Return what was found, after the last rows."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,11 @@ class Rule(JsonForm):
     """Where the defect was told first."""
     meaning: str
     begin: Callable[[About], RuleState | None]
-    """Returns a new state, or None where a dataset has nothing that it looks at."""
+    """Returns a state, or None where a dataset has nothing that it looks at."""
     unit: str = "row"
     """What it counts: ``"row"``, or ``"trajectory"``, by its first row."""
+    conclude: Callable[[Any, Rule], Finding | None] = lambda state, rule: state.conclude(rule)
+    """Returns what was found, of the state after the last rows."""
 
     def found(
         self,
