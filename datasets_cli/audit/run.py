@@ -11,17 +11,19 @@ from datasets_cli.audit.rules.rule import About, Rule
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.transitions import SHIFTED
-from datasets_cli.store.arrays import ArraySource
+from datasets_cli.store.arrays import DatasetArrays
 
 RowsOf = Callable[[frozenset[Key]], Iterable[AuditedRows]]
 """Gives all rows, in order, of some columns."""
 
 
-def audit(dataset: ArraySource, rules: Iterable[Rule], progress: Progress) -> list[Finding]:
+def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> list[Finding]:
     """Return what rules find in the rows of a dataset, the gravest first."""
     manifest = dataset.manifest
     is_shifted = manifest.successors.get("rule") == SHIFTED
-    about = About(manifest.columns, manifest.metadata, facts_of(manifest.id), is_shifted)
+    has_empty = dataset.texts is not None and dataset.texts.has_empty  # else no text is read
+    texts = tuple(each.key for each in manifest.texts if has_empty)
+    about = About(manifest.columns, manifest.metadata, facts_of(manifest.id), is_shifted, texts)
 
     def told(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         for rows in audited_rows(dataset, keys):
