@@ -8,7 +8,7 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.store.layouts.records import is_frame
@@ -219,65 +219,10 @@ def _not_finite(about: About) -> NotFinite | None:
 
 
 RULES = (
-    Rule(
-        "frozen-state",
-        1,
-        "wrong",
-        "A",
-        (5,),
-        "rows of ant-random-v1, halfcheetah-random-v1 and hopper-medium-replay-v1",
-        "qpos or qvel keeps one value through every trajectory, while observations change.",
-        _frozen,
-        "trajectory",
-    ),
-    Rule(
-        "constant-action",
-        1,
-        "suspicious",
-        "C",
-        (41,),
-        "rows of NeoRL-2 Pipeline-val",
-        "Every row has the same action.",
-        _constant,
-    ),
-    Rule(
-        "zero-observation",
-        1,
-        "suspicious",
-        "C",
-        (12, 24),
-        "Farama-Foundation/D4RL issues 64 and 65",
-        "All numbers of an observation are zero.",
-        _zeros,
-    ),
-    Rule(
-        "not-finite",
-        1,
-        "suspicious",
-        "C",
-        (31,),
-        "rows of RL Unplugged's control suite",
-        "A reward, an action or an observation is NaN or infinite.",
-        _not_finite,
-    ),
-    Rule(
-        "idle",
-        1,
-        "note",
-        "B",
-        (43, 46),
-        "openvla issue 316 and droid-dataset/droid issue 43",
-        "A step moves no number of an observation.",
-        _idle,
-    ),
-    Rule(
-        "empty-text",
-        1,
-        "note",
-        "B",
-        (46,),
-        "droid-dataset/droid issues 3 and 29",
-        "A text is empty.",
-        lambda about: EmptyTexts(frozenset(about.texts)) if about.texts else None,
-    ),
+    rule("frozen-state", _frozen),
+    rule("constant-action", _constant),
+    rule("zero-observation", _zeros),
+    rule("not-finite", _not_finite),
+    rule("idle", _idle),
+    rule("empty-text", lambda about: EmptyTexts(frozenset(about.texts)) if about.texts else None),
 )

@@ -10,7 +10,7 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import REWARD, Key
 from datasets_cli.store.layouts.records import is_frame
 
@@ -106,26 +106,6 @@ def _numbered(about: About) -> Numbered | None:
 
 
 RULES = (
-    Rule(
-        "duplicate-trajectory",
-        1,
-        "suspicious",
-        "C",
-        (19, 30, 40),
-        "the release note 1.0.1 of TFDS's rlu_rwrl, and rows of NeoRL-2",
-        "A trajectory is equal to an earlier one in every row.",
-        _begin,
-        "trajectory",
-    ),
-    Rule(
-        "duplicate-number",
-        1,
-        "suspicious",
-        "C",
-        (30,),
-        "the release note 1.0.1 of TFDS's rlu_rwrl",
-        "A trajectory has the number that an earlier one has.",
-        _numbered,
-        "trajectory",
-    ),
+    rule("duplicate-trajectory", _begin),
+    rule("duplicate-number", _numbered),
 )

@@ -10,7 +10,7 @@ import numpy as np
 from datasets_cli.audit.rules.facts import Measure
 from datasets_cli.audit.rules.finding import Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 GAP = 3.0
@@ -196,57 +196,16 @@ def _poses(about: About) -> Poses | None:
 
 
 RULES = (
-    Rule(
+    rule(
         "false-end",
-        2,
-        "wrong",
-        "A",
-        (1, 4, 6, 10),
-        "Farama-Foundation/D4RL issue 137",
-        "A trajectory is cut off, and the next row goes on where it was.",
         lambda about: about.shared(_poses) or about.shared(_steps),
-        conclude=lambda state, rule: state.false_ends(rule),
+        lambda state, rule: state.false_ends(rule),
     ),
-    Rule(
+    rule(
         "impossible-terminal",
-        1,
-        "wrong",
-        "A",
-        (2, 3),
-        "rows of door-human-v0 and halfcheetah-medium-v0",
-        "A row terminated, in an environment that never terminates.",
         lambda about: None if about.facts.terminates else ImpossibleTerminals(),
     ),
-    Rule(
-        "unflagged-reset",
-        1,
-        "wrong",
-        "A",
-        (4, 6),
-        "rows of ant-medium-v0, and Farama-Foundation/D4RL issues 77 and 146",
-        "The environment is reset within a trajectory, and no end is flagged.",
-        lambda about: about.shared(_poses),
-        conclude=lambda state, rule: state.resets(rule),
-    ),
-    Rule(
-        "unflagged-jump",
-        1,
-        "wrong",
-        "A",
-        (6,),
-        "Farama-Foundation/D4RL issues 77 and 146",
-        "The state jumps farther than a step goes, and no end is flagged.",
-        lambda about: about.shared(_steps),
-        conclude=lambda state, rule: state.far_steps(rule),
-    ),
-    Rule(
-        "terminal-run",
-        1,
-        "suspicious",
-        "B",
-        (7, 42),
-        "seohongpark/HIQL issue 2",
-        "A row terminated right after a terminated one, and is a trajectory of one step.",
-        lambda about: TerminalRuns(),
-    ),
+    rule("unflagged-reset", lambda about: about.shared(_poses), Poses.resets),
+    rule("unflagged-jump", lambda about: about.shared(_steps), StepSizes.far_steps),
+    rule("terminal-run", lambda about: TerminalRuns()),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.recipe import read_tsv
 from datasets_cli.schema.columns import Column, Key
 
 
@@ -78,8 +78,7 @@ def facts_of(id: str) -> Facts:
 @cache
 def facts_table() -> list[dict[str, str]]:
     """Return the rows of ``facts.tsv``."""
-    with Path(__file__).with_suffix(".tsv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
+    return read_tsv(Path(__file__).with_suffix(".tsv"))
 
 
 def _measures(row: dict[str, str]) -> list[Measure]:

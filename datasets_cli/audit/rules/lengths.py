@@ -8,7 +8,7 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 NUMBER: Key = ("info", "episode_index")
@@ -114,36 +114,7 @@ def _begin(about: About) -> BeyondLimit | None:
 
 
 RULES = (
-    Rule(
-        "beyond-limit",
-        1,
-        "note",
-        "C",
-        (16, 21),
-        "Farama-Foundation/Minari issue 286, and D4RL's adroit files",
-        "A trajectory is longer than the limit that is stated for its environment.",
-        _begin,
-        "trajectory",
-    ),
-    Rule(
-        "stated-length",
-        1,
-        "wrong",
-        "C",
-        (44,),
-        "Lifelong-Robot-Learning/LIBERO issue 148",
-        "A trajectory has another number of steps than is stated for it.",
-        _stated,
-        "trajectory",
-    ),
-    Rule(
-        "no-last-observation",
-        1,
-        "wrong",
-        "B",
-        (20,),
-        "Farama-Foundation/Minari issue 199",
-        "The file has no observation after the last step of an episode.",
-        _unfinished,
-    ),
+    rule("beyond-limit", _begin),
+    rule("stated-length", _stated),
+    rule("no-last-observation", _unfinished),
 )

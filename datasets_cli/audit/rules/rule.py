@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
@@ -12,6 +14,7 @@ from datasets_cli.audit.rules.facts import Facts
 from datasets_cli.audit.rules.finding import Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
+from datasets_cli.recipe import read_tsv
 from datasets_cli.schema.columns import Column, Key
 
 State = TypeVar("State")
@@ -99,6 +102,22 @@ class Rule(JsonForm):
             measure=measure,
             text=text or self.meaning,
         )
+
+
+def rule(
+    name: str,
+    begin: Callable[[About], RuleState | None],
+    conclude: Callable[[Any, Rule], Finding | None] = Rule.conclude,
+) -> Rule:
+    """Return the rule of this name; what is told of it stands in ``rules.tsv``."""
+    told: dict[str, Any] = {**_table()[name], "begin": begin, "conclude": conclude}
+    errata = tuple(int(number) for number in told["errata"].split(",") if number)
+    return Rule(**{**told, "version": int(told["version"]), "errata": errata})
+
+
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    return {row["name"]: row for row in read_tsv(Path(__file__).with_name("rules.tsv"))}
 
 
 class RowNumbers:

@@ -9,7 +9,7 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 TIMESTAMP: Key = ("info", "timestamp")
@@ -75,36 +75,15 @@ def _timestamps(about: About) -> Timestamps | None:
 
 
 RULES = (
-    Rule(
+    rule(
         "timestamp-back",
-        1,
-        "wrong",
-        "B",
-        (45,),
-        "huggingface/lerobot issues 933 and 1875",
-        "A timestamp is before that of the row before, in one trajectory.",
         lambda about: about.shared(_timestamps),
-        conclude=lambda state, rule: rule.found(state.back),
+        lambda state, rule: rule.found(state.back),
     ),
-    Rule(
+    rule(
         "timestamp-skip",
-        1,
-        "suspicious",
-        "B",
-        (45,),
-        "huggingface/lerobot issues 933 and 1875",
-        "A timestamp is more than a frame and a half after that of the row before.",
         lambda about: about.shared(_timestamps) if "fps" in about.metadata else None,
-        conclude=lambda state, rule: state.skipped(rule),
+        lambda state, rule: state.skipped(rule),
     ),
-    Rule(
-        "time-limit-terminal",
-        1,
-        "suspicious",
-        "A",
-        (29,),
-        "rows of RL Unplugged's real-world RL in TFDS",
-        "Every trajectory terminated after exactly as many steps as all others.",
-        lambda about: LimitTerminals(),
-    ),
+    rule("time-limit-terminal", lambda about: LimitTerminals()),
 )
