@@ -69,7 +69,7 @@ class StepSizes:
     ordinary: float = 0.0
     beyond: float = math.inf
     jumps: RowNumbers = field(default_factory=RowNumbers)
-    # Of cut ends: how far it is to the next row, and from there to the first row of the file.
+    # Of cut ends: how far it is to the next row, and from that one to the first row of the file.
     _ends: list[np.ndarray] = field(default_factory=lambda: [np.zeros((0, 2))])
     _end_rows: list[np.ndarray] = field(default_factory=lambda: [np.zeros(0, np.int64)])
     _held: list[np.ndarray] = field(default_factory=list)
@@ -93,8 +93,6 @@ class StepSizes:
         # What is not finite is no step; another rule tells it.
         steps = np.nan_to_num(np.linalg.norm(np.diff(positions, axis=0), axis=1), posinf=0.0)
         is_cut = is_end & ~is_terminated
-        if self.is_shifted:  # the last step of a cut trajectory is no row: the next is two away
-            steps[is_cut] /= 2
         inside = np.where(is_end | parts[1][1:], 0.0, steps)
         is_jump = inside > self.measure.bound
         self.num_steps += int((~is_end).sum())
@@ -110,7 +108,7 @@ class StepSizes:
 
     def false_ends(self, rule: Rule) -> Finding | None:
         """Return the cut ends whose next row is no farther than a step goes, and is no reset."""
-        steps, from_origin = np.concatenate(self._ends).T
+        steps, from_origin = self._steps_of_ends(), np.concatenate(self._ends)[:, 1]
         measure, severity = _judged(*self._gap())
         if (self.jumps.count and severity != "wrong") or not self.ordinary:
             return None  # what an ordinary step is, is not known: the rule on jumps tells that
@@ -124,12 +122,17 @@ class StepSizes:
         """Return the steps within trajectories that are too far."""
         return rule.found(self.jumps, *_judged(*self._gap()))
 
+    def _steps_of_ends(self) -> np.ndarray:
+        steps: np.ndarray = np.concatenate(self._ends)[:, 0]
+        # The last step of a cut trajectory is no row: two lead to the next, one as far as any.
+        return steps - self.ordinary if self.is_shifted else steps
+
     def _gap(self) -> tuple[float, float]:
         """Return the largest ordinary step, and the least of the others, or else the bound."""
         is_other = self.jumps.count * RARE > self.num_steps or not self.ordinary
         if is_other or self.num_ends > MOST_ENDS:
             return self.ordinary, 0.0  # this is not how the environment moves
-        steps = np.concatenate(self._ends)[:, 0]
+        steps = self._steps_of_ends()
         least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
         return self.ordinary, self.measure.bound if math.isinf(least) else least
 
