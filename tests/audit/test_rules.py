@@ -481,3 +481,15 @@ def test_rows_that_are_not_of_this_environment_are_never_called_wrong(id: str) -
     found = {each.rule: each.severity for each in findings(rows, id, rng)}
     assert "wrong" not in found.values()
     assert not {"false-end", "unflagged-jump"} <= {*found}, "one cause is told once"
+
+
+@pytest.mark.parametrize(
+    "told", [9, "9", None, [], [[1], [2, 3]], {"action": 3}, {"action": {"min": [1], "q50": "x"}}]
+)
+def test_metadata_that_is_not_of_a_rule_is_not_looked_at(told: object) -> None:
+    """Publishers write what they like under these names."""
+    rng = np.random.default_rng(0)
+    rows = made(rng)
+    names = ("fps", "stats", "without_last_observation", "max_episode_steps")
+    rows.metadata |= dict.fromkeys(names, told)
+    assert not findings(rows, MINE, rng) or told == 9  # nine steps, which some are longer than

@@ -73,7 +73,7 @@ class Numbered:
 
     def observe(self, rows: AuditedRows) -> None:
         at = np.flatnonzero(rows.is_first)[: max(0, MOST_TRAJECTORIES - self.firsts.count)]
-        columns = [rows.columns[key].reshape(len(rows), -1)[at] for key in sorted(self.keys)]
+        columns = [rows.columns[key].reshape(len(rows), 1)[at] for key in sorted(self.keys)]
         self.numbers.append(np.concatenate(columns, 1))
         self.firsts.add(rows.numbers[at])
 
@@ -101,7 +101,7 @@ def _begin(about: About) -> Duplicates | None:
 
 
 def _numbered(about: About) -> Numbered | None:
-    keys = frozenset(key for key in about.keys if key[0] == "info" and key[-1] in NUMBERS)
+    keys = frozenset(key for name in NUMBERS if about.has_number(key := ("info", name)))
     return Numbered(keys) if keys else None
 
 

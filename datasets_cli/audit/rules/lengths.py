@@ -91,17 +91,15 @@ class Unfinished:
 
 
 def _stated(about: About) -> StatedLengths | None:
-    stated = about.metadata.get(LENGTHS)
-    keys = frozenset([TERMINATED, NUMBER]) & {TERMINATED, *about.keys}
-    return StatedLengths(np.array(stated, np.int64), about.is_shifted, keys) if stated else None
+    stated = about.stated(LENGTHS)
+    keys = frozenset([TERMINATED, *filter(about.has_number, [NUMBER])])
+    return StatedLengths(stated, about.is_shifted, keys) if stated.size else None
 
 
 def _unfinished(about: About) -> Unfinished | None:
-    if (told := about.metadata.get(UNFINISHED)) is None:
-        return None
-    rows = RowNumbers()
-    rows.add(np.array(told["rows"], np.int64))
-    return Unfinished(rows, told["episodes"])
+    rows, count = RowNumbers(), about.stated(UNFINISHED, "episodes")
+    rows.add(about.stated(UNFINISHED, "rows"))
+    return Unfinished(rows, int(count[0])) if count.size else None
 
 
 def _begin(about: About) -> BeyondLimit | None:

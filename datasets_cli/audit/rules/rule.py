@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,6 +20,7 @@ from datasets_cli.recipe import read_tsv
 from datasets_cli.schema.columns import Column, Key
 
 State = TypeVar("State")
+NONE = np.zeros(0, np.int64)
 MOST_ROWS = 500_000
 """Of one finding that are kept; how many there are is counted on."""
 
@@ -37,6 +40,21 @@ class About:
     def keys(self) -> frozenset[Key]:
         """The keys of all columns."""
         return frozenset(column.key for column in self.columns)
+
+    def has_number(self, key: Key) -> bool:
+        """Return whether a row has one int64 of this key."""
+        columns = (each for each in self.columns if each.key == key and each.dtype == "int64")
+        return any(math.prod(each.shape) == 1 for each in columns)
+
+    def stated(self, *names: str) -> np.ndarray:
+        """Return the numbers below some names of the metadata ``[n]``; none where others are."""
+        value: Any = self.metadata
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        with suppress(ValueError):  # lists of several lengths
+            numbers = np.array(value).ravel()
+            return numbers if numbers.dtype.kind in "iuf" else NONE
+        return NONE
 
     def shared(self, make: Callable[[About], State]) -> State:
         """Return the state that several rules share, which is made once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import Key, show_key
 
+QUANTILES = {f"q{share:02}" for share in range(1, 100)}
 STATISTICS = "stats"
 """Of metadata: by the column's name ``min``, ``max`` and quantiles ``q01`` to ``q99``."""
 TOLERANCE = 0.05
@@ -39,7 +41,7 @@ class Statistics:
             values = rows.values(key)
             is_beyond |= (values < stated.get("min", -np.inf)).any(1)
             is_beyond |= (values > stated.get("max", np.inf)).any(1)
-            for name in _quantiles(stated):
+            for name in QUANTILES & stated.keys():
                 less, upto = values < stated[name], values <= stated[name]
                 counts = np.stack((less.sum(0), upto.sum(0)))
                 self.counts[key, name] = self.counts.get((key, name), 0) + counts
@@ -53,7 +55,8 @@ class Statistics:
         worst, measure = TOLERANCE, ""
         for (key, name), counts in self.counts.items():
             less, upto = counts / max(1, self.num_rows)
-            off = np.maximum(less - _share(name), _share(name) - upto)
+            share = float(f"0.{name[1:]}")
+            off = np.maximum(less - share, share - upto)
             if off.max() > worst:
                 worst, number = float(off.max()), int(off.argmax())
                 measure = (
@@ -63,21 +66,14 @@ class Statistics:
         return rule.found(self.rows, measure, "suspicious") if measure else None
 
 
-def _quantiles(stated: Mapping[str, np.ndarray]) -> list[str]:
-    return [name for name in stated if name[:1] == "q" and name[1:].isdecimal()]
-
-
-def _share(name: str) -> float:
-    return float(f"0.{name[1:]}")
-
-
 def _begin(about: About) -> Statistics | None:
-    stated = {}
+    stated: dict[Key, dict[str, np.ndarray]] = {}
     for column in about.columns:
-        each = about.metadata.get(STATISTICS, {}).get(".".join(column.key), {})
-        if each and column.dtype.startswith("float"):  # as exact as the column is
-            numbers = {name: np.array(each[name], column.dtype).ravel() for name in each}
-            stated[column.key] = {name: n.astype(np.float64) for name, n in numbers.items()}
+        for name in ("min", "max", *QUANTILES):
+            numbers = about.stated(STATISTICS, ".".join(column.key), name)
+            if numbers.size == math.prod(column.shape) and column.dtype in ("float32", "float64"):
+                exact = numbers.astype(column.dtype).astype(np.float64)  # as exact as the column
+                stated.setdefault(column.key, {})[name] = exact
     return Statistics(stated) if stated else None
 
 

@@ -69,8 +69,7 @@ class LimitTerminals:
 
 
 def _timestamps(about: About) -> Timestamps | None:
-    fps = about.metadata.get("fps")
-    longest = 1.5 / fps if isinstance(fps, int | float) and fps > 0 else math.inf
+    longest = 1.5 / float(about.stated("fps").max(initial=0.0) or math.nan)
     return Timestamps(longest) if TIMESTAMP in about.keys else None
 
 
@@ -82,7 +81,7 @@ RULES = (
     ),
     rule(
         "timestamp-skip",
-        lambda about: about.shared(_timestamps) if "fps" in about.metadata else None,
+        lambda about: about.shared(_timestamps) if about.stated("fps").size else None,
         lambda state, rule: state.skipped(rule),
     ),
     rule("time-limit-terminal", lambda about: LimitTerminals()),
