@@ -195,8 +195,8 @@ def _frozen(about: About) -> Frozen | None:
 
 
 def _idle(about: About) -> IdleSteps | None:
-    frames = {each.key for each in about.columns if is_frame(each.dtype, each.shape)}
-    keys = _floats(about, ("observation",)) - frames
+    is_seen = {e.key for e in about.columns if e.row_bytes and not is_frame(e.dtype, e.shape)}
+    keys = _floats(about, ("observation",)) & is_seen
     return IdleSteps(keys) if keys else None
 
 

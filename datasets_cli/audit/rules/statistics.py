@@ -68,10 +68,10 @@ class Statistics:
 
 def _begin(about: About) -> Statistics | None:
     stated: dict[Key, dict[str, np.ndarray]] = {}
-    for column in about.columns:
+    for column in (each for each in about.columns if each.dtype in ("float32", "float64")):
         for name in ("min", "max", *QUANTILES):
             numbers = about.stated(STATISTICS, ".".join(column.key), name)
-            if numbers.size == math.prod(column.shape) and column.dtype in ("float32", "float64"):
+            if 0 < numbers.size == math.prod(column.shape):
                 exact = numbers.astype(column.dtype).astype(np.float64)  # as exact as the column
                 stated.setdefault(column.key, {})[name] = exact
     return Statistics(stated) if stated else None
