@@ -61,7 +61,7 @@ TRAPS = (
         "timeouts do not agree with where trajectories end, so some transitions cross the maze "
         "(issue 77 and issue 146; antmaze-large-play-v0 has timeouts in rows 998 and 1997, and the "
         "ant jumps after row 1000); the v2 files are corrected",
-        ("unflagged-jump", "false-end"),
+        ("unflagged-reset", "false-end"),
     ),
     Trap(
         "antmaze-(?!umaze-diverse).+-v[02]",
