@@ -16,7 +16,8 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.page import bounds
-from datasets_cli.page.local_page import FOLDER
+from datasets_cli.page.application import application
+from datasets_cli.page.local_page import FOLDER, LocalPage
 from datasets_cli.quantities import human_bytes
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import locked
@@ -215,15 +216,14 @@ def test_a_dataset_that_is_damaged_meanwhile_is_told(
     assert ask(guard, "/").status == 200
 
 
-def test_what_is_locked_for_long_is_told_and_not_waited_for(
+def test_what_another_request_works_on_for_long_is_told_and_not_waited_for(
     door: str, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets_cli.page.local_page.LOCK_SECONDS", 0.01)
-    root = CacheRoot(config.root)
-    content = datasets_cli.dataset_info(door, config=config).manifest
-    assert content is not None
-    with locked(root.path / "tables" / content.content / ".statistics.lock", "it", 1):
-        got = ask(guarded(config), f"/api/d/{door}/stats")
+    page = LocalPage.of(config)
+    tables = page.root.tables(page.installed(door).manifest.content)
+    with locked(tables / ".statistics.lock", "it", 1):
+        got = ask(application(page), f"/api/d/{door}/stats")
     assert got.status == 409 and got.json()["error"]["type"] == "LockedError"
 
 

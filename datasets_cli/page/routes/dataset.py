@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.look.card import Code, Part, heads_of, parts_of_card
 from datasets_cli.look.cite import cite
 from datasets_cli.look.info import DatasetInfo, dataset_info
-from datasets_cli.look.plots.plot import Kind, plot
-from datasets_cli.look.stats import DatasetStatistics, dataset_stats
-from datasets_cli.page.bounds import Deadline, is_small
-from datasets_cli.page.drawing import Drawing, drawing_of
+from datasets_cli.look.plots.plot import KINDS
+from datasets_cli.look.stats import DatasetStatistics, StatsCall, statistics_of
+from datasets_cli.page.bounds import Deadline
+from datasets_cli.page.drawing import drawings_of
 from datasets_cli.page.local_page import LocalPage, json_response, page_of
 
 ARRAYS = """from datasets_cli import ExperienceReplay
@@ -47,7 +46,7 @@ def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
         "info": info,
         "sections": [*_sections(parts, info)],
         "missing": missing,
-        "drawings": [*_drawings(info.id, page.config)] if statistics else [],
+        "drawings": [*drawings_of(page, KINDS, info.id)] if statistics else [],
         "heads_of": heads_of,
     }
 
@@ -61,10 +60,11 @@ def stats(request: Request) -> Response:
 def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistics:
     """Return statistics that are kept, or that a page may wait for."""
     manifest, command = page.installed(id).manifest, f"rlds stats {id}"
-    if not is_small(manifest) and dataset_info(id, config=page.config).summary is None:
+    if not page.are_statistics_quick(manifest):
         raise UsageError(f"There are no statistics of {id} yet. To make them, run: {command}")
     named = [name for name in columns.split(",") if name]
-    return dataset_stats(id, columns=named, progress=Deadline(command), config=page.config)
+    call = StatsCall(id, columns=named, progress=Deadline(command), config=page.config)
+    return statistics_of(call, page.root)
 
 
 def _sections(
@@ -78,15 +78,6 @@ def _sections(
             heading, below = begun, []
         below += [part] if part else []
     yield heading, [*below, Code("python", ARRAYS.format(info.id))]
-
-
-def _drawings(id: str, config: Config) -> Iterator[Drawing | str]:
-    """Yield the plots of a dataset; of one that there is none of, why."""
-    for kind in get_args(Kind):
-        try:
-            yield drawing_of(plot(id, kind=kind, config=config))
-        except UsageError as error:
-            yield f"{kind}: {error}"
 
 
 ROUTES = [Route("/d/{id:dataset}", dataset), Route("/api/d/{id:dataset}/stats", stats)]
