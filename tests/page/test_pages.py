@@ -79,7 +79,7 @@ def test_the_catalogue_lists_every_dataset_and_what_is_asked_for(
     assert [row[0] for row in rows_of(ask(guard, "/").text)[1:]] == listed
     asked = ask(guard, "/?q=HUMAN+door&family=d4rl&state=unverified&size=1GB&sort=steps").text
     size = human_bytes(datasets_cli.dataset_info(door, config=config).size_bytes)
-    assert rows_of(asked)[1:] == [[door, "unverified", size, "1,495", "5"]]
+    assert rows_of(asked)[1:] == [[door, "unverified", "note", size, "1,495", "5"]]
     assert 'value="HUMAN door"' in asked and '<option value="d4rl" selected>' in asked
 
 
@@ -92,7 +92,9 @@ def test_a_dataset_has_the_tables_of_its_card(door: str, config: Config, capsys:
     shown = [[each for each in row if each] for row in rows_of(page)]
     assert len(rows) > 30
     assert [row for row in rows if row not in shown] == [["column", "type", "shape"]]
-    assert re.findall(r"<h2>(.*?)</h2>", page) == re.findall("^## (.*)$", card, re.MULTILINE)
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings.pop(0) == "Findings of the audit"
+    assert headings == re.findall("^## (.*)$", card, re.MULTILINE)
 
 
 def test_the_bars_of_a_dataset_are_those_of_its_plots(door: str, config: Config) -> None:

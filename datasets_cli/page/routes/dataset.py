@@ -1,14 +1,16 @@
-"""One dataset: its card, columns, returns and lengths, and how to load it."""
+"""One dataset: its card, what the audit found, columns, returns, and how to load it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.errors import UsageError
 from datasets_cli.look.card import Code, Part, heads_of, parts_of_card
 from datasets_cli.look.cite import cite
@@ -23,6 +25,8 @@ ARRAYS = """from datasets_cli import ExperienceReplay
 
 arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
 """The third way to load a dataset, beside those of its card."""
+
+Place = tuple[int, int, int]
 
 
 def dataset(request: Request) -> Response:
@@ -46,6 +50,7 @@ def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
         "info": info,
         "sections": [*_sections(parts, info)],
         "missing": missing,
+        "findings": [*_findings(page, info)],
         "drawings": [*drawings_of(page, KINDS, info.id)] if statistics else [],
         "heads_of": heads_of,
     }
@@ -65,6 +70,19 @@ def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistic
     named = [name for name in columns.split(",") if name]
     call = StatsCall(id, columns=named, progress=Deadline(command), config=page.config)
     return statistics_of(call, page.root)
+
+
+def _findings(page: LocalPage, info: DatasetInfo) -> Iterator[tuple[Finding, list[Place]]]:
+    """Yield what the audit found, each with its rows: number, trajectory, and step of that."""
+    findings = info.audited.findings if info.audited else ()
+    starts = page.installed(info.id).starts if findings and info.installed else np.zeros(1, int)
+    for finding in findings:
+        rows = np.array([row for row in finding.rows if 0 <= row < starts[-1]], int)
+        numbers = np.searchsorted(starts, rows, side="right") - 1
+        places = zip(
+            rows.tolist(), numbers.tolist(), (rows - starts[numbers]).tolist(), strict=True
+        )
+        yield finding, [*places]
 
 
 def _sections(

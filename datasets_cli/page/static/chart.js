@@ -4,7 +4,10 @@
   const LEFT = 64, BOTTOM = 18, TOP = 6, RIGHT = 8, HEIGHT = 150, DRAGGED = 6;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const colour = (n) => `hsl(${(212 + n * 137.5) % 360} 75% ${dark.matches ? 68 : 38}%)`;
-  const shown = (x) => (typeof x === "number" ? String(+x.toPrecision(6)) : String(x ?? "NaN"));
+  // What moves a cursor or turns the direction of writing is shown by its number.
+  const plain = (text) => text.replace(/[\p{Zl}\p{Zp}]|[^\P{C}\n]/gu,
+    (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
+  const shown = (x) => (typeof x === "number" ? String(+x.toPrecision(6)) : plain(String(x ?? "NaN")));
   const number = (x) => (typeof x === "string" ? NaN : Number(x ?? NaN)); // "Infinity" has no place
 
   // Returns the lowest and the highest of curves.
@@ -40,7 +43,7 @@
         const curves = columns[chart.name].map((curve) => cut(curve, start, stop));
         const [low, high] = rangeOf(curves);
         Object.assign(chart, {curves, low, high});
-        const about = `${chart.name}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
+        const about = `${shown(chart.name)}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
         chart.canvas.setAttribute("aria-label", `${about}, from ${shown(low)} to ${shown(high)}`);
       }
       this.draw();
@@ -48,7 +51,7 @@
 
     chart(name) {
       const figure = document.createElement("figure"), canvas = document.createElement("canvas");
-      figure.append(Object.assign(document.createElement("figcaption"), {textContent: name}), canvas);
+      figure.append(Object.assign(document.createElement("figcaption"), {textContent: shown(name)}), canvas);
       canvas.setAttribute("role", "img");
       canvas.style.height = `${HEIGHT}px`;
       canvas.onpointerdown = (event) => {
