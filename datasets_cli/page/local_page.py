@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
-import weakref
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -25,6 +22,7 @@ from datasets_cli.json_form import encode
 from datasets_cli.look.summary import load_summary
 from datasets_cli.page.bounds import is_small
 from datasets_cli.quantities import human_bytes, human_count, printable
+from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 
@@ -62,9 +60,9 @@ class LocalPage:
     @classmethod
     def of(cls, config: Config) -> LocalPage:
         """Return the page of a configuration; no request opens a socket or waits long for locks."""
-        apart = Path(tempfile.mkdtemp(prefix="rlds-page-"))
+        apart = temporary_folder(in_memory=False)
         page = cls(replace(config, offline=True, lock_timeout=LOCK_SECONDS), apart)
-        weakref.finalize(page, shutil.rmtree, apart, ignore_errors=True)
+        delete_with(page, apart)
         return page
 
     @property
