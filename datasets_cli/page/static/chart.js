@@ -50,8 +50,11 @@
     }
 
     chart(name) {
-      const figure = document.createElement("figure"), canvas = document.createElement("canvas");
-      figure.append(Object.assign(document.createElement("figcaption"), {textContent: shown(name)}), canvas);
+      const tags = ["figure", "figcaption", "canvas", "div", "div"];
+      const [figure, caption, canvas, cursor, dragged] = tags.map((tag) => document.createElement(tag));
+      caption.textContent = shown(name);
+      [cursor.className, dragged.className] = ["cursor", "dragged"];
+      figure.append(caption, canvas, cursor, dragged);
       canvas.setAttribute("role", "img");
       canvas.style.height = `${HEIGHT}px`;
       canvas.onpointerdown = (event) => {
@@ -63,26 +66,24 @@
       canvas.onpointercancel = () => this.set({drag: null});
       canvas.ondblclick = () => this.options.zoom(0, this.options.length);
       this.place.append(figure);
-      return {name, figure, canvas, base: document.createElement("canvas")};
+      return {name, figure, canvas, cursor, dragged};
     }
 
     // Draw everything anew, as after a change of size or of colours.
     draw() {
       this.span = this.place.clientWidth - LEFT - RIGHT;
-      for (const chart of this.charts) this.drawBase(chart);
-      this.drawCursor();
+      for (const chart of this.charts) this.drawChart(chart);
+      this.set({});
     }
 
     x(step) {
       return LEFT + (step - this.start) / Math.max(1, this.stop - 1 - this.start) * this.span;
     }
 
-    drawBase({figure, canvas, base, curves, low, high}) {
-      const ratio = devicePixelRatio || 1, pen = base.getContext("2d");
-      for (const each of [canvas, base]) {
-        each.width = Math.round(this.place.clientWidth * ratio);
-        each.height = Math.round(HEIGHT * ratio);
-      }
+    drawChart({figure, canvas, curves, low, high}) {
+      const ratio = devicePixelRatio || 1, pen = canvas.getContext("2d");
+      canvas.width = Math.round(this.place.clientWidth * ratio);
+      canvas.height = Math.round(HEIGHT * ratio);
       const y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
       pen.scale(ratio, ratio);
       pen.font = "11px sans-serif";
@@ -121,26 +122,15 @@
       pen.stroke();
     }
 
-    // Set the step of the cursor, or what is dragged, which costs a copy of each chart.
+    // Set the step of the cursor, or what is dragged: they lie over the charts, which stay as they are.
     set(changes) {
       Object.assign(this, changes);
-      this.drawCursor();
-    }
-
-    drawCursor() {
-      const bottom = HEIGHT - BOTTOM, ratio = devicePixelRatio || 1;
-      for (const {canvas, base, figure} of this.charts.filter((chart) => chart.canvas.width)) {
-        const pen = canvas.getContext("2d");
-        pen.setTransform(1, 0, 0, 1, 0, 0);
-        pen.clearRect(0, 0, canvas.width, canvas.height);
-        pen.drawImage(base, 0, 0);
-        pen.scale(ratio, ratio);
-        pen.fillStyle = getComputedStyle(figure).color;
-        const isSeen = this.step >= this.start && this.step < this.stop;
-        if (isSeen) pen.fillRect(this.x(this.step) - 0.5, 0, 1, bottom);
-        pen.globalAlpha = 0.15;
-        if (this.drag) pen.fillRect(this.drag.from, 0, this.drag.to - this.drag.from, bottom);
-        pen.globalAlpha = 1;
+      const {from, to} = this.drag ?? {from: 0, to: 0}, left = this.x(this.step) - 0.5;
+      for (const {cursor, dragged} of this.charts) {
+        cursor.hidden = this.step < this.start || this.step >= this.stop;
+        cursor.style.transform = `translateX(${left}px)`;
+        dragged.style.transform = `translateX(${Math.min(from, to)}px)`;
+        dragged.style.width = `${Math.abs(to - from)}px`;
       }
     }
 
