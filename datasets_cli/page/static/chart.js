@@ -54,6 +54,8 @@
       const [figure, caption, canvas, cursor, dragged] = tags.map((tag) => document.createElement(tag));
       caption.textContent = shown(name);
       [cursor.className, dragged.className] = ["cursor", "dragged"];
+      const place = {bottom: `${BOTTOM}px`, height: `${HEIGHT - BOTTOM}px`};
+      for (const each of [cursor, dragged]) Object.assign(each.style, place);
       figure.append(caption, canvas, cursor, dragged);
       canvas.setAttribute("role", "img");
       canvas.style.height = `${HEIGHT}px`;
