@@ -112,7 +112,7 @@ def parts_of_card(
 ) -> Iterator[tuple[str, Part]]:
     """Yield the parts of a card, each after the heading that it begins, if it begins one."""
     manifest, details = info.manifest, dict(info.details or {})
-    traps, _ = (details.pop(name, ()) for name in ("known_traps", "trap_rules"))
+    traps = details.pop("known_traps", ())
     yield "", info.title or "A dataset of your own."
     yield from (("", text) for text in origin(manifest))
     facts = {
