@@ -110,6 +110,9 @@ from datasets_cli.manager.demo import DemoResult as DemoResult
 from datasets_cli.manager.demo import run_demo as run_demo
 from datasets_cli.manager.download import download as download
 from datasets_cli.manager.download import plan_download as plan_download
+from datasets_cli.manager.overlap import DatasetOverlap as DatasetOverlap
+from datasets_cli.manager.overlap import InCommon as InCommon
+from datasets_cli.manager.overlap import find_overlap as find_overlap
 from datasets_cli.manager.places import PlacedDataset as PlacedDataset
 from datasets_cli.manager.places import adopt as adopt
 from datasets_cli.manager.places import move as move
@@ -164,6 +167,7 @@ from datasets_cli.replay.draws.rows import RandomSampler as RandomSampler
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement as SamplerWithoutReplacement
 from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
 from datasets_cli.replay.goals.goal_rows import HindsightStrategy as HindsightStrategy
+from datasets_cli.replay.goals.relabel_goal import RelabelGoal as RelabelGoal
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.loaders import BatchStream as BatchStream

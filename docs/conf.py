@@ -34,6 +34,7 @@ include_patterns = [
 ]
 exclude_patterns = ["**/.*", "build/[!a]*", "dist", "datasets_cli", "recipes", "tests"]
 myst_heading_anchors = 4
+smartquotes = False  # it makes one dash of the two of --option, in a sentence
 html_theme = "furo"
 html_title = f"rlds {release}"
 html_copy_source = False

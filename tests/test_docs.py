@@ -7,13 +7,17 @@ import importlib
 import pkgutil
 import re
 import runpy
+import tomllib
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
+from typer import Context
+from typer.main import get_command
 
 import datasets_cli
 from datasets_cli import HindsightStrategy, errors
@@ -58,6 +62,33 @@ def test_the_pictures_of_the_page_on_looking_are_what_their_script_draws(tmp_pat
             with Image.open(kept) as old, Image.open(picture) as new:
                 assert (np.asarray(old) == np.asarray(new)).all(), "run scripts/pictures"
     assert len(pictures) == 3
+
+
+def test_commands_of_other_programs_that_the_page_on_looking_names_are_there() -> None:
+    from huggingface_hub.cli.hf import app as hf
+    from minari.cli import app as minari
+
+    text = (PROJECT / "docs" / "look.md").read_text(encoding="utf-8")
+    table = text.partition("## Beside other programs")[2].partition("\n\n| ")[2]
+    rows = [line.split(" | ")[2:4] for line in table.splitlines()[2:]]
+    for app, cells in zip((hf, get_command(minari)), zip(*rows, strict=True), strict=True):
+        said = [cell for cell in cells if "Python" not in cell]
+        named = [name for cell in said for name in re.findall(r"`([a-z][^`]*)`", cell)]
+        assert len(named) > 5
+        for name in named:
+            command: Any = app
+            for word in name.split():
+                if hasattr(command, "get_command"):
+                    command = command.get_command(Context(command), word)
+            assert command, name
+
+
+def test_the_first_page_names_every_extra() -> None:
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
+    text = (PROJECT / "docs" / "start.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(\w+)`", text.partition("[fast,plot]'`:")[2].partition("`rlds env`")[0])
+    of_others = {"bench", "docs", "dev"}
+    assert {*named} - {"datasets"} == extras["project"]["optional-dependencies"].keys() - of_others
 
 
 def test_the_page_on_goals_names_every_strategy() -> None:
@@ -167,6 +198,26 @@ def test_every_test_that_the_page_on_reliability_names_is_there() -> None:
         if f"def test_{name}(" not in (PROJECT / "tests" / file).read_text(encoding="utf-8")
     ]
     assert len(named) > 100 and missing == []
+
+
+def test_the_speed_that_the_readme_claims_is_that_of_the_benchmarks() -> None:
+    page = (PROJECT / "benchmarks" / "README.md").read_text(encoding="utf-8")
+    table = page.partition("\n## Beside other work")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+: TorchRL|ours, compact).*? \| (.+) \|$", table, re.MULTILINE)
+    means = [
+        [float(re.sub(r"\(.*|[*,]", "", cell)) for cell in rest.split(" | ")] for _, rest in rows
+    ]
+    drawn = [name for name, _ in rows[::2]]
+    kept = [number for number, name in enumerate(drawn) if "2,048" not in name]  # batches of 256
+    said = []
+    for column in (1, 0):  # beside a learner, alone
+        ratios = [means[2 * each][column] / means[2 * each + 1][column] for each in kept]
+        said.append(f"{min(ratios):.0f} to {max(ratios):.0f} times")
+    readme = (PROJECT / "README.md").read_text(encoding="utf-8")
+    found = [
+        f"{low} to {high} times" for low, high in re.findall(r"(\d+) to (\d+)\s+times", readme)
+    ]
+    assert len(kept) == 3 and said == found
 
 
 def test_make_bench_runs_every_benchmark_that_the_page_names() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import datasets_cli
 from datasets_cli import errors, recipe, replay
+from datasets_cli.audit import rule
 from tests.support.paths import PROJECT
 
 SECTION = re.compile(r"^\s*(Args|Attributes|Raises|Returns|Yields):$", re.MULTILINE)
@@ -28,7 +29,11 @@ def is_imported(module: ModuleType) -> bool:
     """Return whether all that a module has is for authors of recipes, formats and parts."""
     name = module.__name__
     formats = name.startswith("datasets_cli.formats.")
-    return formats or name.endswith((".protocol", "exchange.format")) or module in (recipe, errors)
+    return (
+        formats
+        or name.endswith((".protocol", "exchange.format"))
+        or module in (recipe, rule, errors)
+    )
 
 
 def with_members(things: list[Any], private: bool = False) -> list[Any]:

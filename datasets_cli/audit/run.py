@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from datasets_cli.audit.rules.facts import facts_of
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
 from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
 from datasets_cli.audit.rules.rule import About, Rule
+from datasets_cli.errors import RldsError
+from datasets_cli.parallel.user_code import tried
 from datasets_cli.progress import Progress
-from datasets_cli.schema.columns import Key
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import ArraySource
 
@@ -33,11 +36,34 @@ def audit(dataset: ArraySource, rules: Iterable[Rule], progress: Progress) -> li
 
 def findings_of(about: About, rules: Iterable[Rule], rows_of: RowsOf) -> list[Finding]:
     """Return what rules find in rows, the gravest first."""
-    begun = [(rule, state) for rule in rules if (state := rule.begin(about)) is not None]
-    keys = frozenset(key for _, state in begun for key in state.keys)
-    for rows in rows_of(keys) if begun else ():
-        for _, state in begun:
-            state.observe(rows)
-    concluded = (state.conclude(rule) for rule, state in begun)
-    findings = [finding for finding in concluded if finding is not None]
+    begun, keys, num_rows = [], frozenset[Key](), 0
+    for rule in rules:
+        call = partial(tried, f"rule {rule.name}")  # which may be a user's
+        if (state := call("begin", partial(rule.begin, about))) is not None:
+            begun.append((rule, state, call))
+            keys |= state.keys
+            if unknown := sorted(state.keys - about.keys):
+                names = ", ".join(map(show_key, unknown))
+                raise RldsError(f"The rule {rule.name} looks at {names}, which the dataset lacks.")
+    for rows in rows_of(keys) if keys else ():
+        num_rows = rows.first + len(rows)
+        for _, state, call in begun:
+            call("observe", partial(state.observe, rows))
+    concluded = (call("conclude", partial(state.conclude, rule)) for rule, state, call in begun)
+    return gravest_first(_checked(each, num_rows) for each in concluded if each is not None)
+
+
+def _checked(finding: Finding, num_rows: int) -> Finding:
+    if not isinstance(finding, Finding) or finding.severity not in SEVERITIES:
+        raise RldsError(f"A rule returns {finding!r:.100}; expected rule.found(...) or None.")
+    if not 0 <= min(finding.rows, default=-1) <= max(finding.rows) < num_rows:
+        raise RldsError(
+            f"The rule {finding.rule} finds rows {min(finding.rows, default=None)} to "
+            f"{max(finding.rows, default=None)}; the dataset has rows 0 to {num_rows - 1}."
+        )
+    return finding
+
+
+def gravest_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings in the order of their severities."""
     return sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from datasets_cli.catalogue.registry import failed, recipes
+from datasets_cli.catalogue.registry import recipes
 from datasets_cli.checked_json import decode
 from datasets_cli.errors import RldsError
 from datasets_cli.json_form import encode
+from datasets_cli.parallel.user_code import failed
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
 from datasets_cli.sources.disk import replacing
 from datasets_cli.store.cache_root import CacheRoot
@@ -61,7 +62,7 @@ def _named(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise failed(recipe.family, "cannot list its datasets", error) from error
+        raise failed(f"recipe {recipe.family}", "cannot list its datasets", error) from error
 
 
 def _fetched(recipe: Recipe, root: CacheRoot) -> dict[str, CatalogueEntry]:

@@ -15,6 +15,7 @@ import pkgutil
 from functools import cache
 
 from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.parallel.user_code import failed
 from datasets_cli.recipe import Recipe
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,6 @@ def entry_points() -> dict[str, importlib.metadata.EntryPoint]:
     return {point.name: point for point in importlib.metadata.entry_points(group=PACKAGE)}
 
 
-def failed(family: str, what: str, error: Exception) -> RldsError:
-    """Return the error that names a recipe whose code raised."""
-    return RldsError(f"The recipe {family} {what}: {type(error).__name__}: {error}.")
-
-
 @cache
 def load_recipe(family: str) -> Recipe:
     """Return the recipe of a family."""
@@ -60,7 +56,7 @@ def load_recipe(family: str) -> Recipe:
     try:
         recipe = point.load() if point else importlib.import_module(f"{PACKAGE}.{family}").RECIPE
     except Exception as error:  # it is anyone's code, and must not stop what needs others
-        raise failed(family, "cannot be loaded", error) from error
+        raise failed(f"recipe {family}", "cannot be loaded", error) from error
     if not isinstance(recipe, Recipe) or recipe.family != family:
         raise RldsError(f"The recipe {family} must define RECIPE, a Recipe with family={family!r}.")
     return recipe

@@ -248,11 +248,12 @@ def _defects(about: DatasetInfo, traps: Sequence[str]) -> Iterator[Fact]:
     report = about.audited
     seen = {finding.rule: finding for finding in report.findings} if report else {}
     for trap in traps:
-        finding = seen.pop(rules.get(trap, ""), None)
-        if finding:
-            yield "known trap", f"{trap}. Seen in your copy: {finding.where}"
+        names = rules.get(trap, ())
+        places = "; ".join(seen.pop(name).where for name in names if name in seen)
+        if places:
+            yield "known trap", f"{trap}. Seen in your copy: {places}"
         else:
-            is_known = report and rules.get(trap) in report.rules
+            is_known = report and any(name in report.rules for name in names)
             yield "known trap", f"{trap}. Not seen in this copy" if is_known else trap
     for finding in seen.values():
         yield f"audit, {finding.severity}", f"{finding.rule}: {finding}"

@@ -36,6 +36,7 @@ Datasets
         rlds audit
         rlds audit door-human-v0 --show 2
         rlds audit 'd4rl/*' --severity wrong --strict
+        rlds audit door-human-v0 door-cloned-v0 --overlap
     convert | installed:convert | Change the layout of an installed dataset
         rlds convert hopper-medium-v2 --layout compact
     delete | installed:delete | Delete installed datasets and what is left of their downloads

@@ -15,7 +15,7 @@ from datasets_cli.cli.parser.arguments import Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import COUNTED, State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
-from datasets_cli.errors import IntegrityError
+from datasets_cli.errors import IntegrityError, UsageError
 from datasets_cli.manager.audit import AuditCall
 from datasets_cli.manager.convert import ConvertCall
 from datasets_cli.manager.delete import DeleteCall
@@ -23,7 +23,7 @@ from datasets_cli.manager.verify import VerifyCall
 from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
-    from datasets_cli import AuditedDataset, DeepReport, VerifiedDataset
+    from datasets_cli import AuditedDataset, DatasetOverlap, DeepReport, VerifiedDataset
 
 
 @options_of(call=InstalledId)
@@ -84,6 +84,9 @@ def audit(
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 4 where something is wrong.")
     ] = False,
+    overlap: Annotated[
+        bool, typer.Option("--overlap", help="Show what each two of the datasets have in common.")
+    ] = False,
 ) -> None:
     """Find what is wrong with published data, by rules, in the rows of installed datasets.
 
@@ -92,6 +95,14 @@ def audit(
     innocent reasons, too. Nothing is changed.
     """
     state = state_of(context)
+    if overlap:
+        if {*call} - {"ids"} or show or strict:
+            raise UsageError("--overlap runs no rules: it takes ids alone, all by default.")
+        overlaps = datasets_cli.find_overlap(**call, **state.settings)
+        lines = [line for each in overlaps for line in _overlapping(each)]
+        shared = [" ".join(each.ids) for each in overlaps if each.rows and any(each.rows.counts)]
+        state.emit([each.to_json() for each in overlaps], lines, shared)
+        return
 
     def emit(results: list[AuditedDataset]) -> None:
         lines = [line for each in results for line in _audited(each, state, show)]
@@ -124,6 +135,20 @@ def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
                 audited.id, start=start, n=row + show + 1 - start, config=state.config
             )
             yield from (f"    {line}" for line in row_lines(rows, state.width))
+
+
+def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
+    one, other = overlap.ids
+    left_out = ", ".join(".".join(key) for key in overlap.left_out)
+    yield f"{one} and {other}{f', without {left_out}, which only one has so' * bool(left_out)}"
+    if overlap.rows is None or overlap.trajectories is None:
+        yield "  they have no observations of one name, type and shape"
+        return
+    for unit, common in (("trajectory", overlap.trajectories), ("row", overlap.rows)):
+        for id, count, total in zip(overlap.ids, common.counts, common.totals, strict=True):
+            yield f"  {count:,} of {counted(total, unit)} of {id}"
+        if places := ", ".join(f"{mine:,} is {its:,}" for mine, its in common.examples):
+            yield f"    {unit} {places}"
 
 
 @options_of(call=DeleteCall)

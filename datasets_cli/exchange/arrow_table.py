@@ -125,7 +125,23 @@ def recognise_table(schema: pa.Schema) -> Recognised:
     stems = {column.stem or name: name for name, column in columns.items()}
     guessed = {key: stems[name] for key, name in guess(stems).items()}
     shown = {name: str(column) for name, column in columns.items()}
-    return Recognised(shown, known or guessed, dropped, document.get("metadata", {}))
+    notes = () if document else tuple(_apart(columns))
+    return Recognised(shown, known or guessed, dropped, document.get("metadata", {}), notes=notes)
+
+
+def _apart(columns: Mapping[str, _Column]) -> Iterator[str]:
+    """Yield which numbered columns are no vector, a sentence each vector."""
+    by_stem: dict[str, list[str]] = {}
+    for name, column in columns.items():
+        if not column.is_joined and (stem := _stem(name)):
+            by_stem.setdefault(stem, []).append(name)
+    for group in by_stem.values():
+        if len(group) > 1:
+            types = [*dict.fromkeys(str(columns[name]) for name in group)]
+            yield (
+                f"{', '.join(group)} ({', '.join(types)}) are no vector: expected numbers from 0 "
+                "on without a gap, and numbers of one type."
+            )
 
 
 def table_columns(schema: pa.Schema) -> tuple[dict[str, _Column], dict[str, str]]:

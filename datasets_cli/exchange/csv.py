@@ -75,15 +75,41 @@ def _types(path: Path) -> dict[str, Any]:
 
     schema = _opened(path, {}).schema
     types = dict(zip(schema.names, schema.types, strict=True))
+    if len(types) == 1 and (other := set(";,\t|") & set(schema.names[0])):
+        raise UsageError(
+            f"{path.name} has one column, {schema.names[0]!r}, which may be several. Expected "
+            f"{DELIMITERS[path.suffix]!r} between columns, not {min(other)!r}."
+        )
     if len(types) < len(schema):
         raise UsageError(f"{path.name} has two columns of one name. Rename one in its first line.")
     if all(map(pa.types.is_null, schema.types)):
         raise SourceError(f"{path.name} has no row below its first line.")
+    _check_exact(path, [name for name, kind in types.items() if pa.types.is_floating(kind)])
     whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
     if whole and path.stat().st_size > BLOCK_BYTES:
-        as_text = {"column_types": dict.fromkeys(whole, pa.string()), "include_columns": whole}
-        for batch in _opened(path, as_text):
+        for batch in _opened(path, _as_text(whole)):
             for name in whole:
                 if pc.any(pc.match_substring_regex(batch[name], "[.eEnN]")).as_py():
                     types[name] = pa.float64()
     return types
+
+
+def _check_exact(path: Path, names: list[str]) -> None:
+    """Refuse whole numbers of the first block that int64 cannot hold, and float64 would round."""
+    import pyarrow.compute as pc
+
+    texts = next(iter(_opened(path, _as_text(names)))) if names else {}
+    for name in names:
+        rows = pc.match_substring_regex(texts[name], "^[+-]?[0-9]{19,}$").index(True).as_py()
+        if rows >= 0:
+            raise SourceError(
+                f"{path.name}: {name} has the whole number {texts[name][rows]}; expected numbers "
+                "that int64 holds. Write them as text, or with a fraction if they may be rounded."
+            )
+
+
+def _as_text(names: list[str]) -> dict[str, Any]:
+    """Return how to read some columns alone, as text."""
+    import pyarrow as pa
+
+    return {"column_types": dict.fromkeys(names, pa.string()), "include_columns": names}

@@ -69,7 +69,7 @@ class ExportCall(ProgressOptions, InstalledId):
     allow_loss: bool = field(
         default=False, metadata={"help": "Write what the format can hold, and leave out the rest."}
     )
-    force: bool = field(default=False, metadata={"help": "Replace what is at PATH."})
+    force: bool = field(default=False, metadata={"help": "Replace the file or the export at PATH."})
     dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 

@@ -34,7 +34,7 @@ def to_numpy(
         storage: the rows of the dataset.
         columns: the keys of what is read, text too, groups such as ``"next"`` whole; by default
             what the buffer reads.
-        rows: a slice, or whole numbers; by default all.
+        rows: a slice, whole numbers, or a bool for each row; by default all.
 
     Raises:
         UsageError: the copy would take more than half of the free memory, there is no such row or
@@ -161,10 +161,13 @@ def _numbers(rows: Any, num_rows: int) -> np.ndarray:
     if rows is None or isinstance(rows, slice):
         return np.arange(*(rows or slice(None)).indices(num_rows))
     numbers = np.asarray(rows)
+    if numbers.dtype == bool and numbers.shape == (num_rows,):
+        return np.flatnonzero(numbers)
     is_whole = numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
     if not is_whole or ((numbers >= num_rows) | (numbers < -num_rows)).any():
         raise UsageError(
-            f"rows: expected a slice, or whole numbers below {num_rows:,}, not {rows!r:.80}."
+            f"rows: expected a slice, whole numbers below {num_rows:,} or {num_rows:,} bools, not "
+            f"{rows!r:.80}."
         )
     numbers = numbers.astype(np.int64)
     return np.where(numbers < 0, numbers + num_rows, numbers)

@@ -20,7 +20,7 @@ KNOWN_NAMES = {
     "next.observation": ("next_observation", "next_observations", "next_obs", "next_states"),
     "episode": ("episode", "episode_id", "episode_index", "episode_ids"),
     "lengths": ("lengths", "episode_lengths"),
-    "ends": ("episode_terminals",),
+    "ends": ("ends", "episode_terminals"),
     "info": ("info", "infos"),
     "next.info": ("next_info", "next_infos"),
 }
@@ -79,9 +79,11 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     if not found.ends:
         _check_ends(columns, found)
     have = {*columns, *(key.partition(".")[0] for key in columns)}
-    if found.dropped and (missing := [key for key in NEEDED if key not in have]):
-        why = "; ".join(f"{name}: {why}" for name, why in [*found.dropped.items()][:5])
-        raise SourceError(f"There is no column for {missing[0]}. Not read: {why}.")
+    missing = [key for key in NEEDED if key not in have]
+    if missing and (found.dropped or found.notes):
+        dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
+        why = " ".join([*found.notes, *dropped])
+        raise SourceError(f"There is no column for {missing[0]}. {why}")
     return columns
 
 
@@ -98,7 +100,8 @@ def _check_ends(columns: ColumnMap, found: Recognised) -> None:
 def lost_names(found: Recognised, columns: ColumnMap) -> list[str]:
     """Return the columns that are not read, each with the reason."""
     used = set(columns.values())
-    lost = [f"{name}: no key is given for it" for name in found.columns if name not in used]
+    left = (name or "a column without a name" for name in found.columns if name not in used)
+    lost = [f"{name}: no key is given for it" for name in left]
     return [*lost, *(f"{name}: {why}" for name, why in found.dropped.items())]
 
 

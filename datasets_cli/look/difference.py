@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.texts import AnyColumn
 
@@ -20,11 +21,12 @@ class ColumnDifference(JsonForm):
         index: which value of that row is the first that differs.
         values: that value in both, as text; with its bits where that is the same.
         largest_difference: of two finite numbers; None of text, and of numbers that are packed.
+        rows: all, as runs ``(first, number)``, where one dataset is the other one repaired.
     """
 
     JSON = (
         "key=column.key dtype=column.dtype shape=column.shape num_different row trajectory index "
-        "values largest_difference"
+        "values largest_difference rows?"
     )
 
     column: AnyColumn
@@ -34,6 +36,7 @@ class ColumnDifference(JsonForm):
     index: tuple[int, ...] = ()
     values: tuple[str, ...] = ()
     largest_difference: float | None = None
+    rows: Runs | None = None
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,13 @@ class DatasetDifference(JsonForm):
         num_compared: how many rows are compared, the first ones of both. None where no row is read,
             as both have one content, which says that their values are the same.
         trajectory: the first one that has not the same rows in both; None where there is none.
+        only_rows: the rows that the other one does not have, as runs, where one dataset is the
+            other one repaired: then rows of one step are compared, without ``episode``. Else None.
     """
 
     JSON = (
         "equal ids contents layouts num_transitions num_trajectories only num_shared num_compared "
-        "trajectory columns"
+        "trajectory only_rows? columns"
     )
 
     ids: tuple[str, str]
@@ -70,6 +75,7 @@ class DatasetDifference(JsonForm):
     columns: tuple[ColumnDifference, ...]
     num_compared: int | None = None
     trajectory: int | None = None
+    only_rows: tuple[Runs, Runs] | None = None
 
     @property
     def equal(self) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from datasets_cli.audit.report import AuditReport, audited
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
@@ -17,6 +19,9 @@ from datasets_cli.options import check_choice, takes_fields
 from datasets_cli.progress import ProgressOptions, expect_rows, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    from datasets_cli.audit.rules.rule import Rule
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,8 @@ class AuditCall(ProgressOptions, InstalledIds):
         rule: only these rules, by name.
         severity: only findings of this severity and graver ones: ``"wrong"``, ``"suspicious"`` or
             ``"note"``.
+        rules: rules of your own, beside those of installed packages: files that define ``RULES``,
+            whose code is run, or objects. What they find is not kept.
     """
 
     _: KW_ONLY
@@ -53,6 +60,14 @@ class AuditCall(ProgressOptions, InstalledIds):
         default=(), metadata={"metavar": "NAME", "help": "Only this rule; may be repeated."}
     )
     severity: str = "note"
+    rules: str | os.PathLike[str] | Rule | Iterable[str | os.PathLike[str] | Rule] = field(
+        default=(),
+        metadata={
+            "typed": list[str],
+            "metavar": "FILE",
+            "help": "Run the rules of this Python file, too; may be repeated.",
+        },
+    )
 
 
 @takes_fields(AuditCall)
@@ -60,24 +75,26 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
     """Return what rules find wrong in the rows of installed datasets; the reports are kept.
 
     Raises:
-        UsageError: there is no such rule or severity.
+        UsageError: there is no such rule, severity or file of rules.
+        RldsError: a rule of your own raises, or finds what no rule can; with its line.
         UnknownDataset, DatasetNotInstalled: some are not here; none is audited.
         PartialFailure: some of several were not audited; ``results`` has all of them.
         DamagedDataset: a single one is damaged.
     """
+    from datasets_cli.audit.own_rules import own_rules  # with numpy
+    from datasets_cli.audit.rules.registry import RULES
+
     check_choice("severity", call.severity, SEVERITIES)
     config = call.chosen_config()
     ids = select_each(as_list(call.ids), partial(select_installed, config=config))
-    names = as_list(call.rule)
-    if names:
-        from datasets_cli.audit.rules.registry import RULES  # with numpy
-
-        for name in names:
-            check_choice("rule", name, [rule.name for rule in RULES])
+    names, own = as_list(call.rule), own_rules(call.rules)
+    for name in names:
+        check_choice("rule", name, [rule.name for rule in (*RULES, *own)])
+    own = [rule for rule in own if not names or rule.name in names]
     results = []
     for id in ids:
         try:
-            results.append(_audited(id, config, call, names))
+            results.append(_audited(id, config, call, own))
         except RldsError as error:
             if not ids[1:]:
                 raise
@@ -88,11 +105,17 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
     return results
 
 
-def _audited(id: str, config: Config, call: AuditCall, names: list[str]) -> AuditedDataset:
+def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> AuditedDataset:
+    from datasets_cli.audit.run import audit, gravest_first
+
     dataset = open_installed(id, config)
     with shown(call.progress, "rows read") as screen, of_dataset(screen, dataset.id) as told:
         expect_rows(told, dataset.id, 0, len(dataset))
-        report: AuditReport = audited(dataset, CacheRoot(config.root), told)
+        found = audit(dataset, own, told)  # first, so that nothing is kept where one of them fails
+        report = audited(dataset, CacheRoot(config.root), told)
+    versions = {**report.rules, **{rule.name: rule.version for rule in own}}
+    report = AuditReport(versions, tuple(gravest_first([*report.findings, *found])))
+    names = as_list(call.rule)
     rules = {name: n for name, n in report.rules.items() if not names or name in names}
     findings = tuple(each for each in report.at_least(call.severity) if each.rule in rules)
     return AuditedDataset(dataset.id, findings, rules)

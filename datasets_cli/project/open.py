@@ -33,6 +33,7 @@ from datasets_cli.project.file import (
     toml,
     toml_name,
 )
+from datasets_cli.replay.queries.presets import NAMED, preset_of
 from datasets_cli.replay.queries.syntax import parse_condition
 from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.storages.options import StorageOptions
@@ -236,7 +237,7 @@ def add_data(call: AddCall) -> AddedData:
         if not is_installed(root, call.dataset) and not id_without_family(call.dataset, root):
             resolve(call.dataset, root, unlisted=True)
     if call.where:
-        parse_condition(call.where)
+        (preset_of if NAMED.match(call.where) else parse_condition)(call.where)
     table: dict[str, Any] = {"dataset": call.dataset, **_views(call)}
     with arguments_named(as_in_python):
         declaration_of(table)

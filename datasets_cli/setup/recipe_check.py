@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.catalogue.registry import PACKAGE, failed
+from datasets_cli.catalogue.registry import PACKAGE
 from datasets_cli.config import RootOptions
 from datasets_cli.errors import OfflineError, RldsError, SourceError, UsageError, argument
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
+from datasets_cli.parallel.user_code import line_of, module_of, tried
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import file_rows
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.deep_check.report import DeepReport
-
-Result = TypeVar("Result")
 
 MOST_CALLED = 20
 """Datasets of a catalogue whose files are asked for when a recipe is checked."""
@@ -108,44 +104,12 @@ def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
     if not file.is_file() or file.suffix != ".py":
         what = "is not a recipe" if path.exists() else "does not exist"
         raise UsageError(f"{path} {what}. Give a file FAMILY.py, or its folder.")
-    name = f"{PACKAGE}.{family}"
-    folders = [str(path)] if path.is_dir() else None
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    before = {each: sys.modules.pop(each) for each in [*sys.modules] if _is_of(each, name)}
-    sys.modules[name] = module
-    tried = partial(_tried, family, path)
-    try:
-        tried("the file", partial(spec.loader.exec_module, module))
+    name, whose = f"{PACKAGE}.{family}", f"recipe {family}"
+    with module_of(name, path, whose) as module:
         recipe = getattr(module, "RECIPE", None)
         if not isinstance(recipe, Recipe) or recipe.family != family:
             raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
-        yield recipe, tried
-    finally:
-        for each in [each for each in sys.modules if _is_of(each, name)]:
-            del sys.modules[each]
-        sys.modules |= before
-
-
-def _is_of(module: str, name: str) -> bool:
-    return f"{module}.".startswith(f"{name}.")
-
-
-def _tried(family: str, path: Path, what: str, call: Callable[[], Result]) -> Result:
-    """Return what a call of a recipe's code returns; its line is named where that raises."""
-    try:
-        return call()
-    except Exception as error:
-        raise failed(family, f"fails in {what}{_line(error, path)}", error) from error
-
-
-def _line(error: BaseException | None, path: Path) -> str:
-    """Return the line of a recipe in which an error was raised, for a message."""
-    frames = traceback.extract_tb(error.__traceback__) if error else ()
-    lines = [each.lineno for each in frames if str(path) in each.filename]
-    return f" in line {lines[-1]}" if lines else ""
+        yield recipe, partial(tried, whose, path=path)
 
 
 def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueEntry]:
@@ -204,7 +168,7 @@ def _read(
         try:
             manifest, staging = stage(resolved, files, root, None, told)
         except SourceError as error:
-            if line := _line(error.__cause__, checked.path):
+            if line := line_of(error.__cause__, checked.path):
                 error.append(f" It is raised{line}.")
             raise
         write_manifest(staging, manifest)

@@ -159,6 +159,13 @@ WRONG: dict[str, tuple[str, str | bytes, type[RldsError]]] = {
     "a missing action": ("a.csv", CSV + "1,2,,3,4,5\n", SourceError),
     "two of a name": ("a.csv", "action,action,reward\n1,2,3\n", UsageError),
     "no ends": ("a.csv", "observation,action,reward\n1,2,3\n", UsageError),
+    "semicolons": ("a.csv", CSV.replace(",", ";"), UsageError),
+    "a gap in a vector": ("a.csv", CSV.replace("observation_1", "observation_2"), SourceError),
+    "more than int64": (
+        "a.csv",
+        "observation,action,reward,episode\n1,99999999999999999999,1,1\n",
+        SourceError,
+    ),
     "not UTF-8": ("a.csv", b"observation,action,reward,episode\n\xff,1,1,1\n", SourceError),
     "no Parquet": ("a.parquet", "no", SourceError),
     "no list": ("state.json", "{}", SourceError),
@@ -218,6 +225,8 @@ def test_rows_in_memory_are_those_of_the_files(config: Config) -> None:
     assert same(replay.to_numpy()["observation.state"], state)
     assert same(replay.episodes_at([2]).to_numpy("observation")["observation.state"], state[4:])
     picked = replay.to_numpy(("observation", "state"), rows=[-1, 0])["observation.state"]
+    masked = replay.to_numpy(("observation", "state"), rows=np.arange(len(state)) > 2)
+    assert same(masked["observation.state"], state[3:])
     assert same(picked, state[[-1, 0]])
     reader = replay.to_arrow(["action", ("info", "words")])
     assert reader.read_all()["info.words"].to_pylist() == columns["info"]["words"].tolist()

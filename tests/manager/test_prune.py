@@ -140,6 +140,8 @@ def test_tables_of_data_that_is_gone_go_and_others_stay(
 def test_the_only_copy_of_a_dataset_comes_back_from_the_trash(
     config: Config, root: CacheRoot, door: str
 ) -> None:
+    content = datasets_cli.dataset_info(door, config=config).manifest.content
+    table = file(root.tables(content) / "a.json")
     trash = root.new_trash(door)  # where a replacement that was killed half-way has it
     trash.parent.mkdir(exist_ok=True)
     root.dataset(door).rename(trash)
@@ -148,6 +150,7 @@ def test_the_only_copy_of_a_dataset_comes_back_from_the_trash(
     assert "only copy" in found.kept and trash.exists()
     datasets_cli.prune(config=config)
     assert verify(door, config).id == door and not trash.exists()
+    assert table.exists()
 
 
 def test_an_older_copy_in_the_trash_goes(config: Config, root: CacheRoot, door: str) -> None:

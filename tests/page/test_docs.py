@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from datasets_cli import serve_page
 from datasets_cli.config import Config
 from datasets_cli.page import bounds, connections, guard
 from tests.support.page_requests import ask, guarded
@@ -20,6 +21,14 @@ def test_the_python_of_the_page_runs(config: Config, capsys: pytest.CaptureFixtu
         names: dict[str, Any] = {}
         exec(block, names)
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=.{43}\n", capsys.readouterr().out)
+
+
+def test_what_the_command_prints_on_the_page_is_what_it_prints(door: str) -> None:
+    shown = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)[0].splitlines()
+    with serve_page(door, browser=False) as page:
+        assert len(shown[2].partition("?token=")[2]) == len(page.address.partition("?token=")[2])
+        assert page.address.partition(f"/d/{door}?token=")[2]
+        assert shown[3] == f"{page.readers} Ctrl-C ends it."
 
 
 def test_every_address_of_the_page_is_one(door: str, config: Config) -> None:

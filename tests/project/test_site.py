@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from sphinx.search.en import SearchEnglish
 
+import datasets_cli
 from tests.support.paths import PROJECT
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     copy = tmp_path_factory.mktemp("site")
     for name in ("docs", "benchmarks"):
         shutil.copytree(PROJECT / name, copy / name)
-    for name in ("datasets_cli", "recipes", "tests", "examples"):
+    for name in ("datasets_cli", "recipes", "tests", "examples", "scripts"):
         (copy / name).symlink_to(PROJECT / name)
     for page in PROJECT.glob("*.md"):
         shutil.copy(page, copy)
@@ -88,6 +89,17 @@ def test_a_page_brings_nothing_from_another_host(site: Site) -> None:
         assert not brought, page
     styles = "".join(path.read_text() for path in site.folder.rglob("*.css"))
     assert len(pages) > 40 and not re.findall(r"(?:@import|url\()\s*['\"]?https?:", styles)
+
+
+def test_an_option_in_a_sentence_can_be_copied_and_searched(site: Site) -> None:
+    page = (site.folder / "docs" / "commands.html").read_text(encoding="utf-8")
+    assert "(--no-verify, rlds demo --keep)" in page  # and no dash of print
+
+
+def test_every_public_name_is_on_a_page(site: Site) -> None:
+    pages = "".join(path.read_text() for path in (site.folder / "build" / "api").glob("*.html"))
+    names = {name for name in datasets_cli.__all__ if f'id="datasets_cli.{name}"' not in pages}
+    assert names == {"__version__"}
 
 
 def test_a_link_to_code_leads_to_the_repository(site: Site) -> None:

@@ -4,6 +4,8 @@ A page's blocks run in their order, in one namespace, in one empty folder. What 
 block, as a comment that people do not see, says otherwise:
 
     <!-- not run: it needs a SLURM cluster -->     it is left out, for this reason
+    <!-- recorded: d4rl, 6a465bd5 -->              ``scripts/recorded-peers`` ran it, and wrote
+                                                   below it what it printed
     <!-- file: mycode.py -->                       it is the text of this file in the folder
 
 ``python`` is executed; an exception fails. In ``console``, a line ``$ command`` is run and the
@@ -15,6 +17,7 @@ to machine and from run to run is masked (``MASKS``), and any run of blanks or `
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import logging
 import os
@@ -31,12 +34,16 @@ from datasets_cli.cli.main import main
 from tests.support.paths import PROJECT
 
 FENCE = re.compile(
-    r"(?:^<!-- (?P<mark>not run|file): (?P<text>.+?) -->\n+)?"
+    r"(?:^<!-- (?P<mark>not run|recorded|file): (?P<text>.+?) -->\n+)?"
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<code>.*?)^(?P=indent)```$",
     re.DOTALL | re.MULTILINE,
 )
+RECORDED = re.compile(
+    r"\n\nRecorded on \d{4}-\d\d-\d\d with (?P<versions>[^\n]+):\n\n```text\n(?P<output>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
 EXECUTED = ("python", "console")
-SHELL = re.compile(r"[|<>;&$`*?~]|\s#")
+SHELL = re.compile(r"[|<>;&$`*?~]")
 
 STAND_INS = {
     "d4rl/hopper-expert-v2": "d4rl/hopper-medium-v2",
@@ -76,6 +83,7 @@ class Block:
     language: str
     code: str
     reason: str = ""  # why it is not run
+    recorded: str = ""  # what it printed, where a script ran it
     file: str = ""
 
 
@@ -84,19 +92,30 @@ def blocks(page: str, text: str | None = None) -> list[Block]:
     text = (PROJECT / page).read_text(encoding="utf-8") if text is None else text
     found = []
     for match in FENCE.finditer(text):
-        is_file, marked = match["mark"] == "file", match["text"] or ""
-        if match["language"] in EXECUTED or match["mark"]:
+        mark, marked = match["mark"], match["text"] or ""
+        if match["language"] in EXECUTED or mark:
             found.append(
                 Block(
                     page,
                     text.count("\n", 0, match.start("code")) + 1,
                     match["language"],
                     re.sub(rf"^{match['indent']}", "", match["code"], flags=re.MULTILINE),
-                    reason="" if is_file else marked,
-                    file=marked if is_file else "",
+                    reason=marked if mark == "not run" else "",
+                    recorded=recorded(text, match) if mark == "recorded" else "",
+                    file=marked if mark == "file" else "",
                 )
             )
     return found
+
+
+def recorded(text: str, block: re.Match[str]) -> str:
+    """Return what stands below a block of a peer; the mark has its package and digest."""
+    package, digest = block["text"].split(", ")
+    output = RECORDED.match(text, block.end())
+    is_present = output and f"{package} " in output["versions"]
+    is_of_code = hashlib.sha256(block["code"].encode()).hexdigest()[:8] == digest
+    assert output and is_present and is_of_code, f"run scripts/recorded-peers:\n{block['code']}"
+    return output["output"]
 
 
 def pages() -> list[str]:
@@ -121,7 +140,7 @@ class Run:
         for block in found:
             if block.file:
                 Path(block.file).write_text(self._replaced(block.code), encoding="utf-8")
-            elif block.reason:
+            elif block.reason or block.recorded:
                 continue
             elif block.language == "python":
                 self._python(block)
@@ -161,9 +180,9 @@ def commands(code: str) -> list[tuple[str, str]]:
 
 def alike(printed: str, shown: str) -> bool:
     """Return whether a page shows what was printed, but for what is masked."""
-    lines = [re.escape(masked(line)) for line in shown.strip().splitlines()]
-    pattern = "\n".join(r"(?:.*\n?)*?" if line == r"\.\.\." else line for line in lines)
-    return re.fullmatch(pattern, masked(printed.strip())) is not None
+    lines = [masked(line) for line in shown.strip().splitlines()]
+    pattern = "".join(r"(?:.*\n)*?" if line == "..." else f"{re.escape(line)}\n" for line in lines)
+    return re.fullmatch(pattern, masked(printed.strip()) + "\n") is not None
 
 
 def masked(text: str) -> str:
@@ -175,7 +194,8 @@ def masked(text: str) -> str:
 
 def run(command: str) -> tuple[int, str]:
     """Run a command; return its exit code, and what it prints on stdout and stderr."""
-    words = [] if SHELL.search(command) else shlex.split(command)
+    plain = not SHELL.search(re.sub(r"'[^']*'|\s#.*", "", command))
+    words = shlex.split(command, comments=True) if plain else []
     if words[:1] == ["rlds"]:
         output, handlers = io.StringIO(), logging.root.handlers
         logging.root.handlers = []

@@ -267,7 +267,8 @@ RULES = (
         "B",
         (7, 42),
         "seohongpark/HIQL issue 2",
-        "A row terminated right after a terminated one, and is a trajectory of one step.",
+        "A row terminated right after a terminated one, and is a trajectory of one step. "
+        "The view first-success leaves it out.",
         lambda about: TerminalRuns(),
     ),
 )

@@ -14,12 +14,18 @@ from datasets_cli.store.arrays import ArraySource, Columns, plain_numbers
 
 @dataclass(frozen=True)
 class AuditedRows:
-    """A run of transitions, and the trajectory that each is in."""
+    """A run of transitions, and the trajectory that each is in.
+
+    Args:
+        first: the number of its first row.
+        columns: arrays ``[n, *shape]`` by key, such as ``("next", "reward")``; copies.
+        starts: where all trajectories start, int64 ``[K + 1]``; trajectory ``k`` is the rows
+            ``starts[k]`` up to, and not including, ``starts[k + 1]``.
+    """
 
     first: int
     columns: Columns
     starts: np.ndarray = field(repr=False)
-    """Where all trajectories start, int64 ``[K + 1]``."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -47,7 +53,7 @@ class AuditedRows:
         return is_last
 
     def flag(self, key: Key) -> np.ndarray:
-        """Return a column of flags, bool ``[n]``."""
+        """Return a column of flags, such as ``("next", "terminated")``, bool ``[n]``."""
         return self.columns[key].reshape(len(self)).astype(np.bool_)
 
     def values(self, key: Key, numbers: tuple[int, ...] = ()) -> np.ndarray:

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from datasets_cli.audit.rules.facts import Facts
-from datasets_cli.audit.rules.finding import Finding, Severity
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import Column, Key
@@ -20,12 +20,19 @@ MOST_ROWS = 500_000
 
 @dataclass(frozen=True)
 class About:
-    """What rules know of a dataset before they see a row."""
+    """What rules know of a dataset before they see a row.
+
+    Args:
+        columns: of numbers, each with ``key``, ``dtype`` and ``shape`` of a row.
+        metadata: what the publisher says of the dataset, from its manifest.
+        facts: what is known of the environment, such as ``facts.terminates``.
+        is_shifted: whether the last step of a trajectory that was cut off is no row.
+    """
 
     columns: tuple[Column, ...]
     metadata: Mapping[str, Any]
     facts: Facts
-    is_shifted: bool  # the last step of a trajectory that was cut off is no row
+    is_shifted: bool
 
     @property
     def keys(self) -> frozenset[Key]:
@@ -41,34 +48,45 @@ class RuleState(Protocol):
         """The columns that it looks at."""
 
     def observe(self, rows: AuditedRows) -> None:
-        """Look at the next rows; they come in order."""
+        """Look at the next rows; they come in order, and a trajectory may go on in the next."""
 
     def conclude(self, rule: Rule) -> Finding | None:
-        """Return what was found, after the last rows."""
+        """Return what was found, after the last rows: ``rule.found(...)``, or None."""
 
 
 @dataclass(frozen=True)
 class Rule(JsonForm):
-    """A rule, which a paper can cite by its name and version."""
+    """A rule, which a paper can cite by its name and version.
+
+    Args:
+        name: words with hyphens.
+        version: raised whenever the rule may find something else in the same rows.
+        severity: the gravest that its findings have: ``"wrong"``, ``"suspicious"`` or ``"note"``.
+        repair: ``"A"``, exact from the file; ``"B"``, a view is offered; ``"C"``, told only, as
+            are all rules that do not come with this program.
+        errata: the numbers of the errata that it finds.
+        source: where the defect was told first.
+        meaning: one sentence, true of the rows that are found.
+        begin: returns a new state, or None where a dataset has nothing that it looks at.
+        unit: what it counts: ``"row"``, or ``"trajectory"``, by its first row.
+    """
 
     JSON = "name version severity repair errata source meaning unit"
 
     name: str
     version: int
-    """Raised whenever it may find something else in the same rows."""
     severity: Severity
-    """The gravest that its findings have."""
     repair: Literal["A", "B", "C"]
-    """A: exact from the file; B: a view is offered; C: told only."""
     errata: tuple[int, ...]
-    """The numbers of the errata that it finds."""
     source: str
-    """Where the defect was told first."""
     meaning: str
     begin: Callable[[About], RuleState | None]
-    """Returns a new state, or None where a dataset has nothing that it looks at."""
     unit: str = "row"
-    """What it counts: ``"row"``, or ``"trajectory"``, by its first row."""
+
+    def __post_init__(self) -> None:
+        if self.severity not in SEVERITIES or self.unit not in ("row", "trajectory"):
+            given = f"severity={self.severity!r} and unit={self.unit!r}"
+            raise ValueError(f"{given}; expected {SEVERITIES} and ('row', 'trajectory')")
 
     def found(
         self,
@@ -77,7 +95,14 @@ class Rule(JsonForm):
         severity: Severity | None = None,
         text: str | None = None,
     ) -> Finding | None:
-        """Return a finding about some rows; None where there are none."""
+        """Return a finding about some rows; None where there are none.
+
+        Args:
+            rows: the rows, or the first row of each trajectory.
+            measure: the numbers that decided.
+            severity: of this finding, where it is not the rule's.
+            text: one sentence in place of the rule's meaning.
+        """
         if not rows.count:
             return None
         return Finding(
@@ -100,7 +125,9 @@ class RowNumbers:
         self._kept: list[np.ndarray] = []
 
     def add(self, rows: np.ndarray) -> None:
-        """Add numbers of rows."""
+        """Add numbers of rows, int64 ``[n]``, such as ``rows.numbers[mask]``."""
+        if rows.dtype.kind != "i":
+            raise TypeError(f"Numbers of rows are int64, such as rows.numbers[mask]: {rows.dtype}")
         room = max(0, MOST_ROWS - self.count)
         self.count += len(rows)
         if room and len(rows):

@@ -1,0 +1,62 @@
+"""Code of users: a file that is imported where it is asked for, and errors that name its line."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TypeVar
+
+from datasets_cli.errors import RldsError
+
+Result = TypeVar("Result")
+
+
+@contextmanager
+def module_of(name: str, path: Path, whose: str) -> Iterator[ModuleType]:
+    """Yield the module of a file, or of a folder, which has this name for so long."""
+    file, folders = (path / "__init__.py", [str(path)]) if path.is_dir() else (path, None)
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    before = {each: sys.modules.pop(each) for each in [*sys.modules] if _is_of(each, name)}
+    sys.modules[name] = module
+    execute = spec.loader.exec_module
+    try:
+        tried(whose, "its code", lambda: execute(module), path)
+        yield module
+    finally:
+        for each in [each for each in sys.modules if _is_of(each, name)]:
+            del sys.modules[each]
+        sys.modules |= before
+
+
+def _is_of(module: str, name: str) -> bool:
+    return f"{module}.".startswith(f"{name}.")
+
+
+def tried(whose: str, what: str, call: Callable[[], Result], path: Path | None = None) -> Result:
+    """Return what a call of a user's code returns; its line is named where that raises."""
+    try:
+        return call()
+    except Exception as error:
+        raise failed(whose, f"fails in {what}{line_of(error, path)}", error) from error
+
+
+def line_of(error: BaseException | None, path: Path | None = None) -> str:
+    """Return the line of a user's file in which an error was raised, for a message."""
+    import traceback
+
+    frames = traceback.extract_tb(error.__traceback__)[1:] if error else []
+    file = str(path) if path else "".join(each.filename for each in frames[:1])  # what was called
+    lines = [each.lineno for each in frames if file in each.filename]
+    return f" in line {lines[-1]}{'' if path else f' of {file}'}" if lines else ""
+
+
+def failed(whose: str, what: str, error: Exception) -> RldsError:
+    """Return the error that names the code that raised."""
+    return RldsError(f"The {whose} {what}: {type(error).__name__}: {error}.")
