@@ -206,7 +206,8 @@ def diff(context: typer.Context, *, call: GivenOptions) -> None:
     state = state_of(context)
     found = datasets_cli.compare_datasets(**call, **state.settings)
     unequal = [each for each in found.columns if each.num_different]
-    lines = fitted([*_differences(found), *_changed_rows(found)], state.width)
+    changed = (cut(line, SHOWN_ROWS) for line in found.changed_rows)
+    lines = fitted([*_differences(found), *changed], state.width)
     lines += table([_cells(each) for each in unequal], state.width, (">LARGEST", "VALUES"))
     keys = [*(each.column.key for each in unequal), *(each.key for each in sum(found.only, ()))]
     state.emit(found.to_json(), lines, [".".join(key) for key in dict.fromkeys(keys)])
@@ -242,20 +243,6 @@ def _differences(found: DatasetDifference) -> Iterator[str]:
         yield f"Trajectory {found.trajectory:,} is the first that has not the same rows in both."
     num_equal = sum(not each.num_different for each in found.columns)
     yield f"{num_equal} of {counted(len(found.columns), 'column')} of both are equal bit for bit."
-
-
-def _changed_rows(found: DatasetDifference) -> Iterator[str]:
-    if found.only_rows is not None:
-        steps = counted(found.num_compared or 0, "step")
-        yield f"Compared by step of the publisher's file: {steps} that both have, all but episode."
-    alone = zip(found.ids, found.only_rows or ((), ()), strict=True)
-    places = {f"rows of {id} alone": runs for id, runs in alone}
-    keys = [(".".join(each.column.key), each.rows or ()) for each in found.columns]
-    places |= {f"rows that differ in {key}": rows for key, rows in keys}
-    for place, runs in places.items():
-        if runs:
-            rows = ", ".join(f"{row:,}{f' to {row + n - 1:,}' * (n > 1)}" for row, n in runs)
-            yield f"{place}: {cut(rows, SHOWN_ROWS)}"
 
 
 def _cells(each: ColumnDifference) -> dict[str, str]:

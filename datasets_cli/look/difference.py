@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.json_form import JsonForm
+from datasets_cli.quantities import counted
+from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.texts import AnyColumn
 
 
@@ -76,6 +78,20 @@ class DatasetDifference(JsonForm):
     num_compared: int | None = None
     trajectory: int | None = None
     only_rows: tuple[Runs, Runs] | None = None
+
+    @property
+    def changed_rows(self) -> list[str]:
+        """Sentences on which rows a repair changed; none where neither is the other repaired."""
+        if self.only_rows is None:
+            return []
+        steps = counted(self.num_compared or 0, "step")
+        lines = [f"Compared by step of the publisher's file: {steps} of both, all but episode."]
+        alone = zip((f"rows of {id} alone" for id in self.ids), self.only_rows, strict=True)
+        keys = ((f"rows that differ in {show_key(x.column.key)}", x.rows) for x in self.columns)
+        for place, runs in (*alone, *keys):
+            rows = (f"{row:,}{f' to {row + n - 1:,}' * (n > 1)}" for row, n in runs or ())
+            lines += [f"{place}: {', '.join(rows)}"] if runs else []
+        return lines
 
     @property
     def equal(self) -> bool:

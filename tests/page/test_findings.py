@@ -65,6 +65,18 @@ def test_findings_are_those_that_info_prints(
         assert row[4].split() == ["All", *(f"{number:,}" for number in each["rows"])]
 
 
+def test_rows_that_a_repair_changed_are_those_of_diff(
+    ant: str, config: Config, tmp_path: Path
+) -> None:
+    source = str(CUTS["ant-medium-v0"].lay_out(tmp_path / "source"))
+    repaired = f"{ant}~repaired"
+    install_dataset(repaired, config, InstallOptions(source=source, accept_any=True))
+    page = ask(guarded(config), f"/compare?a={ant}&b={repaired}").text
+    shown = re.findall(r"<li>(rows .*?)</li>", page)
+    assert shown[:2] == [f"rows of {ant} alone: 210, 1,208", f"rows of {repaired} alone: 998"]
+    assert "rows that differ in next.done: 209, 998, 1,207" in shown
+
+
 def test_a_row_leads_to_its_step_of_its_trajectory(ant: str, config: Config) -> None:
     guard = guarded(config)
     links = re.findall(r'href="([^"]*[?]t=\d+)"', ask(guard, f"/d/{ant}").text)
