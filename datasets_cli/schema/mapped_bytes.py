@@ -14,7 +14,7 @@ import numpy as np
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
-from datasets_cli.sources.disk import open_sized
+from datasets_cli.sources.regular_file import open_sized
 
 # Before Python 3.13 `mmap.mmap` keeps a descriptor as long as the mapping lives. A dataset has many
 # files, and macOS allows a process 256: it could open twenty. The C library's function keeps none.
