@@ -33,9 +33,7 @@ from datasets_cli.project.file import (
     toml,
     toml_name,
 )
-from datasets_cli.replay.queries.presets import NAMED, preset_of
 from datasets_cli.replay.queries.syntax import parse_condition
-from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -228,6 +226,9 @@ def add_data(call: AddCall) -> AddedData:
     Raises:
         UsageError: the file has that table, or is no such file; or the table would not be one.
     """
+    from datasets_cli.replay.queries.presets import NAMED, preset_of  # with torch
+    from datasets_cli.replay.queries.view_file import is_view_file
+
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:
         raise UsageError(f"{argument('dataset')} is empty text; expected an id.")
