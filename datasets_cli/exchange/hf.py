@@ -10,7 +10,7 @@ from typing import Any
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
-from datasets_cli.sources.disk import read_bounded
+from datasets_cli.sources.regular_file import read_bounded
 
 LIST, SPLITS = "state.json", "dataset_dict.json"
 MOST_LIST_BYTES = 16 << 20
