@@ -213,6 +213,7 @@ _LAZY_IMPORTS = {
     "SliceSampler": "torchrl.slice_samplers",
     "SliceSamplerWithoutReplacement": "torchrl.slice_samplers",
     "HERSampler": "replay.goals.sampler",
+    "RelabelGoal": "replay.goals.relabel_goal",
     "LinearScheduler": "torchrl.schedulers",
     "StepScheduler": "torchrl.schedulers",
     # writers

@@ -170,6 +170,7 @@ from datasets_cli.replay.draws.rows import RandomSampler as RandomSampler
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement as SamplerWithoutReplacement
 from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
 from datasets_cli.replay.goals.goal_rows import HindsightStrategy as HindsightStrategy
+from datasets_cli.replay.goals.relabel_goal import RelabelGoal as RelabelGoal
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.loaders import BatchStream as BatchStream

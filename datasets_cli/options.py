@@ -35,6 +35,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from numbers import Integral
 from types import NoneType, UnionType
 from typing import (
@@ -141,7 +142,9 @@ def hints_of(kind: type) -> dict[str, Any]:
 def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     """Refuse a value that is none of those that are known."""
     if value not in (words := tuple(known)):
-        raise UsageError(f"{argument(name)} is {value!r}; expected one of {', '.join(words)}.")
+        near = (f" Did you mean {each}?" for each in get_close_matches(str(value), words, 1))
+        expected = f"expected one of {', '.join(words)}.{''.join(near)}"
+        raise UsageError(f"{argument(name)} is {value!r}; {expected}")
 
 
 def check_numbers(options: Any) -> None:
@@ -243,9 +246,7 @@ class _Constructor:
 
 def _unknown(name: str, signature: inspect.Signature) -> str:
     """Return what is said of a keyword that is not taken."""
-    import difflib
-
-    near = difflib.get_close_matches(name, signature.parameters, 1)
+    near = get_close_matches(name, signature.parameters, 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"got an unexpected keyword argument {name!r}{hint}"
 

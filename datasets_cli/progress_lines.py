@@ -34,7 +34,8 @@ class Tally:
     def figures(self, unit: str, total: int | None) -> dict[str, Any]:
         """Return how much is done, the total, the speed and the remaining time."""
         gained, seconds = self.done - self._had, time.monotonic() - self._began
-        speed = gained / seconds if gained > 0 and seconds > 0 else None
+        # Of less time it says little: the first block is counted from its end on.
+        speed = gained / seconds if gained > 0 and seconds >= SECONDS_A_LINE else None
         left = (total - self.done) / speed if speed and total is not None else None
         return {
             unit: self.done,

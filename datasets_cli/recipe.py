@@ -79,7 +79,7 @@ class CatalogueEntry:
         num_transitions: steps that the publisher states, or None.
         num_trajectories: episodes that the publisher states, or None.
         details: anything else worth showing in ``rlds info``; ``known_traps`` is a list of lines,
-            and ``trap_rules`` the rule of the audit that finds one of them, by its line.
+            and ``trap_rules`` the rules of the audit that find one of them, by its line.
     """
 
     name: str

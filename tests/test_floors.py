@@ -219,6 +219,8 @@ def test_the_catalogue_halves_of_the_recipes_import_nothing_heavy() -> None:
     [
         "--help",
         "ui --help",
+        "data --help",
+        "sample --help",
         "list",
         "info hopper-medium-v2",
         "info {door}",

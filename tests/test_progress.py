@@ -72,6 +72,19 @@ def test_lines_for_programs_come_once_a_second_and_at_the_end(
     assert note == {"event": "note", "text": "a worker was killed"}
 
 
+def test_a_rate_over_too_short_a_time_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with JsonLines().of_dataset("mine/a") as lines:
+        for now, rows in [(5.0, 20_076), (5.05, 20_077)]:  # noqa: B007
+            lines.writing(rows)
+    events = [*map(json.loads, capsys.readouterr().err.splitlines())]
+    assert [each["rows"] for each in events] == [20_076, 20_077]
+    assert {each["rows_per_second"] for each in events} == {None}
+
+
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_download_tells_programs_of_files_and_rows(
     workers: str, sizes: dict[str, int], capsys: Capture

@@ -8,7 +8,6 @@ Files have their publisher's names. The file of readers has ``READERS``, functio
 from __future__ import annotations
 
 import argparse
-import csv
 import runpy
 import shutil
 import tempfile
@@ -30,7 +29,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.quantities import counted
-from datasets_cli.recipe import Resource
+from datasets_cli.recipe import Resource, read_tsv
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 
@@ -158,8 +157,7 @@ def page(paths: Iterable[Path], readers: Mapping[str, Reader]) -> str:
     files = [audited(path, readers) for path in sorted(chain(*found))]
     heads = ["dataset", "rule", "severity", "rows", "where", "repair", *readers, "evidence"]
     sound = ", ".join(dict.fromkeys(f"`{each.id}`" for each in files if not each.rows))
-    with Path(__file__).with_name("told.tsv").open(encoding="utf-8", newline="") as file:
-        told = [*csv.DictReader(file, delimiter="\t")]
+    told = read_tsv(Path(__file__).with_name("told.tsv"))
     rules = (
         [each.name, str(each.version), each.severity, each.repair, each.meaning, each.source]
         for each in RULES

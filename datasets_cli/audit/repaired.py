@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from datasets_cli.recipe import Block, Description, Recipe, Resource, Source, Web
+from datasets_cli.recipe import Block, Description, Recipe, Source
 
 if TYPE_CHECKING:
     from datasets_cli.audit.repairs import Repairs
@@ -20,12 +20,17 @@ def as_named(recipe: Recipe, name: str) -> Recipe:
     """Return a recipe that reads a dataset of this name: with repairs where it asks for them."""
     if not name.endswith(SUFFIX):
         return recipe
-    repaired = _Repaired(recipe)
+    repaired, look = _Repaired(recipe), recipe.resources_at
     return replace(
         recipe,
-        resources=repaired.resources,
+        resources=lambda name, web: recipe.resources(name.removesuffix(SUFFIX), web),
+        resources_at=look and (lambda name, place: look(name.removesuffix(SUFFIX), place)),
+        references=lambda name: recipe.references(name.removesuffix(SUFFIX)),
+        variant=lambda name, given: recipe.variant(name.removesuffix(SUFFIX), given) + SUFFIX,
+        fallback=Recipe.fallback,
         describe=repaired.describe,
         blocks=repaired.blocks,
+        deferred_frames=Recipe.deferred_frames,  # rows that have some are not repaired
         identity=(*recipe.identity, REPAIRS),
     )
 
@@ -36,9 +41,6 @@ class _Repaired:
 
     recipe: Recipe
     _known: tuple[Source, Repairs] | None = None
-
-    def resources(self, name: str, web: Web | None) -> list[Resource]:
-        return self.recipe.resources(name.removesuffix(SUFFIX), web)
 
     def describe(self, source: Source) -> Description:
         published, repairs = self._published(source), self._repairs(source)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.audit.rules.facts import facts_of
-from datasets_cli.audit.rules.finding import Finding
+from datasets_cli.audit.rules.finding import Finding, Runs
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import About
@@ -37,6 +37,8 @@ MENDED = {
     "reward-of-wrong-row": "the step has the reward of the next one",
 }
 """What becomes of the steps that a rule finds."""
+NEW_ENDS = ("impossible-terminal", "unflagged-reset", "unflagged-jump")
+"""Rules whose steps become ends that are cut off."""
 RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
 
 
@@ -44,8 +46,8 @@ RULES_MENDED = tuple(rule for rule in RULES if rule.name in MENDED)
 class Repairs:
     """What is changed of a file."""
 
-    findings: tuple[Finding, ...]  # of rules whose repairs are exact
-    steps: tuple[np.ndarray, ...]  # of the file, int64, from 0, that each changes
+    changes: tuple[tuple[Finding, np.ndarray], ...]
+    """Of rules whose repairs are exact, and the steps of the file that each changes, int64."""
 
     @property
     def sentences(self) -> list[str]:
@@ -53,7 +55,7 @@ class Repairs:
         return [
             f"{found.rule}, {counted(len(steps), 'step')} of the file, the first {steps[0]:,}: "
             f"{MENDED[found.rule]}"
-            for found, steps in zip(self.findings, self.steps, strict=True)
+            for found, steps in self.changes
         ]
 
     @property
@@ -62,21 +64,24 @@ class Repairs:
         return [
             {
                 **{"rule": found.rule, "version": found.version, "measure": found.measure},
-                "steps": _runs(steps),
+                "steps": runs_of(steps),
             }
-            for found, steps in zip(self.findings, self.steps, strict=True)
+            for found, steps in self.changes
         ]
 
     def applied(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield the Blocks of a file with these changes."""
-        steps = {found.rule: each for found, each in zip(self.findings, self.steps, strict=True)}
+        steps = {found.rule: each for found, each in self.changes}
         if "reward-of-wrong-row" in steps:
             blocks = _with_next_rewards(blocks)
         first = 0
         for block in blocks:
             columns = {key: np.asarray(rows) for key, rows in block.columns.items()}
             count = len(columns[REWARD])
-            within = {rule: _within(each, first, count) for rule, each in steps.items()}
+            within = {
+                rule: each[(each >= first) & (each < first + count)] - first
+                for rule, each in steps.items()
+            }
             yield replace(block, columns=_with_ends(columns, count, within))
             first += count
 
@@ -84,6 +89,8 @@ class Repairs:
 def repairs_of(recipe: Recipe, source: Source) -> Repairs:
     """Return the repairs of a file, which a pass over all rows tells."""
     id = f"{recipe.family}/{source.name}"
+    if recipe.deferred_frames(source):
+        raise _without(id)
     transitions, ends = Transitions(id), _Ends()
     blocks = (block.columns for block in recipe.blocks(source))
     runs = map(ends.seen, iterate_rows(transitions, blocks))
@@ -108,7 +115,7 @@ def repairs_of(recipe: Recipe, source: Source) -> Repairs:
             f"{id} cannot be repaired: {many[0].rule} finds {many[0].count:,} rows, and at most "
             f"{len(many[0].rows):,} are kept."
         )
-    return Repairs(tuple(findings), tuple(ends.steps(found) for found in findings))
+    return Repairs(tuple((found, ends.steps(found)) for found in findings))
 
 
 def _check_proved(id: str, findings: list[Finding]) -> None:
@@ -128,31 +135,30 @@ def _without(id: str) -> UsageError:
     )
 
 
+NONE = np.zeros(0, np.int64)
+
+
 class _Ends:
-    """Where trajectories end among rows, and which of them lost a step."""
+    """Which rows end trajectories that lost the step after them."""
 
     def __init__(self) -> None:
         self.is_shifted = False
         self._num_rows = 0
-        self._ends: list[np.ndarray] = []
-        self._terminated: list[np.ndarray] = []
+        self._cut: list[np.ndarray] = []
 
     def seen(self, rows: dict[Key, np.ndarray]) -> dict[Key, np.ndarray]:
         """Remember the ends of rows, and return the rows."""
-        is_end = (rows[TERMINATED] | rows[TRUNCATED]).reshape(-1)
-        self._ends.append(self._num_rows + np.flatnonzero(is_end))
-        self._terminated.append(rows[TERMINATED].reshape(-1)[is_end])
-        self._num_rows += len(is_end)
+        is_cut = (rows[TRUNCATED] & ~rows[TERMINATED]).reshape(-1)
+        self._cut.append(self._num_rows + np.flatnonzero(is_cut))
+        self._num_rows += len(is_cut)
         return rows
 
     def steps(self, finding: Finding) -> np.ndarray:
         """Return the steps of the file, int64, whose flags are to be changed."""
-        rows, ends = np.array(finding.rows, np.int64), np.concatenate(self._ends)
-        is_dropped = ~np.concatenate(self._terminated) & self.is_shifted
-        trajectory = np.searchsorted(ends, rows)  # the number of the trajectory that a row is in
-        steps: np.ndarray = rows + np.concatenate(([0], np.cumsum(is_dropped)))[trajectory]
+        dropped = dropped_after(np.concatenate(self._cut if self.is_shifted else [NONE]))
+        steps = steps_of(np.array(finding.rows, np.int64), dropped)
         if finding.rule == "false-end":  # the flag is in the step that is no row
-            steps = steps + is_dropped[trajectory]
+            steps = steps + np.isin(steps + 1, dropped)
         return steps - (finding.rule == "unflagged-reset")  # its rows begin what the flag ends
 
 
@@ -160,16 +166,15 @@ def _with_ends(
     columns: dict[Key, np.ndarray], count: int, steps: dict[str, np.ndarray]
 ) -> dict[Key, np.ndarray]:
     """Return columns with the flags that they should have; steps: of this block, by rule."""
-    none = np.zeros(0, np.int64)
     flags = {
         key: columns.get(key, np.zeros(count)).reshape(-1).astype(np.bool_)
         for key in (TERMINATED, TRUNCATED, TRAJECTORY_END)
     }
     for key in (TRUNCATED, TRAJECTORY_END):
-        flags[key][steps.get("false-end", none)] = False
-    flags[TERMINATED][steps.get("impossible-terminal", none)] = False
-    for rule in ("impossible-terminal", "unflagged-reset", "unflagged-jump"):
-        flags[TRUNCATED][steps.get(rule, none)] = True
+        flags[key][steps.get("false-end", NONE)] = False
+    flags[TERMINATED][steps.get("impossible-terminal", NONE)] = False
+    for rule in NEW_ENDS:
+        flags[TRUNCATED][steps.get(rule, NONE)] = True
     return {**columns, **flags}
 
 
@@ -189,15 +194,22 @@ def _with_rewards(block: Block, following: np.ndarray) -> Block:
     return replace(block, columns={**block.columns, REWARD: rewards})
 
 
-def _within(steps: np.ndarray, first: int, count: int) -> np.ndarray:
-    """Return which steps of a block are among some of the file, int64."""
-    low, high = np.searchsorted(steps, (first, first + count))
-    within: np.ndarray = steps[low:high] - first
-    return within
+def dropped_after(rows: np.ndarray) -> np.ndarray:
+    """Return the steps that are no rows where one follows each of these rows, int64."""
+    # step    0  1  2|  3  4  5|      | a step that is cut off, and no row
+    # row     0  1      2  3
+    return rows + 1 + np.arange(len(rows))
 
 
-def _runs(steps: np.ndarray) -> list[list[int]]:
-    """Return numbers that ascend as runs ``[first, number of them]``."""
-    begins = np.flatnonzero(np.diff(steps, prepend=-2) != 1)
-    lengths = np.diff(begins, append=len(steps))
-    return [[int(steps[at]), int(size)] for at, size in zip(begins, lengths, strict=True)]
+def steps_of(rows: np.ndarray, dropped: np.ndarray) -> np.ndarray:
+    """Return the steps that rows are, int64."""
+    before = dropped - np.arange(len(dropped))  # the rows before each step that is none
+    steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
+    return steps
+
+
+def runs_of(numbers: np.ndarray) -> Runs:
+    """Return numbers that ascend as runs."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+    lengths = np.diff(begins, append=len(numbers))
+    return tuple(zip(numbers[begins].tolist(), lengths.tolist(), strict=True))

@@ -16,7 +16,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.tables import load_table, save_table
 
 if TYPE_CHECKING:
-    from datasets_cli.store.arrays import ArraySource
+    from datasets_cli.store.arrays import DatasetArrays
 
 TABLE = "audit"
 KEPT_ROWS = 100
@@ -65,7 +65,7 @@ def tell_wrong(folder: Path, root: CacheRoot, progress: Progress) -> None:
         progress.note(f"{dataset.id}: {finding.rule}: {finding}")
 
 
-def audited(dataset: ArraySource, root: CacheRoot, progress: Progress) -> AuditReport:
+def audited(dataset: DatasetArrays, root: CacheRoot, progress: Progress) -> AuditReport:
     """Return the report of a dataset: the one that is kept, or one of the rules of today."""
     from datasets_cli.audit.rules.registry import RULES  # with numpy
     from datasets_cli.audit.run import audit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from typing import Any
 
 from datasets_cli.audit.rules.facts import facts_of
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
@@ -14,17 +15,19 @@ from datasets_cli.parallel.user_code import tried
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.transitions import SHIFTED
-from datasets_cli.store.arrays import ArraySource
+from datasets_cli.store.arrays import DatasetArrays
 
 RowsOf = Callable[[frozenset[Key]], Iterable[AuditedRows]]
 """Gives all rows, in order, of some columns."""
 
 
-def audit(dataset: ArraySource, rules: Iterable[Rule], progress: Progress) -> list[Finding]:
+def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> list[Finding]:
     """Return what rules find in the rows of a dataset, the gravest first."""
     manifest = dataset.manifest
     is_shifted = manifest.successors.get("rule") == SHIFTED
-    about = About(manifest.columns, manifest.metadata, facts_of(manifest.id), is_shifted)
+    has_empty = dataset.texts is not None and dataset.texts.has_empty  # else no text is read
+    texts = tuple(each.key for each in manifest.texts if has_empty)
+    about = About(manifest.columns, manifest.metadata, facts_of(manifest.id), is_shifted, texts)
 
     def told(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         for rows in audited_rows(dataset, keys):
@@ -36,21 +39,27 @@ def audit(dataset: ArraySource, rules: Iterable[Rule], progress: Progress) -> li
 
 def findings_of(about: About, rules: Iterable[Rule], rows_of: RowsOf) -> list[Finding]:
     """Return what rules find in rows, the gravest first."""
-    begun, keys, num_rows = [], frozenset[Key](), 0
+    begun: list[tuple[Rule, Any, Any]] = []
+    keys, num_rows = frozenset[Key](), 0
     for rule in rules:
         call = partial(tried, f"rule {rule.name}")  # which may be a user's
         if (state := call("begin", partial(rule.begin, about))) is not None:
             begun.append((rule, state, call))
             keys |= state.keys
-            if unknown := sorted(state.keys - about.keys):
+            if unknown := sorted(state.keys - about.keys - {*about.texts}):
                 names = ", ".join(map(show_key, unknown))
                 raise RldsError(f"The rule {rule.name} looks at {names}, which the dataset lacks.")
+    observed = {id(state): (state, call) for _, state, call in begun}  # rules may share one
     for rows in rows_of(keys) if keys else ():
         num_rows = rows.first + len(rows)
-        for _, state, call in begun:
+        for state, call in observed.values():
             call("observe", partial(state.observe, rows))
-    concluded = (call("conclude", partial(state.conclude, rule)) for rule, state, call in begun)
-    return gravest_first(_checked(each, num_rows) for each in concluded if each is not None)
+    findings = []
+    for rule, state, call in begun:
+        asked = partial(rule.conclude, state) if rule.conclude else state.conclude
+        if (finding := call("conclude", partial(asked, rule))) is not None:
+            findings.append(_checked(finding, num_rows))
+    return gravest_first(findings)
 
 
 def _checked(finding: Finding, num_rows: int) -> Finding:

@@ -98,7 +98,10 @@ def _find_in(
 ) -> Resolved:
     """Return the dataset of a family that a name means: listed, found offline, unlisted, asked."""
     if name.endswith(SUFFIX):
-        published = _find_in(recipe, name.removesuffix(SUFFIX), root, unlisted, web)
+        base = name.removesuffix(SUFFIX)
+        if base.endswith(SUFFIX):
+            raise UsageError(f"{recipe.family}/{base} is repaired already. Write that, not {name}.")
+        published = _find_in(recipe, base, root, unlisted, web)
         name = f"{published.name}{SUFFIX}"
         return replace(published, recipe=as_named(recipe, name), name=name)
     entries = catalogue(recipe, root)
@@ -176,18 +179,24 @@ def _newest(name: str, entries: Collection[str]) -> str | None:
     return max(versions)[1] if versions else None
 
 
-def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset:
-    family, _, rest = text.partition("/")
-    here = [id for id in root.installed() if not id.startswith("demo/")]
+def _unknown(text: str, listed: list[str], root: CacheRoot) -> UnknownDataset | UsageError:
+    base = text.removesuffix(SUFFIX)
+    family, _, rest = base.partition("/")
+    here = [id for id in root.installed() if id != text and not id.startswith("demo/")]
+    if base != text and base in (*here, *(id.partition("/")[2] for id in here)):
+        return UsageError(
+            f"{text} has no meaning: no recipe makes {base}, and repairs are of files that one "
+            f"reads. What is wrong with it: rlds audit {base}"
+        )
     ids = list(dict.fromkeys((*here, *listed)))
-    word = (rest if family in {id.partition("/")[0] for id in ids} else text).lower()
+    word = (rest if family in {id.partition("/")[0] for id in ids} else base).lower()
     containing = sorted((id for id in ids if word in id.lower()), key=lambda id: _rank(word, id))
     names = {id.partition("/")[2].lower(): id for id in ids}
     whole = {id.lower(): id for id in ids}
     close = [
         known[name]
         for known in (names, whole)
-        for name in difflib.get_close_matches(text.lower(), known, n=3, cutoff=CLOSE)
+        for name in difflib.get_close_matches(base.lower(), known, n=3, cutoff=CLOSE)
     ]
     near = list(dict.fromkeys((*containing, *close)))[:3]
     hint = (f" Did you mean {', '.join(near)}?" if near else "") + folder_advice(text)

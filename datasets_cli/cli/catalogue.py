@@ -29,6 +29,7 @@ SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")
 HEADINGS = {
     **{"id": "ID", "family": "FAMILY", "state": "STATE", "size": ">SIZE", "steps": ">STEPS"},
     **{"episodes": ">EPISODES", "download": ">DOWNLOAD", "disk": ">ON DISK"},
+    "audit": "AUDIT",
 }
 LISTED = ("ID", "STATE", ">STEPS", ">EPISODES", ">DOWNLOAD", ">ON DISK", "")
 
@@ -60,7 +61,8 @@ def list_datasets(
     --json has all that is known, whatever --columns is, under the names of the Python API.
 
     --filter and --sort take id, family, state, size (on the disk, or else to download), download,
-    disk, steps and episodes: --filter 'size>1GB' --filter state=installed --sort -steps.
+    disk, steps, episodes and audit (the gravest finding: wrong, suspicious, note, clean, or -):
+    --filter 'size>1GB' --filter audit=wrong --sort -steps.
     """
     state = state_of(context)
     headings = _headings(columns)
@@ -188,6 +190,7 @@ def _cells(record: DatasetRecord, headings: Sequence[str]) -> dict[str, str]:
         ">EPISODES": human_count(record.num_trajectories),
         ">DOWNLOAD": human_bytes(record.download_bytes),
         ">ON DISK": human_bytes(record.size_bytes) if record.installed else "-",
+        "AUDIT": record.audit or "-",
         # Why a copy is damaged; the column has no heading, for most lists have none.
         "": f"{record.state}: {record.problem}" if record.problem else "",
     }
@@ -248,11 +251,12 @@ def _defects(about: DatasetInfo, traps: Sequence[str]) -> Iterator[Fact]:
     report = about.audited
     seen = {finding.rule: finding for finding in report.findings} if report else {}
     for trap in traps:
-        finding = seen.pop(rules.get(trap, ""), None)
-        if finding:
-            yield "known trap", f"{trap}. Seen in your copy: {finding.where}"
+        names = rules.get(trap, ())
+        places = "; ".join(seen.pop(name).where for name in names if name in seen)
+        if places:
+            yield "known trap", f"{trap}. Seen in your copy: {places}"
         else:
-            is_known = report and rules.get(trap) in report.rules
+            is_known = report and any(name in report.rules for name in names)
             yield "known trap", f"{trap}. Not seen in this copy" if is_known else trap
     for finding in seen.values():
         yield f"audit, {finding.severity}", f"{finding.rule}: {finding}"

@@ -43,12 +43,12 @@ Datasets
         rlds delete hopper-medium-v2
         rlds delete 'derived/*' --dry-run
 What is in them
-    peek | look:peek | Show some rows of an installed dataset
+    peek | rows:peek | Show some rows of an installed dataset
         rlds peek hopper-medium-v2
         rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward
-    trajectories | look:trajectories | Show trajectories of an installed dataset, in any order
+    trajectories | rows:trajectories | Show trajectories of an installed dataset, in any order
         rlds trajectories hopper-medium-v2 --sort return --descending
-    sample | look:sample | Draw a batch of an installed dataset
+    sample | rows:sample | Draw a batch of an installed dataset
         rlds sample hopper-medium-v2
         rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5
     plot | look:plot | Plot what is in a dataset, or in two, one over the other
@@ -128,7 +128,7 @@ This program
     config path | setup:config_path | Print where the config file is
         rlds config path
 To try it
-    demo | demo:demo | Run the main job end to end on small data that ships with rlds
+    demo | download:demo | Run the main job end to end on small data that ships with rlds
         rlds demo
         rlds demo --keep
 """

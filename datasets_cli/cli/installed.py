@@ -10,9 +10,9 @@ import typer
 
 import datasets_cli
 from datasets_cli.catalogue.selection import InstalledId
-from datasets_cli.cli.look import row_lines
 from datasets_cli.cli.parser.arguments import Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.rows import row_lines
 from datasets_cli.cli.state import COUNTED, State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
 from datasets_cli.errors import IntegrityError, UsageError

@@ -34,24 +34,24 @@ def import_data(
     """
     state = state_of(context).with_limits(limit)
     plan = datasets_cli.plan_import(**call, config=state.config)
-    known = {f"{key}={name}" for key, name in plan.map.items()}
-    if not (yes or known <= {*call.get("map", ())}):
-        _ask(state, plan)
+    said = {pair.partition("=")[2] for pair in call.get("map", ())}
+    if not (yes or said.issuperset(plan.map.values())):
+        _ask(state, plan, [pair for pair in call.get("map", ()) if pair.endswith("=")])
     made = datasets_cli.import_dataset(**call, **state.settings)
     lines = [f"{made.id}: {counted(made.num_transitions, 'transition')} in {made.path}"]
     state.emit({**made.to_json(), "plan": plan.to_json()}, fitted(lines, state.width), [made.id])
 
 
-def _ask(state: State, plan: ImportPlan) -> None:
+def _ask(state: State, plan: ImportPlan, left_out: list[str]) -> None:
     """Show what the columns are taken for, and go on if the user agrees."""
-    by_names = f"{plan.path} is {plan.format}. By their names its columns are: {plan.options}"
+    options = " ".join([plan.options, *(f"--map {pair}" for pair in left_out)])
+    by_names = f"{plan.path} is {plan.format}. By their names its columns are: {options}"
     state.note(for_reader(by_names))
     for line in plan.dropped:
         state.note(f"Not read: {line}")
     if not state.interactive:
         raise UsageError(
-            f"The columns are known by their names alone. Add --yes to agree, or say it: "
-            f"{plan.options}"
+            f"The columns are known by their names alone. Add --yes to agree, or say it: {options}"
         )
     state.confirm(f"Read it into {plan.id} so?", yes=False)
 

@@ -71,9 +71,9 @@ class _Column:
         """What people call a vector whose numbers are columns; empty for any other."""
         return _stem(".".join(self.paths[0])).rstrip("._") if self.is_joined else ""
 
-    def values(self, batch: pa.RecordBatch, name: str) -> np.ndarray:
-        """Return the values ``[n, *shape]``; text as objects."""
-        parts = [_values(batch, path, name) for path in self.paths]
+    def values(self, batch: pa.RecordBatch, name: str, first: int) -> np.ndarray:
+        """Return the values ``[n, *shape]`` of rows, whose first one is told; text as objects."""
+        parts = [_values(batch, path, name, first) for path in self.paths]
         return np.stack(parts, 1) if self.is_joined else parts[0]
 
 
@@ -169,13 +169,16 @@ def table_steps(
     def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
         shapes: dict[str, tuple[int, ...]] = {}
         roots = [path[0] for name in names for path in known[name].paths]
+        first = 0
         for batch in batches([*dict.fromkeys(roots)]):
             if batch.num_rows:
-                run = {name: known[name].values(batch, f"{filename}: {name}") for name in names}
+                what = {name: f"{filename}: {name}" for name in names}
+                run = {name: known[name].values(batch, what[name], first) for name in names}
                 for name, values in run.items():
                     if shapes.setdefault(name, values.shape[1:]) != values.shape[1:]:
-                        raise _ragged(f"{filename}: {name}")
+                        raise _ragged(what[name])
                 yield run
+                first += batch.num_rows
 
     with damage(filename):
         yield from flat_steps(columns, runs)
@@ -240,35 +243,40 @@ def _stem(name: str) -> str:
     return numbered[1] if numbered else ""
 
 
-def _values(batch: pa.RecordBatch, path: tuple[str, ...], name: str) -> np.ndarray:
+def _values(batch: pa.RecordBatch, path: tuple[str, ...], name: str, first: int) -> np.ndarray:
     values = batch.column(batch.schema.get_field_index(path[0]))
     for part in path[1:]:
-        _check_whole(values, name)
+        _check_whole(values, name, first, 1)
         values = values.field(part)
     values = arrow.equal_lists(values)
     inner = values
     while pa.types.is_fixed_size_list(inner.type):
-        _check_whole(inner, name)
+        _check_whole(inner, name, first, len(inner) // len(values))
         inner = inner.flatten()
     if _is_list(inner.type):
         raise _ragged(name)
     if pa.types.is_dictionary(inner.type):  # of texts
         inner = inner.dictionary_decode()
     if not pa.types.is_floating(inner.type):  # where pandas writes NaN as missing
-        _check_whole(inner, name)
+        _check_whole(inner, name, first, len(inner) // len(values))
     return arrow.to_numpy(inner).reshape(len(values), *arrow.row_shape(values.type))
 
 
-def _check_whole(values: pa.Array, name: str) -> None:
+def _check_whole(values: pa.Array, name: str, first: int, size: int) -> None:
+    """Refuse missing values, of which each row, from a first one on, has a number."""
     if values.null_count:
-        raise SourceError(
-            f"{name} has missing values, and expected is one in each row. Fill them, or leave the "
-            "column out."
+        row = first + values.is_null().index(True).as_py() // max(1, size)
+        raise UsageError(
+            f"{name} has no value in row {row:,}, and expected is one in each row. Fill it, or "
+            "leave the column out."
         )
 
 
-def _ragged(name: str) -> SourceError:
-    return SourceError(f"{name} has lists of different lengths, and expected is one shape.")
+def _ragged(name: str) -> UsageError:
+    return UsageError(
+        f"{name} has lists of different lengths, and expected is one shape. Pad them, or leave the "
+        "column out."
+    )
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
 
-ABOUT = "CSV: a row a step, a number a column, read alone"
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BLOCK_BYTES = 4 << 20
 """Of text; the first block says which type a column has."""
@@ -83,7 +82,7 @@ def _types(path: Path) -> dict[str, Any]:
     if len(types) < len(schema):
         raise UsageError(f"{path.name} has two columns of one name. Rename one in its first line.")
     if all(map(pa.types.is_null, schema.types)):
-        raise SourceError(f"{path.name} has no row below its first line.")
+        raise UsageError(f"{path.name} has no row below its first line. Expected a row a step.")
     _check_exact(path, [name for name, kind in types.items() if pa.types.is_floating(kind)])
     whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
     if whole and path.stat().st_size > BLOCK_BYTES:
@@ -102,7 +101,7 @@ def _check_exact(path: Path, names: list[str]) -> None:
     for name in names:
         rows = pc.match_substring_regex(texts[name], "^[+-]?[0-9]{19,}$").index(True).as_py()
         if rows >= 0:
-            raise SourceError(
+            raise UsageError(
                 f"{path.name}: {name} has the whole number {texts[name][rows]}; expected numbers "
                 "that int64 holds. Write them as text, or with a fraction if they may be rounded."
             )

@@ -18,7 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.exchange.flat import (
     FLAGS,
     MADE_AGAIN,
@@ -50,7 +50,6 @@ from datasets_cli.schema.texts import TEXT, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "HDF5 in D4RL's layout; robomimic's and d3rlpy's are read, too"
 PATHS: dict[Key, str] = {
     ("observation",): "observations",
     ("action",): "actions",
@@ -134,7 +133,7 @@ def _of_episodes(file: h5py.File, episodes: Episodes, filename: str) -> Recognis
 def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
     """Return the map of paths whose first name has a meaning."""
     if not names:
-        raise SourceError(f"{filename} has no dataset with a row for each step.")
+        raise UsageError(f"{filename} has no dataset with a row for each step, as is expected.")
     # robomimic's states are a simulator's, and no observations.
     has_obs = any(name.startswith("obs/") for name in names)
     return guess((name for name in names if not (has_obs and name == "states")), "/")
@@ -182,7 +181,7 @@ def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[Ste
     flags = {key: bool(read_scalar(datasets.pop(key))) for key in last}
     first, num_steps = 0, min((item.shape[0] for item in datasets.values()), default=0)
     if not num_steps:
-        raise SourceError(f"{what} has no step. Remove it, or check the file.")
+        raise UsageError(f"{what} has no step. Remove it, or check the file.")
     for run in runs_of(datasets, what):
         ends = np.arange(first, first + len(next(iter(run.values())))) == num_steps - 1
         run |= {key: ends & flag for key, flag in flags.items()}

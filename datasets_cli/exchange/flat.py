@@ -45,10 +45,8 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
     """Yield the steps of flat columns; what says where trajectories end is read whole, first."""
     ends = _told_ends(columns, runs)
     names = {tuple(key.split(".")): name for key, name in columns.items() if key not in ENDS}
-    if not names:
-        raise UsageError("No column is read: name one for observation, action and reward at least.")
     first = 0
-    for run in runs([*names.values()]):
+    for run in runs([*dict.fromkeys(names.values())]):  # each once, of whatever keys it is
         named = named_columns({key: run[name] for key, name in names.items()})
         count = check_lengths(named, f"The steps from {first:,} on")
         if ends is None:
@@ -56,7 +54,8 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
         elif len(ends) < first + count:
             raise _of_other_length(len(ends), "more")
         else:
-            own = check_flags(ends[first : first + count], named, first)
+            may_be_cut = "ends" not in columns and len(ends) == first + count
+            own = check_flags(ends[first : first + count], named, first, may_be_cut)
         first += count
         yield {**named, TRAJECTORY_END: own}
     if ends is not None and len(ends) != first:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
 from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
-from datasets_cli.sources.disk import kind_of, path_errors
+from datasets_cli.sources.disk import path_errors
+from datasets_cli.sources.regular_file import kind_of
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
@@ -49,8 +51,6 @@ class Recognised:
 class Format(Protocol):
     """A format, as the functions of its module."""
 
-    ABOUT: str
-
     def recognise(self, path: Path) -> Recognised | None:
         """Return what is at a path; None where it is not of this format.
 
@@ -62,7 +62,7 @@ class Format(Protocol):
         """Yield all steps in bounded blocks, ``TRAJECTORY_END`` among their columns.
 
         Raises:
-            SourceError: values are not what they must be.
+            SourceError: bytes are damaged.
             UsageError: a column is not there, or two things that say where trajectories end differ.
         """
 
@@ -99,10 +99,15 @@ def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
         for each in tried:
             if (known := format_of(each).recognise(path)) is not None:
                 return each, known
-    what = "; ".join(f"{each}: {format_of(each).ABOUT}" for each in tried)
+        names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
+    unread = ""
+    if any(".tfrecord" in name for name in names):
+        unread = "TFRecord is not read: use tensorflow. "
+    elif any(name.endswith(".parquet") for name in names[1:]):
+        unread = "Parquet in several parts is not read: read one, or join them with pandas. "
     raise UsageError(
-        f"{path} is of none of these formats: {what}. Arrays that another reader gives become a "
-        "dataset by create_dataset()."
+        f"{path} is of none of these formats: {', '.join(tried)}; docs/exchange.md describes them. "
+        f"{unread}Arrays that another reader gives become a dataset by create_dataset()."
     )
 
 

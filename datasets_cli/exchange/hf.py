@@ -10,9 +10,8 @@ from typing import Any
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
-from datasets_cli.sources.disk import read_bounded
+from datasets_cli.sources.regular_file import read_bounded
 
-ABOUT = "a folder of Hugging Face's datasets, of save_to_disk, read alone"
 LIST, SPLITS = "state.json", "dataset_dict.json"
 MOST_LIST_BYTES = 16 << 20
 
@@ -40,7 +39,9 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     def batches(names: list[str]) -> Iterable[Any]:
         for stream in _streams(path):
             if stream.schema != schema:
-                raise SourceError(f"{path.name} has files of different columns.")
+                raise UsageError(
+                    f"{path.name} has files of different columns. Write them as one dataset."
+                )
             for batch in stream:
                 batch.validate(full=True)  # offsets may point out of their arrays
                 yield batch

@@ -8,8 +8,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.errors import argument
 from datasets_cli.exchange.format import format_of, recognised
-from datasets_cli.exchange.mapping import chosen_map, lost_names, shown_map
+from datasets_cli.exchange.mapping import chosen_map, lost_names
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
@@ -43,7 +44,7 @@ class ImportPlan(JsonForm):
     @property
     def options(self) -> str:
         """The options that say the map."""
-        return shown_map(self.map)
+        return " ".join(f"{argument('map')} {key}={name}" for key, name in self.map.items())
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ImportCall(OwnOptions):
         id: ``family/name``; the family is any word that no published family has.
         format: its format; by default the first that recognises it.
         map: the column for each key, such as ``{"observation": "obs"}``, or texts such as
-            ``"observation=obs"``, after what names say.
+            ``"observation=obs"``, after what names say; a key of no column is left out.
             ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
     """
 
@@ -75,8 +76,8 @@ def plan_import(call: ImportCall) -> ImportPlan:
     """Return what ``import_dataset`` would do with the same arguments; no row is read.
 
     Raises:
-        UsageError: the path is of no known format, a column is not there, or nothing says where
-            trajectories end.
+        UsageError: the path is of no known format, a column is not there, such as one of rewards,
+            or nothing says where trajectories end.
         SourceError: it is damaged.
     """
     return _planned(call)[0]
@@ -100,8 +101,9 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
     Where trajectories end is never guessed.
 
     Raises:
-        UsageError: as ``plan_import``, or the id is installed with other data.
-        SourceError: the files are damaged, or have no observation, action or reward.
+        UsageError: as ``plan_import``, values are missing or of another type or shape than a
+            dataset has, or the id is installed with other data.
+        SourceError: the files are damaged.
     """
     plan, said = _planned(call)
     with making(plan.id, call) as told:

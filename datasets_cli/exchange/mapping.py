@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.exchange.format import ColumnMap, Recognised
 
 ENDS = ("ends", "lengths", "episode")
@@ -50,50 +50,61 @@ def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
     return columns | {name: name for name in dotted}
 
 
-def typed_map(pairs: Iterable[str]) -> dict[str, str]:
-    """Return the map that ``KEY=COLUMN`` texts are."""
-    columns = {}
-    for pair in pairs:
-        key, equals, name = pair.partition("=")
-        if not (key and equals and name):
-            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {pair!r}.")
-        if key in columns:
-            raise UsageError(f"{argument('map')}: {key} is given twice. Leave one out.")
-        columns[key] = name
-    return columns
-
-
 def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> dict[str, str]:
     """Return the columns to read: what is given, after what their names say."""
-    given = given if isinstance(given, Mapping) else typed_map(given or ())
-    columns = {**found.map, **given}
+    given = _by_our_keys([given] if isinstance(given, str) else given or (), found.map)
+    # A key of no column is left out.
+    columns = {key: name for key, name in {**found.map, **given}.items() if name}
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
             known = f"Found: {', '.join(found.columns)}"
             hint = f"Did you mean {' or '.join(near)}?" if near else known
             raise UsageError(f"{argument('map')}: there is no column {name} for {key}. {hint}")
-    if told := [key for key in ENDS if key in given]:
+    if told := [key for key in ENDS if given.get(key)]:
         # What a user says of ends stands alone.
         columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
     if not found.ends:
         _check_ends(columns, found)
     have = {*columns, *(key.partition(".")[0] for key in columns)}
-    missing = [key for key in NEEDED if key not in have]
-    if missing and (found.dropped or found.notes):
+    if missing := next((key for key in NEEDED if key not in have), ""):
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
-        why = " ".join([*found.notes, *dropped])
-        raise SourceError(f"There is no column for {missing[0]}. {why}")
+        unused = (name for name in found.columns if name not in columns.values())
+        name = next((each for each in unused if each.startswith(KNOWN_NAMES[missing])), "COLUMN")
+        why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
+        option = f"{argument('map')} {missing}={name}"
+        raise UsageError(f"There is no column for {missing}. Name it: {option}. {why}")
+    return columns
+
+
+def _by_our_keys(given: ColumnMap | Iterable[str], guessed: ColumnMap) -> dict[str, str]:
+    """Return a map, or ``KEY=COLUMN`` texts, by our keys, some of which have other names, too."""
+    columns: dict[str, str] = {}
+    pairs = given.items() if isinstance(given, Mapping) else [each.split("=", 1) for each in given]
+    for key, *name in (pairs := [*pairs]):
+        if not (key and name):
+            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {key!r}.")
+        head, dot, below = key.partition(".")
+        ours = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
+        # A column of such a name may be none of ours: beside an observation there is a state.
+        is_taken = key in guessed or any(ours + dot + below == each for each, *_ in pairs)
+        ours = key if is_taken else ours + dot + below
+        if ours in columns:
+            raise UsageError(f"{argument('map')}: {ours} is given twice. Leave one out.")
+        columns[ours] = name[0]
     return columns
 
 
 def _check_ends(columns: ColumnMap, found: Recognised) -> None:
     has_flags = "next.terminated" in columns and "next.truncated" in columns
     if not has_flags and not any(key in columns for key in ENDS):
+        near = (meant for key in columns for meant in get_close_matches(key, ENDS, 1, 0.8))
+        hint = "".join(f" Did you mean the key {meant}?" for meant in near)
         raise UsageError(
-            f"Nothing says where trajectories end. Name a column of flags, "
-            f"{argument('map')} ends=COLUMN, or one of lengths, {argument('map')} lengths=COLUMN "
-            f"(or of numbers, episode=COLUMN). Found: {', '.join(found.columns)}."
+            "Nothing says where trajectories end. Name a column of their last steps, "
+            f"{argument('map')} ends=COLUMN, of lengths, lengths=COLUMN, or of numbers, "
+            "episode=COLUMN; or both flags of a step, next.terminated=COLUMN and "
+            f"next.truncated=COLUMN. Found: {', '.join(found.columns)}.{hint}"
         )
 
 
@@ -103,8 +114,3 @@ def lost_names(found: Recognised, columns: ColumnMap) -> list[str]:
     left = (name or "a column without a name" for name in found.columns if name not in used)
     lost = [f"{name}: no key is given for it" for name in left]
     return [*lost, *(f"{name}: {why}" for name, why in found.dropped.items())]
-
-
-def shown_map(columns: ColumnMap) -> str:
-    """Return the options that say a map."""
-    return " ".join(f"{argument('map')} {key}={name}" for key, name in columns.items())

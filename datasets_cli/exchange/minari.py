@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.catalogue.registry import load_recipe
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.exchange.flat import FLAGS, MADE_AGAIN, key_runs
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.hdf5_columns import as_bytes, described, new_hdf5
@@ -30,7 +30,6 @@ from datasets_cli.schema.texts import TEXT, AnyColumn, as_text, is_text
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "a folder of Minari: a group an episode"
 METADATA = "metadata.json"
 DATA = "main_data.hdf5"
 MOST_INFO_BYTES = 100_000
@@ -60,12 +59,12 @@ def recognise(path: Path) -> Recognised | None:
         told = recipe.describe(source)
         first = next(recipe.blocks(source), None)
     if first is None:
-        raise SourceError(f"{path.name} has no step.")
+        raise UsageError(f"{path.name} has no step. Expected one episode or more.")
     said = told.metadata
     large = {key for key, value in said.items() if len(json.dumps(value)) > MOST_INFO_BYTES}
     names = [*map(show_key, first.columns)]
     if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise SourceError(
+        raise UsageError(
             f"{path.name} has two columns that are {twice} by their names. Rename one."
         )
     columns = {show_key(key): described(rows) for key, rows in first.columns.items()}

@@ -37,7 +37,6 @@ from datasets_cli.sources.disk import COPIED_BYTES
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "numpy's archive: an array a column"
 MEMBER = ".npy"
 MOST_HEADER_BYTES = 12_000
 """Of an array; numpy reads 10,000."""
@@ -64,9 +63,9 @@ def recognise(path: Path) -> Recognised | None:
         refuse_cut(path, ".npz")
         return None
     members = _members(path)
-    good = {name: each for name, each in members.items() if not each.problem}
-    if not good:
+    if not members:
         raise SourceError(f"{path.name} has no array. Expected an archive of numpy.savez.")
+    good = {name: each for name, each in members.items() if not each.problem}
     return Recognised(
         {name: f"{each.dtype} {list(each.shape[1:])}" for name, each in good.items()},
         guess(good),

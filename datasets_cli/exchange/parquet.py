@@ -14,7 +14,6 @@ from datasets_cli.schema.columns import rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest
 
-ABOUT = "Parquet: one file, a row a step"
 MAGIC = b"PAR1"
 BUFFER_BYTES = 1 << 20
 """Of a column that is being read; pyarrow would read a whole row group ahead, or even all."""

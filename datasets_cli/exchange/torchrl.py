@@ -29,7 +29,6 @@ from datasets_cli.store.manifest import Manifest
 if TYPE_CHECKING:
     import torch
 
-ABOUT = "a folder of tensordict, which TorchRL reads: a file a tensor"
 STORAGE = "storage_metadata.json"
 """Beside the tensors where they are a dumped storage of TorchRL's."""
 TED = ("observation", "action", "info", "next")

@@ -35,8 +35,11 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
         replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
         transform: applied to every batch.
         writer: refuses rows, as does any other writer of a dataset.
+        repaired: open ``ID~repaired``, the same file with the repairs that follow from it exactly,
+            and never ``ID`` in its place.
         audit: what becomes of rows in which the audit found something wrong: ``"warn"`` tells it
             once, as ``KnownDefect``; ``"raise"`` refuses the dataset; ``"ignore"`` opens it.
+        view: only what this leaves, as ``filter``: ``"first-success"`` or ``"return > 300"``.
         collate_fn: called with the batch, before the transform.
         generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
             torch's global one seeds at the first draw.
@@ -55,7 +58,9 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
     source: str | None = None
     replacement: bool = True
     writer: Writer | None = None
+    repaired: bool = False
     audit: str = "warn"
+    view: str | None = None
 
 
 @dataclass(frozen=True)

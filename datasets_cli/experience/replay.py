@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from datasets_cli.audit.repaired import SUFFIX
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
 from datasets_cli.exchange.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
@@ -34,7 +35,7 @@ from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.queries.view_file import SavedView, is_view_file, read_view, save_view
+from datasets_cli.replay.queries.view_file import is_view_file, read_view, save_view
 from datasets_cli.replay.rows.jax_format import JaxFormat
 from datasets_cli.replay.rows.jax_sampler import JaxSample, jax_sampler
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -79,17 +80,21 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if options.download not in (False, True, "force"):
             raise UsageError(f"download is True, False or 'force', not {options.download!r}.")
         given = os.fspath(options.dataset_id)
-        view = read_view(Path(given)) if is_view_file(given) else None
+        saved = read_view(Path(given)) if is_view_file(given) else None
         self.config = load_config(root=options.root)
-        if view is None and (given[:1] in ("/", ".") or not isinstance(options.dataset_id, str)):
+        if saved is None and (given[:1] in ("/", ".") or not isinstance(options.dataset_id, str)):
             rows = open_folder(Path(given), self.config, options, variant)
-            self._check_family(rows.dataset.id, given)
+            self._check(rows.dataset.id, given, options)
         else:
-            id = self._id(given if view is None else view.id, view)
+            if saved is not None:
+                self._check(saved.id, given, options)
+            id = self._id(given if saved is None else saved.id, repaired=options.repaired)
             rows = open_or_install(id, self.config, options, variant, num_workers)
-        if view is not None:
+        if saved is not None:
             content = rows.dataset.manifest.content
-            rows = rows.select(view.selection(content, rows.offsets.numpy()))
+            rows = rows.select(saved.selection(content, rows.offsets.numpy()))
+        if options.view is not None:
+            rows = rows.select(ViewChoices(rows, CacheRoot(self.config.root)).filter(options.view))
         steps = options.frame_stack
         stored = rows if steps is None else FrameStack(rows, whole_number("frame_stack", steps, 1))
         self._rows, self._stored = rows, stored
@@ -103,16 +108,19 @@ class ExperienceReplay(TensorDictReplayBuffer):
         self._assemble(BufferOptions(**vars(part_of(options, BatchOptions)) | parts))
         self.reader.priority_key = options.priority_key
 
-    def _id(self, id: str, view: SavedView | None) -> str:
+    def _id(self, id: str, *, repaired: bool) -> str:
         """Return the full id of what is asked for, which is of the family of this class."""
-        if not self.family or id.startswith((f"{self.family}/", "demo/")):
-            return id
-        if view is not None:
-            self._check_family(id, view.path)
-        return f"{self.family}/{id}"
+        if self.family and not id.startswith((f"{self.family}/", "demo/")):
+            id = f"{self.family}/{id}"
+        return f"{id.removesuffix(SUFFIX)}{SUFFIX}" if repaired else id
 
-    def _check_family(self, id: str, path: str | Path) -> None:
-        """Refuse a view, or a folder, of a dataset that is of another family than this class."""
+    def _check(self, id: str, path: str, options: TrajectoryDatasetOptions) -> None:
+        """Refuse a view, or a folder, of a dataset that is not what is asked for."""
+        if options.repaired and not id.endswith(SUFFIX):
+            raise UsageError(
+                f"{path} is of {id} as published, and repaired=True asks for {id}{SUFFIX}, which "
+                "has rows of its own. Open that, or leave out repaired."
+            )
         if self.family and not id.startswith((f"{self.family}/", "demo/")):
             raise UsageError(
                 f"{path} is of {id}, and {type(self).__name__} opens datasets of {self.family}. "

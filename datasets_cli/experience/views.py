@@ -18,7 +18,7 @@ from datasets_cli.replay.queries.choices import (
     best_places,
     compared_keys,
     distinct_places,
-    places_where,
+    selected,
     split_places,
     trajectory_numbers,
 )
@@ -74,18 +74,18 @@ class ViewChoices:
     def filter(self, where: Where) -> Selection:
         """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
 
-        Such as ``replay.filter("return > 300 and length >= 100")``.
+        Such as ``replay.filter("return > 300 and length >= 100")``; or what a preset leaves of all,
+        such as ``"first-success"``, ``"no-timeouts"`` and ``"no-idle:epsilon=0.01,length=5"``.
 
         Args:
-            where: a text of the columns of ``trajectories`` and reductions of leaves; a condition
-                of ``traj``, which is of the stored rows; or a function that takes
+            where: a text of the columns of ``trajectories`` and reductions of leaves, or a preset;
+                a condition of ``traj``, which is of the stored rows; or a function that takes
                 ``trajectories`` and gives a mask, or numbers.
 
         Raises:
             UsageError: it is not a condition, or names what the trajectories do not have.
         """
-        name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
-        return self.selection.at(places_where(where, self.trajectories), f"filter({name!r})")
+        return selected(where, self._rows.dataset, self.selection, self.trajectories)
 
     def take(
         self, count: int | float, by: str | None = None, *, smallest: bool = False

@@ -14,7 +14,8 @@ from datasets_cli.progress import Progress, expect_rows
 from datasets_cli.schema.columns import META_FILENAME
 from datasets_cli.schema.texts import text_files
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.sources.disk import check_free_space, make_folder, open_regular
+from datasets_cli.sources.disk import check_free_space, make_folder
+from datasets_cli.sources.regular_file import open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests, check_sizes
 from datasets_cli.store.commit import check_place, commit

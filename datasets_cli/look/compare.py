@@ -33,8 +33,9 @@ class CompareCall(ProgressOptions, RootOptions):
 def compare_datasets(call: CompareCall) -> DatasetDifference:
     """Compare two installed datasets of any layouts, bit by bit; text as text.
 
-    Where one has more rows than the other, its first ones are compared. Memory does not grow with
-    the number of rows.
+    Where one has more rows than the other, its first ones are compared; where one is the other one
+    repaired, rows of one step of the publisher's file. Memory does not grow with the number of
+    rows, but for those that differ from a repaired dataset's.
 
     Raises:
         DatasetNotInstalled, UnknownDataset: one is not there.

@@ -9,16 +9,18 @@ Memory has a block of rows of each dataset and some bytes a trajectory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
+from datasets_cli.audit.repairs import runs_of
+from datasets_cli.audit.steps import SharedSteps, shared_steps
 from datasets_cli.look.difference import ColumnDifference, DatasetDifference
 from datasets_cli.progress import Progress, expect_rows
-from datasets_cli.schema.columns import Key, rows_per_block
+from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
 from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
 from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 
@@ -36,40 +38,61 @@ def compare_rows(
     first: DatasetArrays, second: DatasetArrays, known: DatasetDifference, progress: Progress
 ) -> DatasetDifference:
     """Return the difference of two datasets: what their manifests tell, with what rows tell."""
+    shared = shared_steps(first, second)  # None where rows are compared by their numbers
     columns = {each.column.key: each for each in known.columns}
-    readers = [each.arrays_of(frozenset(columns)) for each in (first, second)]
+    if shared is not None:  # other ends are other numbers of trajectories
+        columns.pop(EPISODE, None)
+    changed = {key: [np.zeros(0, np.int64)] for key in columns}
     offsets, others = first.starts, second.starts
     num_both = min(len(offsets), len(others))
     is_moved = offsets[:num_both] != others[:num_both]
     is_other = np.ones(max(len(offsets), len(others)) - 1, np.bool_)  # of each trajectory
-    is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:]
-    num_rows = min(len(first), len(second))
-    step = rows_per_block(CACHED_PARTS * max(first.row_bytes, second.row_bytes))
+    is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:] | (shared is not None)
+    num_rows = min(len(first), len(second)) if shared is None else shared.num_shared
     expect_rows(progress, first.id, 0, num_rows)
-    for start in range(0, num_rows, step):
-        stop = min(start + step, num_rows)
-        rows, other_rows = (reader.run(start, stop) for reader in readers)
+    for stop, numbers, rows, other_rows in _blocks((first, second), columns, num_rows, shared):
         for key, leaf in rows.items():
             is_different = _differing(leaf, other_rows[key])
             if is_different is None:
                 continue
+            if shared is not None:
+                changed[key].append(numbers[is_different])
             if columns[key].row is None:
-                row = start + int(is_different.argmax())
+                row = int(numbers[is_different.argmax()])
                 trajectory = int(numbers_of(offsets, row, row + 1)[0])
                 columns[key] = replace(columns[key], row=row, trajectory=trajectory)
             columns[key] = _with(columns[key], is_different, leaf, other_rows[key])
-            if key[0] in HASHED:
-                trajectories, starts = runs_within(offsets, start, stop)
+            if key[0] in HASHED and shared is None:
+                trajectories, starts = runs_within(offsets, stop - len(numbers), stop)
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress.writing(stop)
+    for key in changed if shared else ():
+        columns[key] = replace(columns[key], rows=runs_of(np.concatenate(changed[key])))
     return replace(
         known,
         num_shared=_num_shared((first, second), known, is_other),
         columns=tuple(columns.values()),
+        only_rows=shared.only_rows if shared else None,
         num_compared=num_rows,
         # Offset k + 1 is the end of trajectory k; the first one is 0 in both.
         trajectory=int(is_moved.argmax()) - 1 if is_moved.any() else None,
     )
+
+
+def _blocks(
+    datasets: Sequence[DatasetArrays], keys: Iterable[Key], num: int, shared: SharedSteps | None
+) -> Iterator[tuple[int, np.ndarray, Columns, Columns]]:
+    """Yield rows that are compared: how many with them, their numbers, and those of each."""
+    readers = [each.arrays_of(frozenset(keys)) for each in datasets]
+    step = rows_per_block(CACHED_PARTS * max(each.row_bytes for each in datasets))
+    for start in range(0, num, step):
+        numbers = np.arange(start, stop := min(start + step, num))
+        if shared is None:
+            first, second = (each.run(start, stop) for each in readers)
+        else:
+            numbers, others = (shared.rows(place, numbers) for place in (0, 1))
+            first, second = readers[0].gather(numbers), readers[1].gather(others)
+        yield stop, numbers, first, second
 
 
 class _Trajectories:

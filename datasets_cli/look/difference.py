@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.json_form import JsonForm
+from datasets_cli.quantities import counted
+from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.texts import AnyColumn
 
 
@@ -20,11 +23,12 @@ class ColumnDifference(JsonForm):
         index: which value of that row is the first that differs.
         values: that value in both, as text; with its bits where that is the same.
         largest_difference: of two finite numbers; None of text, and of numbers that are packed.
+        rows: all, as runs ``(first, number)``, where one dataset is the other one repaired.
     """
 
     JSON = (
         "key=column.key dtype=column.dtype shape=column.shape num_different row trajectory index "
-        "values largest_difference"
+        "values largest_difference rows?"
     )
 
     column: AnyColumn
@@ -34,6 +38,7 @@ class ColumnDifference(JsonForm):
     index: tuple[int, ...] = ()
     values: tuple[str, ...] = ()
     largest_difference: float | None = None
+    rows: Runs | None = None
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,13 @@ class DatasetDifference(JsonForm):
         num_compared: how many rows are compared, the first ones of both. None where no row is read,
             as both have one content, which says that their values are the same.
         trajectory: the first one that has not the same rows in both; None where there is none.
+        only_rows: the rows that the other one does not have, as runs, where one dataset is the
+            other one repaired: then rows of one step are compared, without ``episode``. Else None.
     """
 
     JSON = (
         "equal ids contents layouts num_transitions num_trajectories only num_shared num_compared "
-        "trajectory columns"
+        "trajectory only_rows? columns"
     )
 
     ids: tuple[str, str]
@@ -70,6 +77,21 @@ class DatasetDifference(JsonForm):
     columns: tuple[ColumnDifference, ...]
     num_compared: int | None = None
     trajectory: int | None = None
+    only_rows: tuple[Runs, Runs] | None = None
+
+    @property
+    def changed_rows(self) -> list[str]:
+        """Sentences on which rows a repair changed; none where neither is the other repaired."""
+        if self.only_rows is None:
+            return []
+        steps = counted(self.num_compared or 0, "step")
+        lines = [f"Compared by step of the publisher's file: {steps} of both, all but episode."]
+        alone = zip((f"rows of {id} alone" for id in self.ids), self.only_rows, strict=True)
+        keys = ((f"rows that differ in {show_key(x.column.key)}", x.rows) for x in self.columns)
+        for place, runs in (*alone, *keys):
+            rows = (f"{row:,}{f' to {row + n - 1:,}' * (n > 1)}" for row, n in runs or ())
+            lines += [f"{place}: {', '.join(rows)}"] if runs else []
+        return lines
 
     @property
     def equal(self) -> bool:

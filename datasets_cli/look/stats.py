@@ -127,8 +127,13 @@ def dataset_stats(call: StatsCall) -> DatasetStatistics:
         UsageError: it has no such column, or one that is not measured.
         DamagedDataset: its files are not as its manifest says.
     """
+    return statistics_of(call, CacheRoot(call.chosen_config().root))
+
+
+def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
+    """Return statistics; what is made for them is kept where the root has its tables."""
     config = call.chosen_config()
-    root, (folder, id) = CacheRoot(config.root), folder_meant(call.id, config)
+    folder, id = folder_meant(call.id, config)
     manifest = read_sound_manifest_of(folder, id)
     known, given = KnownColumns(manifest), call.columns
     asked = texts_of("columns", given if isinstance(given, str) else [*given])

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 
 from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.registry import families
 from datasets_cli.catalogue.selection import InstalledIds, select_installed
 from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
@@ -23,6 +24,7 @@ from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.verify import verify_installed
 from datasets_cli.options import DRY_RUN, takes_fields
+from datasets_cli.own.dataset import CHECKED
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
@@ -134,7 +136,8 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
     delete = f"Make it again: {shlex.join(['rlds', 'delete', id])}, then"
     if known is None or known.parent is None:
         is_derived = id.startswith("derived/")
-        return f"{delete} derive it by the call that made it." if is_derived else ""
+        by_call = f"{delete} derive it by the call that made it."
+        return by_call if is_derived else _how_it_came(id, known)
     from datasets_cli.preprocessing.origin import command_of  # with torch
 
     if command := command_of(known):
@@ -142,6 +145,18 @@ def _how_to_make_again(id: str, known: Manifest | None) -> str:
     name = known.function.get("name")
     by = f"the function {name}" if name else "the call that made it"
     return f"{delete} derive it from {known.parent['id']} by {by}."
+
+
+def _how_it_came(id: str, known: Manifest | None) -> str:
+    """Return how imported and other own data are made again, which no recipe has; else nothing."""
+    source = known.resources[0] if known and known.resources else {"checked": CHECKED}
+    if id.partition("/")[0] in families() or source.get("checked") != CHECKED:
+        return ""
+    if not (known and (format := known.metadata.get("imported_from"))):
+        return "It is data of your own. Make it again by what made it, with --force or force=True."
+    path = source["filename"]
+    command = shlex.join(["rlds", "import", path, "--name", id, "--force"])
+    return f"It was imported from {path} ({format}). Make it again, with the same --map: {command}"
 
 
 def _make_again(

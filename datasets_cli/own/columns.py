@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.own.ends import flagged_ends
+from datasets_cli.own.ends import check_flags
 from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import (
     REWARD,
@@ -75,8 +75,8 @@ def _array(key: Key, values: Any) -> np.ndarray:
         isinstance(each, str | bytes) or each is None for each in array.flat
     ):
         raise UsageError(
-            f"columns: {show_key(key)} holds Python objects. Expected numbers of one shape in each "
-            "row, or text; rlds stores no pickles."
+            f"columns: {show_key(key)} is of type object, with values that are no text. Expected "
+            "numbers of one shape in each row, or text: convert it, as rlds stores no pickles."
         )
     return array
 
@@ -114,11 +114,9 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
             flags[-1] = named[key].item()
             named[key] = flags
     check_lengths(named, what)
-    ends = flagged_ends(named, size)
-    if (early := np.flatnonzero(ends[:-1])).size:
-        raise UsageError(
-            f"{what} ends at step {early[0]} of {size} by its flags, and has more steps. Add each "
-            "episode by a call."
-        )
-    ends[-1] = True
+    try:
+        ends = check_flags(np.arange(size) == size - 1, named)
+    except UsageError as error:
+        error.prepend(f"{what} is one call: ")
+        raise
     return {**named, TRAJECTORY_END: ends}

@@ -46,9 +46,9 @@ def create_dataset(call: CreateCall) -> InstalledDataset:
     format holds, and the last step of a truncated trajectory is no row.
 
     Raises:
-        UsageError: a column cannot be kept, nothing says where trajectories end or two things do
-            not agree, the id is of a published family, or it is installed with other data.
-        SourceError: observation, action or reward is missing, or flags are not 0 and 1.
+        UsageError: a column cannot be kept, observation, action or reward is missing, flags are not
+            0 and 1, nothing says where trajectories end or two things do not agree, the id is of a
+            published family, or it is installed with other data.
     """
     call.chosen_config()  # root and config are not both given
     id, columns = own_id(call.id), named_columns(call.columns)

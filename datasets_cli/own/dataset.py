@@ -6,21 +6,23 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 from datasets_cli.catalogue.registry import families
 from datasets_cli.checked_json import WrongValue, decode
 from datasets_cli.config import RootOptions
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import DamagedDataset, SourceError, UsageError, argument
+from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import StepColumns, write_steps
+from datasets_cli.own.steps import StepColumns, WrittenSteps, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Said, read_manifest
+from datasets_cli.store.manifest import Manifest, Said
 from datasets_cli.store.tables import remove_tables
 
 RESERVED = frozenset({"demo", "derived", "recorded"})
@@ -111,17 +113,19 @@ def save_steps(
     # name: what the manifest calls the steps. fingerprint: tells them from others of that name.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
-    written = write_steps(staging, id, options.layout, steps, progress.writing)
+    written = _write(staging, id, options.layout, steps, progress.writing)
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)
-        older = read_manifest(folder) if has_manifest(folder) else None
-        new = manifest.content, manifest.layout
+        here = condition_of(folder, id) if has_manifest(folder) else Condition(None)
+        older, new = here.manifest, (manifest.content, manifest.layout)
         is_same = older is not None and (older.content, older.layout) == new
-        if older is not None and not is_same and not options.force:
+        if here.problem and older is None and not options.force:
+            raise DamagedDataset(here.problem)
+        if older is not None and not (options.force or is_same):
             raise UsageError(
-                f"{id} is installed and holds other data ({older!r}). Replace it with "
-                f"{argument('force', 'True')}, or choose another name."
+                f"{id} is installed as {_told(older)}, and these are {_told(manifest)}. Replace it "
+                f"with {argument('force', 'True')}, or choose another name."
             )
         if count := manifest.dropped_steps:
             written.notes.append(
@@ -131,7 +135,7 @@ def save_steps(
             )
         for note in written.notes:
             progress.note(f"{id}: {note}")
-        if older is not None and is_same and older.metadata == manifest.metadata:
+        if older and not (options.force or here.problem) and older.metadata == manifest.metadata:
             progress.note(f"{id} is up to date: it holds these data")
             return InstalledDataset.of(folder, older)
         commit(root, staging, manifest)
@@ -140,3 +144,31 @@ def save_steps(
     if older is not None and older.content != manifest.content:
         remove_tables(root, older.content)
     return InstalledDataset.of(folder, manifest)
+
+
+def _write(
+    folder: Path, id: str, layout: str | None, steps: Iterable[StepColumns], on_rows: Any
+) -> WrittenSteps:
+    """Write steps; what is wrong with their values, and no damage, is a ``UsageError``."""
+    damage: list[SourceError] = []
+
+    def read() -> Iterator[StepColumns]:
+        try:
+            yield from steps
+        except SourceError as error:
+            damage.append(error)
+            raise
+
+    try:
+        return write_steps(folder, id, layout, read(), on_rows)
+    except SourceError as error:
+        if error in damage:
+            raise
+        raise UsageError(str(error)) from error
+
+
+def _told(manifest: Manifest) -> str:
+    """Return what tells a dataset of one's own from another, for people."""
+    source = manifest.resources[-1] if manifest.resources else {}
+    steps = f"{manifest.num_transitions:,} transitions of {source.get('filename', 'other data')}"
+    return f"{steps} (sha256 {source.get('sha256', '')[:8]}) in the layout {manifest.layout}"

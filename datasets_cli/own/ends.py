@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED
 
@@ -24,7 +24,8 @@ def trajectory_ends(
     for name in names:
         array = array_of(given[name], argument(name))
         numbers = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
-        return check_flags(MARKED[name](argument(name), numbers, num_steps), columns)
+        marks = MARKED[name](argument(name), numbers, num_steps)
+        return check_flags(marks, columns, 0, name != "ends")
     if not (TERMINATED in columns and TRUNCATED in columns):
         raise UsageError(
             "Nothing says where trajectories end. Give "
@@ -54,7 +55,9 @@ def _of_flags(name: str, flags: np.ndarray, num_steps: int) -> np.ndarray:
 
 
 def _of_lengths(name: str, counts: np.ndarray, num_steps: int) -> np.ndarray:
-    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any() or not len(counts):
+    if not counts.size:
+        raise UsageError(f"{name}: expected the steps of one trajectory or more, found none.")
+    if counts.ndim != 1 or counts.dtype.kind not in "iu" or (counts < 1).any():
         among = f", {counts.min()} among them" if counts.size and counts.dtype.kind in "iu" else ""
         raise UsageError(
             f"{name}: expected whole numbers of 1 or more, found {counts.dtype} "
@@ -113,16 +116,30 @@ def episode_lengths(runs: Iterable[np.ndarray], name: str = "episode") -> np.nda
     return np.concatenate(lengths)
 
 
-def check_flags(ends: np.ndarray, columns: StepColumns, first: int = 0) -> np.ndarray:
-    """Return where trajectories end, once no flag is known to end one elsewhere."""
-    # first: the number of the first of these steps.
-    flagged = flagged_ends(columns, len(ends)) & ~ends
-    if (wrong := np.flatnonzero(flagged)).size:
+def check_flags(
+    ends: np.ndarray, columns: StepColumns, first: int = 0, may_be_cut: bool = False
+) -> np.ndarray:
+    """Return where trajectories end, once no flag is known to say anything else."""
+    # first: the number of the first of these steps. may_be_cut: the last one may end the file alone
+    flagged = flagged_ends(columns, len(ends))
+    # Where truncated is given it is kept: an end without a flag would become a truncation.
+    unflagged = ends & ~flagged & (TRUNCATED in columns)
+    if may_be_cut and TERMINATED in columns:
+        unflagged[-1:] = False
+    if not (wrong := np.flatnonzero((flagged & ~ends) | unflagged)).size:
+        return ends
+    if unflagged[wrong[0]]:
+        leave = by_reader("--map next.truncated=", 'map={"next.truncated": ""} to import')
         raise UsageError(
-            f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "
-            "the trajectory goes on. Correct one of the two."
+            f"Step {first + wrong[0]:,} ends a trajectory by what was given, and by its flags is "
+            "neither terminated nor truncated; flags are kept. Give terminated, too"
+            f"{by_reader(' (--map next.terminated=COLUMN)', '')}, where such steps terminate, or "
+            f"leave truncated out ({leave}) where they are cut off."
         )
-    return ends
+    raise UsageError(
+        f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "
+        "the trajectory goes on. Correct one of the two."
+    )
 
 
 MARKED = {"ends": _of_flags, "lengths": _of_lengths, "episode": _of_numbers}

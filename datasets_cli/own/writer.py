@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.install.installed import condition_of
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
@@ -16,7 +17,6 @@ from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.journal import Journal
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.manifest import read_manifest
 
 
 @dataclass(frozen=True)
@@ -107,14 +107,17 @@ class DatasetWriter:
             The number of episodes so far.
 
         Raises:
-            UsageError: its columns are not those of the episodes before it, or differ in length.
-            SourceError: observation, action or reward is missing, or flags are not 0 and 1.
+            UsageError: its columns are not those of the episodes before it or differ in length,
+                observation, action or reward is missing, or flags are not 0 and 1.
         """
         journal = self._opened
         name = f"Episode {journal.num_episodes}"
         steps = episode_steps(columns, name)
-        StepCheck(f"{self._id}: {name}").checked(steps)
-        journal.add(steps)
+        try:
+            StepCheck(f"{self._id}: {name}").checked(steps)
+            journal.add(steps)
+        except SourceError as error:
+            raise UsageError(str(error)) from error  # no bytes are damaged
         return journal.num_episodes
 
     def discard(self) -> None:
@@ -125,7 +128,8 @@ class DatasetWriter:
         """Drop episodes that are installed, and refuse to replace them unasked."""
         if not has_manifest(folder := self._root.dataset(self._id)):
             return
-        known = [source.get("validator") for source in read_manifest(folder).resources]
+        manifest = condition_of(folder, self._id).manifest  # None where it is damaged
+        known = [source.get("validator") for source in manifest.resources] if manifest else []
         if journal.num_episodes and journal.fingerprint in known:
             journal.remove()  # it was killed after the commit
         if not self._options.force:

@@ -10,14 +10,15 @@ MOST_CONNECTIONS = 200
 
 
 class BoundedConnection(H11Protocol):
-    """A connection; where there are too many, a new one closes one that waits for a request."""
+    """A connection; where there are too many, a new one closes the oldest that asks nothing."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.began = self.loop.time()
         if len(self.connections) > MOST_CONNECTIONS:
-            others = (each for each in self.connections if each is not self)
-            idle = (each for each in others if isinstance(each, BoundedConnection) and each.is_idle)
-            next(idle, self).transport.abort()
+            every = (each for each in self.connections if isinstance(each, BoundedConnection))
+            idle = (each for each in every if each.is_idle)  # also this one, which is the newest
+            min(idle, key=lambda each: each.began).transport.abort()
 
     @property
     def is_idle(self) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from datasets_cli.errors import UsageError
 from datasets_cli.look.plots.chart import Chart, Series
+from datasets_cli.look.plots.values import chart_of
+from datasets_cli.page.local_page import LocalPage
 
 WIDTH, HEIGHT = 600.0, 160.0
 BAR = 0.98  # of the width of a bin, so that two of one height are two
@@ -32,6 +35,16 @@ class Drawing:
     boxes: tuple[Box, ...]
     ticks: tuple[str, ...]
     range: str
+
+
+def drawings_of(page: LocalPage, kinds: Iterable[str], *ids: str) -> Iterator[Drawing | str]:
+    """Yield plots of one dataset or two; of a kind that there is none of, why."""
+    datasets = [page.installed(id) for id in dict.fromkeys(ids)]
+    for kind in kinds:
+        try:
+            yield drawing_of(chart_of(kind, datasets, page.root))
+        except UsageError as error:
+            yield f"{kind}: {error}"
 
 
 def drawing_of(chart: Chart) -> Drawing:

@@ -167,8 +167,10 @@ def _write_dataset(folder: Path, page: LocalPage, id: str, most: int) -> list[st
     left_out = [_write_trajectory(folder, page, dataset, each, share) for each in numbers]
     if frame_columns(dataset.manifest) and any(left_out):
         notes.append(f"of each trajectory at most {share:,} frames are here, evenly spaced")
-    values = dataset_values(page, id) | {"rows": rows, "links": "", "notes": notes}
-    _write(folder, page, f"{id}/index.html", "export_dataset.html", **values)
+    shown = {"rows": rows, "links": "", "ending": ".html", "notes": notes}
+    _write(
+        folder, page, f"{id}/index.html", "export_dataset.html", **dataset_values(page, id), **shown
+    )
     return notes
 
 

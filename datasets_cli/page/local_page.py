@@ -19,8 +19,12 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, UnknownDataset, UsageError
 from datasets_cli.install.installed import is_installed, open_installed
 from datasets_cli.json_form import encode
+from datasets_cli.look.summary import load_summary
+from datasets_cli.page.bounds import is_small
 from datasets_cli.quantities import human_bytes, human_count, printable
+from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.manifest import Manifest
 
 if TYPE_CHECKING:
     from datasets_cli.store.arrays import DatasetArrays
@@ -51,16 +55,20 @@ class LocalPage:
     """The page of one cache root."""
 
     config: Config
+    apart: Path
 
     @classmethod
     def of(cls, config: Config) -> LocalPage:
         """Return the page of a configuration; no request opens a socket or waits long for locks."""
-        return cls(replace(config, offline=True, lock_timeout=LOCK_SECONDS))
+        apart = temporary_folder(in_memory=False)
+        page = cls(replace(config, offline=True, lock_timeout=LOCK_SECONDS), apart)
+        delete_with(page, apart)
+        return page
 
     @property
     def root(self) -> CacheRoot:
-        """The cache root."""
-        return CacheRoot(self.config.root)
+        """The cache root, of which the page writes nothing: what it works out is gone with it."""
+        return CacheRoot(self.config.root, self.apart)
 
     def known_id(self, text: str) -> str:
         """Return a text that is the id of a dataset of the catalogue or of this disk."""
@@ -76,6 +84,14 @@ class LocalPage:
         if not is_installed(self.root, self.known_id(text)):
             raise DatasetNotInstalled(f"{text} is not installed. Run: rlds download {text}")
         return open_installed(text, self.config)
+
+    def has_statistics(self, manifest: Manifest) -> bool:
+        """Return whether statistics of a dataset are known, so that no row is read for them."""
+        return load_summary(self.root, manifest.content) is not None
+
+    def are_statistics_quick(self, manifest: Manifest) -> bool:
+        """Return whether statistics of a dataset are known, or all numbers of it are few."""
+        return self.has_statistics(manifest) or is_small(manifest)
 
     def render(
         self, request: Request, template: str, status_code: int = 200, **values: Any

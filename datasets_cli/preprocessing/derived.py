@@ -24,7 +24,7 @@ from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.replay.draws.orders import permutation
-from datasets_cli.replay.queries.choices import places_where
+from datasets_cli.replay.queries.choices import selected
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import Column
@@ -92,21 +92,20 @@ def open_rows(id: str, options: PreprocessOptions, root: CacheRoot) -> Dataset:
 
 
 def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) -> Selection | None:
-    """Return the view of the trajectories that options choose; None where none is left out."""
+    """Return the view of what options choose; None where nothing is left out."""
     where, count = options.where, options.max_trajectories
     if not options.chooses:
         return None
     offsets = dataset.offsets.numpy()
     chosen = whole_dataset(dataset.manifest.content, offsets)
     if where is not None:
-        places = places_where(where, Trajectories(DatasetStorage(dataset), root))
-        if not len(places):
+        chosen = selected(where, dataset, chosen, Trajectories(DatasetStorage(dataset), root))
+        if not len(chosen):
             raise UsageError(
                 f"{argument('where')}: {where!r} holds for none of the "
                 f"{counted(len(offsets) - 1, 'trajectory')} of {dataset.id}. In Python, "
                 "ExperienceReplay(...).trajectories is the table of them."
             )
-        chosen = chosen.at(places, f"filter({where!r})")
     if count is not None and count < len(chosen):
         drawn = permutation(len(chosen), options.seed).at(np.arange(count))
         chosen = chosen.at(np.sort(drawn), f"max_trajectories({count}, seed={options.seed})")

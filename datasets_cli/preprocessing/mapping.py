@@ -147,7 +147,9 @@ def _read(dataset: Dataset, num_rows: int) -> DatasetStorage:
     if num_rows == len(dataset):
         return DatasetStorage(dataset)
     offsets = dataset.offsets.numpy()
-    selection = dataset.selection or whole_dataset(dataset.manifest.content, offsets)
+    selection = dataset.selection
+    if selection is None:  # an empty view is false, too
+        selection = whole_dataset(dataset.manifest.content, offsets)
     return DatasetStorage(dataset.select(selection.rows(0, num_rows)))
 
 

@@ -59,7 +59,7 @@ class PreprocessOptions(ChunkOptions):
     """What of a dataset ``preprocess`` reads, in which chunks, and the seed of what is drawn.
 
     Args:
-        where: only trajectories for which this holds: ``"return > 300 and length >= 100"``.
+        where: only what this leaves: ``"return > 300 and length >= 100"``, ``"first-success"``.
         max_trajectories: at most this many of these, drawn by ``seed`` and read in their order.
         seed: seeds torch for every chunk, so that random functions repeat, and draws
             ``max_trajectories``.

@@ -75,7 +75,7 @@ def origin_of(
         "state": manifest.state,
         "layout": manifest.layout,
     }
-    if selection is not None:  # its rows decide the values, and not how they were chosen
+    if selection is not None:  # its rows, and presets: not how else they were chosen
         arguments["view"] = selection.digest
         parent["view"] = ".".join(selection.steps)
         chosen = {"where": options.where, "max_trajectories": options.max_trajectories}

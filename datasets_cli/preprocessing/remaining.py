@@ -9,13 +9,13 @@ The last row of a piece that a cut made ends early, as that of a view does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from datasets_cli.quantities import counted
-from datasets_cli.schema.trajectories import lengths_of
+from datasets_cli.schema.trajectories import runs_of
 
 ChunkBounds = list[tuple[int, int]]
 """First row and one past the last of every chunk."""
@@ -56,10 +56,10 @@ def remaining_rows(
     num_rows = sum(count for _, count in places)
     if num_rows == offsets[-1]:
         return RemainingRows(places, offsets, early_ends)
-    firsts, starts = _pieces(offsets, _left(bounds, kept_of))
-    left = np.append(starts, num_rows)
+    firsts, lengths = runs_of(offsets, _left(bounds, kept_of))
+    left = np.append(0, np.cumsum(lengths))
     # A piece is consecutive rows: its last one, of those that were read, follows from its first.
-    lasts = firsts + lengths_of(left) - 1
+    lasts = firsts + lengths - 1
     numbers = np.searchsorted(offsets, firsts, side="right") - 1
     # offsets[number + 1] is one past the last row of a trajectory, and of a piece that is not cut.
     is_cut = lasts + 1 != offsets[numbers + 1]
@@ -79,25 +79,8 @@ def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int
     )
 
 
-def _left(bounds: ChunkBounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterable[np.ndarray]:
+def _left(bounds: ChunkBounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterator[np.ndarray]:
     """Yield the numbers of the rows that are left, int64 ``[k]``, chunk by chunk."""
     for number, (start, stop) in enumerate(bounds):
         kept = kept_of(number)
         yield np.arange(start, stop) if kept is None else np.flatnonzero(kept) + start
-
-
-def _pieces(offsets: np.ndarray, left: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return where runs of consecutive rows of one trajectory begin."""
-    # The number of each run's first row among all, and its place among those left: int64 `[K]`.
-    firsts, starts = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    previous, num_before = -2, 0
-    for rows in left:
-        is_next = np.diff(rows, prepend=previous) == 1
-        # offsets[-1] is beyond every row, so that each search finds an offset.
-        begins = offsets[np.searchsorted(offsets, rows)] == rows
-        places = np.flatnonzero(~is_next | begins)
-        firsts.append(rows[places])
-        starts.append(places + num_before)
-        num_before += len(rows)
-        previous = int(rows[-1]) if len(rows) else previous
-    return np.concatenate(firsts), np.concatenate(starts)

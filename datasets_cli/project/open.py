@@ -34,7 +34,6 @@ from datasets_cli.project.file import (
     toml_name,
 )
 from datasets_cli.replay.queries.syntax import parse_condition
-from datasets_cli.replay.queries.view_file import is_view_file
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -227,6 +226,9 @@ def add_data(call: AddCall) -> AddedData:
     Raises:
         UsageError: the file has that table, or is no such file; or the table would not be one.
     """
+    from datasets_cli.replay.queries.presets import NAMED, preset_of  # with torch
+    from datasets_cli.replay.queries.view_file import is_view_file
+
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:
         raise UsageError(f"{argument('dataset')} is empty text; expected an id.")
@@ -236,7 +238,7 @@ def add_data(call: AddCall) -> AddedData:
         if not is_installed(root, call.dataset) and not id_without_family(call.dataset, root):
             resolve(call.dataset, root, unlisted=True)
     if call.where:
-        parse_condition(call.where)
+        (preset_of if NAMED.match(call.where) else parse_condition)(call.where)
     table: dict[str, Any] = {"dataset": call.dataset, **_views(call)}
     with arguments_named(as_in_python):
         declaration_of(table)

@@ -14,7 +14,7 @@ import numpy as np
 from datasets_cli.damage import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
-from datasets_cli.sources.disk import open_sized
+from datasets_cli.sources.regular_file import open_sized
 
 # Before Python 3.13 `mmap.mmap` keeps a descriptor as long as the mapping lives. A dataset has many
 # files, and macOS allows a process 256: it could open twenty. The C library's function keeps none.
@@ -24,6 +24,8 @@ _MAP.restype = ctypes.c_void_p
 _MAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *3 * (ctypes.c_int,), ctypes.c_long)
 _UNMAP = _LIBC.munmap
 _UNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_ADVISE = _LIBC.madvise
+_ADVISE.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -32,6 +34,12 @@ def map_array(path: Path | str, dtype: str | np.dtype, shape: tuple[int, ...]) -
     size = math.prod(shape) * np.dtype(dtype).itemsize
     mapping = map_sized(path, size) if size else b""  # no file
     return np.frombuffer(mapping, dtype).reshape(shape)
+
+
+def forget_pages(array: np.ndarray) -> None:
+    """Take what was read of a mapped file out of this process's memory; it can be read again."""
+    if array.size:
+        _ADVISE(array.ctypes.data, array.nbytes, mmap.MADV_DONTNEED)
 
 
 def map_sized(path: Path | str, size: int) -> memoryview:

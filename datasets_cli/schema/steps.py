@@ -89,8 +89,8 @@ class StepCheck:
         kind = TEXT if is_text(rewards) else rewards.dtype
         if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
             raise SourceError(
-                f"{self.id}: rewards are {kind} {list(rewards.shape)}; "
-                "expected one number per step."
+                f"{self.id}: {show_key(REWARD)}: rewards are {kind} {list(rewards.shape)}; "
+                "expected one number per step. Convert it, or choose another column."
             )
         return rewards
 
@@ -133,9 +133,11 @@ class StepCheck:
         numbers = {key for key, column in columns.items() if isinstance(column, Column)}
         for root in (("observation",), ("action",), REWARD):
             if not any(key[: len(root)] == root for key in numbers | self._deferred):
+                is_text_there = any(key[: len(root)] == root for key in columns)
+                text = f"{show_key(root)} is text, or of type object"
                 raise SourceError(
-                    f"{self.id}: there is no {show_key(root)}, which must have numbers. "
-                    f"Found only: {', '.join(show_key(key) for key in sorted(columns))}."
+                    f"{self.id}: {text if is_text_there else f'there is no {show_key(root)}'}; "
+                    f"expected numbers. Found: {', '.join(map(show_key, sorted(columns)))}."
                 )
         unwanted = MADE_BY_THE_CORE & columns.keys()
         assert not unwanted, f"a recipe yields {unwanted}, which the core makes"

@@ -9,6 +9,8 @@ Trajectory ``k`` is the rows ``offsets[k]`` up to, and not including, ``offsets[
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from datasets_cli.errors import DamagedDataset
@@ -55,6 +57,23 @@ def runs_within(offsets: np.ndarray, start: int, stop: int) -> tuple[slice, np.n
     first = int(np.searchsorted(offsets, start, side="right")) - 1
     last = int(np.searchsorted(offsets, stop, side="left"))
     return slice(first, last), np.maximum(offsets[first:last] - start, 0)
+
+
+def runs_of(offsets: np.ndarray, rows: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return first rows and lengths int64 ``[R]`` of runs of rows, each of one trajectory."""
+    # rows: their numbers, increasing, in blocks int64 `[k]`.
+    firsts, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    previous, num_before = -2, 0
+    for block in rows:
+        is_next = np.diff(block, prepend=previous) == 1
+        # offsets[-1] is beyond every row, so that each search finds an offset.
+        begins = offsets[np.searchsorted(offsets, block)] == block
+        starts = np.flatnonzero(~is_next | begins)
+        firsts.append(block[starts])
+        places.append(starts + num_before)
+        num_before += len(block)
+        previous = int(block[-1]) if len(block) else previous
+    return np.concatenate(firsts), np.diff(np.concatenate(places), append=num_before)
 
 
 def first_rows(offsets: np.ndarray, num_rows: int) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from datasets_cli.json_form import copy_of
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.element_types import numpy_dtype
-from datasets_cli.schema.mapped_bytes import TrajectoryTable, map_array
+from datasets_cli.schema.mapped_bytes import TrajectoryTable, forget_pages, map_array
 from datasets_cli.schema.row_numbers import check_numbers, check_run
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import leaves_in
@@ -127,6 +127,11 @@ class DatasetArrays(ArraySource):
         columns = (column for column in self._manifest.columns if column.key in keys)
         arrays = {column.key: self._arrays[column.filename] for column in columns}
         return _LeafRows(arrays, len(self))
+
+    def forget_pages(self) -> None:
+        """Take what was read of the files out of this process's memory; it can be read again."""
+        for array in self._arrays.values():
+            forget_pages(array)
 
     def read_ends(self) -> None:
         """Read the offsets of trajectories, and the first and the last row, to find damage."""

@@ -52,6 +52,7 @@ class CacheRoot:
     """The folders below one cache root. Nothing is created by asking for a path."""
 
     path: Path
+    apart: Path | None = None  # where tables are written of who only reads the root
 
     def dataset(self, id: str) -> Path:
         """Return the folder of a committed dataset."""
@@ -73,14 +74,15 @@ class CacheRoot:
         """Return the folder to write tables and statistics of the data with this identity to."""
         return self.tables_to_read(content)[0]
 
-    def tables_to_read(self, content: str) -> tuple[Path, Path]:
+    def tables_to_read(self, content: str) -> tuple[Path, ...]:
         """Return the folders with tables of the data with this identity, first that to write to."""
         # The other one has those of a time, or of a user, when the root could, or could not, be
         # written.
         own = self.path / "tables" / content
         users = platformdirs.user_cache_path("rlds") / "tables" / content
         existing = next(folder for folder in (own, *own.parents) if folder.exists())
-        return (own, users) if os.access(existing, os.W_OK) else (users, own)
+        kept = (own, users) if os.access(existing, os.W_OK) else (users, own)
+        return kept if self.apart is None else (self.apart / content, *kept)
 
     def new_staging(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a copy of this id to be written."""

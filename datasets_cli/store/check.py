@@ -18,7 +18,8 @@ from datasets_cli.damage import damaged
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.trajectory_file import table_bytes
-from datasets_cli.sources.disk import digest_of, is_unfinished, kind_of, open_regular
+from datasets_cli.sources.disk import is_unfinished
+from datasets_cli.sources.regular_file import digest_of, kind_of, open_regular
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 

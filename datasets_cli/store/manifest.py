@@ -17,7 +17,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.quantities import counted, human_bytes
 from datasets_cli.schema.columns import LARGEST, Column, Count, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
-from datasets_cli.sources.disk import read_bounded
+from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 

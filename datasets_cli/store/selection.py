@@ -17,6 +17,8 @@ from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.text_rows import TextRows, Values
 
+PRESET = "view("  # how a step begins that is a preset, with all its arguments
+
 
 @dataclass(frozen=True, eq=False)
 class Selection:
@@ -52,15 +54,16 @@ class Selection:
         # What each trajectory keeps of its rows, counted in all of them.
         first = np.maximum(offsets[:-1], start)
         lengths = np.minimum(offsets[1:], stop) - first
-        kept = np.flatnonzero(lengths > 0)
-        return Selection(
-            self.content,
-            self.numbers[kept],
-            # How many of its rows a trajectory loses at its beginning: 0 unless `start` is inside.
-            (self.firsts + first - offsets[:-1])[kept],
-            lengths[kept],
-            (*self.steps, step or f"rows({start}, {stop})"),
-        )
+        kept = lengths > 0
+        return self.runs(first[kept], lengths[kept], step or f"rows({start}, {stop})")
+
+    def runs(self, first: np.ndarray, lengths: np.ndarray, step: str) -> Selection:
+        """Return runs of these rows, each within a trajectory: first rows, lengths, int64 `[R]`."""
+        offsets = offsets_of(self.lengths)
+        places = np.searchsorted(offsets, first, side="right") - 1
+        # How many of its rows a trajectory loses at its beginning: 0 where a run begins with it.
+        firsts = self.firsts[places] + first - offsets[places]
+        return Selection(self.content, self.numbers[places], firsts, lengths, (*self.steps, step))
 
     def are_whole(self, offsets: np.ndarray) -> np.ndarray:
         """Return which of the trajectories are whole, bool ``[K]``."""
@@ -75,10 +78,13 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        """The sha256 of which rows there are in which order, as 64 hexadecimal digits."""
+        """The sha256 of which rows there are in which order, and of presets, as 64 hex digits."""
         hashed = hashlib.sha256(self.content.encode("ascii"))
         for part in (self.numbers, self.firsts, self.lengths):
             hashed.update(part.astype("<i8").tobytes())
+        for step in self.steps:
+            if step.startswith(PRESET):  # papers name a preset with its arguments
+                hashed.update(step.encode())
         return hashed.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:

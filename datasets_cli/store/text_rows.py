@@ -66,6 +66,11 @@ class TextRows:
         """The keys of the columns."""
         return tuple(self._codes)
 
+    @property
+    def has_empty(self) -> bool:
+        """Whether one of the values is the empty text."""
+        return bool((np.diff(self._offsets) == 0).any())
+
     def shape(self, key: Key) -> tuple[int, ...]:
         """Return the shape of one row of a column."""
         return self._codes[key].shape[1:]

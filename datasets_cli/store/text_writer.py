@@ -32,7 +32,8 @@ from datasets_cli.schema.texts import (
     text_column,
     text_files,
 )
-from datasets_cli.sources.disk import disk_errors, open_regular
+from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.regular_file import open_regular
 
 KEPT_LENGTH = 200
 """Longer values are known by a digest, so that memory grows by their number and not their size."""

@@ -14,11 +14,11 @@ MUJOCO = "(ant|halfcheetah|hopper|walker2d)"
 
 
 class Trap(NamedTuple):
-    """One defect of some published files, and the rule of the audit that finds it, if any."""
+    """One defect of some published files, and the rules of the audit that find it, if any."""
 
     names: str
     text: str
-    rule: str = ""
+    rules: tuple[str, ...] = ()
 
 
 TRAPS = (
@@ -27,54 +27,54 @@ TRAPS = (
         "timeouts split each demonstration after 200 steps (pen: 100), so that 25 demonstrations "
         "look like 50 episodes, but the state continues (issue 137; row 199 of door-human-v0 and "
         "of hammer-cloned-v0, row 99 of pen-human-v0); each such step is dropped",
-        "false-end",
+        ("false-end",),
     ),
     Trap(
         f"{ADROIT}-(human|human-longhorizon|cloned)-v0",
         "a terminal at the last step of a demonstration says that the recording is over, not the "
         "task, which never terminates (row 299 of door-human-v0)",
-        "impossible-terminal",
+        ("impossible-terminal",),
     ),
     Trap(
         "halfcheetah-.+-v0",
         "a terminal can mark a time limit, though HalfCheetah never terminates: the first episode "
         "lacks its first steps, and its limit has the wrong flag (row 898 of "
         "halfcheetah-medium-v0)",
-        "impossible-terminal",
+        ("impossible-terminal",),
     ),
     Trap(
         "ant-.+-v0",
         "timeouts are not where the ant is reset: rows 211 and 1210 of ant-medium-v0 are resets "
         "without a flag before them, and after its timeout in row 999 the state continues; some "
         "transitions join two episodes, and slices can cross a reset",
-        "unflagged-reset",
+        ("unflagged-reset", "false-end"),
     ),
     Trap(
         f"{MUJOCO}-.+-v1",
         "infos/qpos and infos/qvel repeat one value for a whole episode, so no simulator can be "
         "set to them (all rows of ant-random-v1, halfcheetah-random-v1 and "
         "hopper-medium-replay-v1)",
-        "frozen-state",
+        ("frozen-state",),
     ),
     Trap(
         "antmaze-(?!umaze-v).+-v0",
         "timeouts do not agree with where trajectories end, so some transitions cross the maze "
         "(issue 77 and issue 146; antmaze-large-play-v0 has timeouts in rows 998 and 1997, and the "
         "ant jumps after row 1000); the v2 files are corrected",
-        "unflagged-jump",
+        ("unflagged-reset", "false-end"),
     ),
     Trap(
         "antmaze-(?!umaze-diverse).+-v[02]",
         "terminals come in runs, as the ant stays at the goal: each makes a trajectory of one step "
         "(issue 2 of seohongpark/HIQL; rows 64 to 66 of antmaze-medium-diverse-v0)",
-        "terminal-run",
+        ("terminal-run",),
     ),
     Trap("antmaze-umaze-diverse-v.+", "rewards are inconsistent (issue 199)"),
     Trap(
         "maze2d-.+",
         "one continuous trajectory: timeouts mark a reached goal, not a jump of the state "
         "(issue 85); the reward belongs to the observation of its own row (issue 194)",
-        "reward-of-wrong-row",
+        ("reward-of-wrong-row",),
     ),
     Trap(
         "hopper-medium-expert-v0",
@@ -102,9 +102,11 @@ def traps_of(name: str) -> list[str]:
     return [trap.text for trap in TRAPS if re.fullmatch(trap.names, name)]
 
 
-def trap_rules(name: str) -> dict[str, str]:
-    """Return the rule of the audit that finds a trap of a dataset, by the text of the trap."""
-    return {trap.text: trap.rule for trap in TRAPS if trap.rule and re.fullmatch(trap.names, name)}
+def trap_rules(name: str) -> dict[str, tuple[str, ...]]:
+    """Return the rules of the audit that find a trap of a dataset, by the text of the trap."""
+    return {
+        trap.text: trap.rules for trap in TRAPS if trap.rules and re.fullmatch(trap.names, name)
+    }
 
 
 def has_state_after_the_step(name: str, qpos_dtype: str | None) -> bool:

@@ -41,6 +41,9 @@ def describe(source: Source) -> Description:
     if frames:
         metadata["jpeg_frames"] = frames
         notes.append(f"decoded from JPEG, not the pixels as recorded: {', '.join(frames)}")
+    if lasts := structure.last_rows_of_short:
+        told = {"rows": lasts, "episodes": structure.num_episodes}
+        metadata["without_last_observation"] = told
     if structure.num_empty:
         metadata["empty_episodes"] = structure.num_empty
         notes.append(f"{structure.num_empty} episodes without a step are left out")

@@ -26,6 +26,7 @@ class Structure:
     num_steps: int
     leaves: tuple[Leaf, ...]
     notes: tuple[str, ...]
+    last_rows_of_short: tuple[int, ...]  # of episodes without an observation after their last step
 
 
 def read_structure(storage: EpisodeStorage) -> Structure:
@@ -67,7 +68,9 @@ def read_structure(storage: EpisodeStorage) -> Structure:
     check_limit("rows", num_rows, "the dataset")
     check_limit("dataset_bytes", num_rows * row_bytes, "the dataset")
     count = len(storage.names)
-    return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes))
+    lasts = np.cumsum([episode.steps for episode in kept]) - 1
+    cut = tuple(int(last) for last, each in zip(lasts, kept, strict=True) if each.name in short)
+    return Structure(kept, count, num_empty, num_steps, tuple(leaves), tuple(notes), cut)
 
 
 def note_inner_ends(storage: EpisodeStorage, episodes: tuple[StoredEpisode, ...]) -> str:

@@ -6,8 +6,8 @@ Nothing here uses ``datasets_cli.audit``: the steps that are changed stand in th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -16,11 +16,15 @@ from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.look import compared_rows
+from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
 from tests.store.test_compact import everything
 from tests.support.d4rl_cuts import CUTS, columns
-from tests.support.values import assert_folder, assert_same, expect
+from tests.support.values import assert_folder, assert_same, expect, split
+
+MAZE = "maze2d-umaze-v1"
 
 # By key of the file: steps whose flag is set, or cleared.
 CHANGES: dict[str, dict[str, dict[int, int]]] = {
@@ -46,9 +50,36 @@ def rewritten(cut: str) -> dict[str, np.ndarray]:
 
 def install(cut: str, folder: Path, layout: str, name: str) -> Path:
     """Convert a cut under a name; return the dataset's folder."""
-    source = CUTS[cut].lay_out(folder / "source")
+    source = folder / "source"
+    (write_maze if cut == MAZE else CUTS[cut].lay_out)(source)
     options = InstallOptions(accept_any=True, layout=layout, source=str(source))
     return install_dataset(f"d4rl/{name}", Config(folder / layout), options).path
+
+
+def maze_sources() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Return a file as D4RL made it, with the reward before a step, and as it should have been."""
+    rng, count = np.random.default_rng(0), 400
+    place = np.cumsum(rng.normal(0, 0.2, (count, 2)), 0).astype(np.float32)
+    goal = np.full((count, 2), place[200], np.float32)
+    own = (np.linalg.norm(place - goal, axis=1) <= 0.5).astype(np.float32)
+    source = {
+        "observations": np.hstack([place, rng.normal(size=(count, 2)).astype(np.float32)]),
+        "actions": rng.normal(size=(count, 2)).astype(np.float32),
+        "rewards": own,
+        "terminals": np.zeros(count, bool),
+        "timeouts": np.arange(count) % 150 == 149,
+        "infos/goal": goal,
+    }
+    return source, source | {"rewards": np.append(own[1:], own[-1:])}  # the last step is no row
+
+
+def write_maze(folder: Path) -> None:
+    """Write a file under the publisher's name of maze2d-umaze-v1."""
+    (resource,) = catalogue.resources(MAZE, None)
+    folder.mkdir(parents=True, exist_ok=True)
+    with h5py.File(folder / resource.filename, "w") as file:
+        for key, values in maze_sources()[0].items():
+            file[key] = values
 
 
 @pytest.mark.parametrize("cut", CHANGES)
@@ -76,12 +107,46 @@ def test_the_manifest_lists_each_changed_step_and_the_published_form_stays(
     assert (published.files, published.metadata) == (alone.files, alone.metadata)
 
 
-def test_the_difference_to_the_published_form_is_what_was_repaired(tmp_path: Path) -> None:
-    for name in ("halfcheetah-medium-v0", "halfcheetah-medium-v0~repaired"):
-        install("halfcheetah-medium-v0", tmp_path, "ted", name)
-    names = ("d4rl/halfcheetah-medium-v0", "d4rl/halfcheetah-medium-v0~repaired")
-    difference = datasets_cli.compare_datasets(*names, config=Config(tmp_path / "ted"))
-    assert difference.num_transitions == (1897, 1896) and not difference.equal
+def steps_of_rows(source: dict[str, np.ndarray]) -> list[int]:
+    """Return which step of a file each row is: all but those that cut a trajectory off."""
+    recorded, rows = "next_observations" in source, []
+    for each in split(source, None):
+        rows += range(each.first, each.last + (recorded or each.terminated))
+    return rows
+
+
+def in_runs(runs: tuple[tuple[int, int], ...] | None) -> list[int]:
+    return [row for first, count in runs or () for row in range(first, first + count)]
+
+
+@pytest.mark.parametrize("layouts", [("ted", "ted"), ("compact", "compact")])
+@pytest.mark.parametrize("cut", [*CHANGES, MAZE])
+def test_the_difference_to_the_published_form_is_what_was_repaired(
+    cut: str, layouts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compared_rows, "rows_per_block", lambda row_bytes: 100)
+    sources = maze_sources() if cut == MAZE else (dict(columns(cut)), rewritten(cut))
+    folders = [
+        str(install(cut, tmp_path, layout, name))
+        for layout, name in zip(layouts, (cut, f"{cut}~repaired"), strict=True)
+    ]
+    leaves = [expect(source).leaves for source in sources]
+    steps = [steps_of_rows(source) for source in sources]
+    both = [(row, steps[1].index(step)) for row, step in enumerate(steps[0]) if step in steps[1]]
+    difference = datasets_cli.compare_datasets(*folders)
+    assert difference.num_compared == len(both) and not difference.equal
+    for each in difference.columns:
+        rows, others = (of[each.column.key] for of in leaves)
+        assert in_runs(each.rows) == [
+            a for a, b in both if rows[a].tobytes() != others[b].tobytes()
+        ], each.column.key
+    assert {each.column.key for each in difference.columns} == leaves[0].keys() - {("episode",)}
+    alone = [
+        [r for r, s in enumerate(own) if s not in other] for own, other in (steps, steps[::-1])
+    ]
+    assert [in_runs(runs) for runs in difference.only_rows or ()] == alone
+    turned = datasets_cli.compare_datasets(*folders[::-1])
+    assert [in_runs(runs) for runs in turned.only_rows or ()] == alone[::-1]
 
 
 @pytest.mark.parametrize("cut", ["hopper-medium-v2", "ant-random-v1", "antmaze-umaze-v0"])
@@ -107,7 +172,8 @@ def test_an_end_between_a_step_and_a_reset_is_not_repaired(
 ) -> None:
     """At one end the robot goes on, at another it moves somewhat farther than in any step."""
     folder = CUTS["pen-human-v0"].lay_out(tmp_path / "source")
-    with h5py_file(folder) as file:
+    (path,) = folder.glob("*.hdf5")
+    with h5py.File(path, "r+") as file:
         positions = file["infos/qpos"]
         positions[100:] = positions[100:] + np.float32(0.2)
         file["timeouts"][50] = True
@@ -116,44 +182,6 @@ def test_an_end_between_a_step_and_a_reset_is_not_repaired(
         install_dataset("d4rl/pen-human-v0~repaired", Config(tmp_path / "root"), options)
 
 
-def h5py_file(folder: Path) -> Any:
-    """Open the one HDF5 file of a folder to change it."""
-    import h5py
-
-    (path,) = folder.glob("*.hdf5")
-    return h5py.File(path, "r+")
-
-
 def test_rewards_of_a_maze_belong_to_the_step_before(tmp_path: Path) -> None:
-    """The file is made as D4RL's generator made it: the reward of the observation before a step."""
-    rng, count = np.random.default_rng(0), 400
-    place = np.cumsum(rng.normal(0, 0.2, (count, 2)), 0).astype(np.float32)
-    goal = np.full((count, 2), place[200], np.float32)
-    own = (np.linalg.norm(place - goal, axis=1) <= 0.5).astype(np.float32)
-    source = {
-        "observations": np.hstack([place, rng.normal(size=(count, 2)).astype(np.float32)]),
-        "actions": rng.normal(size=(count, 2)).astype(np.float32),
-        "rewards": own,
-        "terminals": np.zeros(count, bool),
-        "timeouts": np.arange(count) % 150 == 149,
-        "infos/goal": goal,
-    }
-    folder = tmp_path / "source"
-    write_maze(folder, source)
-    options = InstallOptions(accept_any=True, source=str(folder))
-    made = install_dataset("d4rl/maze2d-umaze-v1~repaired", Config(tmp_path / "root"), options)
-    following = np.append(own[1:], own[-1:])  # the last step is no row
-    assert_folder(made.path, expect(source | {"rewards": following}))
-
-
-def write_maze(folder: Path, source: dict[str, np.ndarray]) -> None:
-    """Write a file under the publisher's name of maze2d-umaze-v1."""
-    import h5py
-
-    from datasets_cli.recipes.d4rl import catalogue
-
-    folder.mkdir()
-    (resource,) = catalogue.resources("maze2d-umaze-v1", None)
-    with h5py.File(folder / resource.filename, "w") as file:
-        for key, values in source.items():
-            file[key] = values
+    made = install(MAZE, tmp_path, "ted", f"{MAZE}~repaired")
+    assert_folder(made, expect(maze_sources()[1]))

@@ -6,8 +6,9 @@ Datasets are made here, a kind a rule; rows come in runs that are cut anywhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import About
 from datasets_cli.audit.run import findings_of
 from datasets_cli.schema.columns import Key, column_of
+from datasets_cli.schema.texts import is_text
 
 Columns = dict[Key, np.ndarray]
 OBSERVATION, ACTION, QPOS = ("observation",), ("action",), ("info", "qpos")
@@ -36,10 +38,15 @@ class Made:
 
     columns: Columns
     episode: np.ndarray
+    metadata: dict[str, Any] = field(default_factory=lambda: {"max_episode_steps": 12, "fps": 1})
 
     @property
     def firsts(self) -> np.ndarray:
         return np.flatnonzero(np.diff(self.episode, prepend=-1))
+
+    @property
+    def lasts(self) -> np.ndarray:
+        return np.flatnonzero(np.diff(self.episode, append=-1))
 
     @property
     def inner(self) -> np.ndarray:
@@ -74,13 +81,13 @@ def made(rng: np.random.Generator) -> Made:
     )
 
 
-def findings(rows: Made, id: str, rng: np.random.Generator, **metadata: int) -> list[Finding]:
+def findings(rows: Made, id: str, rng: np.random.Generator) -> list[Finding]:
     """Return what all rules find in rows, given in runs that are cut anywhere."""
     columns = rows.columns | {DONE: rows.columns[TERMINATED] | rows.columns[TRUNCATED]}
     cuts = [0, *np.sort(rng.integers(1, len(rows.episode), 3)).tolist(), len(rows.episode)]
-    about = About(
-        tuple(column_of(key, each) for key, each in columns.items()), metadata, facts_of(id), True
-    )
+    texts = tuple(key for key, each in columns.items() if is_text(each))
+    numbers = tuple(column_of(key, each) for key, each in columns.items() if key not in texts)
+    about = About(numbers, rows.metadata, facts_of(id), True, texts)
 
     def rows_of(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         runs = (
@@ -105,13 +112,14 @@ def join(rows: Made, row: int) -> None:
     rows.episode[row + 1 :] -= 1
 
 
-def stand(rows: Made, at: np.ndarray, rng: np.random.Generator, by: float = 1.0) -> None:
-    """Put the ant where a reset puts it, or about as near."""
-    rows.columns[OBSERVATION][at, :13] = POSE + by * rng.uniform(-0.1, 0.1, (len(at), 13))
-    rows.columns[OBSERVATION][at, 13:27] = by * rng.uniform(-0.3, 0.3, (len(at), 14))
+def stand(rows: Made, at: np.ndarray, rng: np.random.Generator, first: int = 0) -> None:
+    """Put the ant where a reset puts it; its pose begins with this number of an observation."""
+    rows.columns[OBSERVATION][at, first : first + 13] = POSE + rng.uniform(-0.1, 0.1, (len(at), 13))
+    rows.columns[OBSERVATION][at, first + 13 : first + 27] = rng.uniform(-0.3, 0.3, (len(at), 14))
 
 
 def false_end(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    row = int(rng.choice(rows.inner[rows.episode[rows.inner] > 0]))  # far from the first row
     split(rows, row)
     return [row]
 
@@ -119,6 +127,20 @@ def false_end(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
 def true_end(rows: Made, row: int, rng: np.random.Generator) -> None:
     split(rows, row)
     rows.columns[QPOS][row + 1 :] += 9  # where a reset leads, however smooth the way to it was
+
+
+def reset_at_the_end(rows: Made, row: int, rng: np.random.Generator) -> None:
+    """The robot hardly leaves where it began, so that a reset is as near as a step goes."""
+    place, first, second = rows.columns[QPOS], rows.episode == 0, rows.episode == 1
+    place[first] = place[0] + rng.uniform(-0.05, 0.05, (first.sum(), 3))
+    place[second] += place[0] - place[rows.firsts[1]]
+
+
+def ant_reset_at_the_end(rows: Made, row: int, rng: np.random.Generator) -> None:
+    """The ant of a maze is reset where its last step led, and its poses alone tell."""
+    rows.columns[OBSERVATION][:, :2] = rows.columns[QPOS][:, :2]
+    split(rows, row)
+    stand(rows, rows.firsts, rng, first=2)
 
 
 def terminal(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
@@ -273,27 +295,142 @@ def limits_but_one(rows: Made, row: int, rng: np.random.Generator) -> None:
 def beyond(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
     last = int(rows.firsts[1]) - 1
     join(rows, last)
+    rows.metadata["max_episode_steps"] = 11
     return rows.firsts[np.bincount(rows.episode) > 11].tolist()
+
+
+def skip(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[TIMESTAMP][row:] += rng.uniform(0.6, 9)
+    rows.columns[TIMESTAMP][rows.episode > rows.episode[row]] -= 5  # each has a time of its own
+    return [row]
+
+
+def late(rows: Made, row: int, rng: np.random.Generator) -> None:
+    rows.columns[TIMESTAMP][row:] += 0.4  # less than half a frame
+
+
+def same_number(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    numbers = np.stack((rows.episode // 2, rows.episode), 1)
+    again = max(int(rows.episode[row]), 1)
+    numbers[rows.episode == again] = numbers[0]
+    for at, name in enumerate(("checkpoint_idx", "episode_idx")):
+        rows.columns["info", name] = numbers[:, at : at + 1]
+    return [int(rows.firsts[again])]
+
+
+def same_number_elsewhere(rows: Made, row: int, rng: np.random.Generator) -> None:
+    same_number(rows, row, rng)
+    rows.columns["info", "checkpoint_idx"] = rows.episode[:, None]  # of another file
+
+
+def still(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    place, count = rows.columns[OBSERVATION], len(rows.episode)
+    idle = rng.choice(np.setdiff1d(np.arange(count), rows.firsts), count // 4, replace=False)
+    for each in np.sort(idle):
+        place[each] = place[each - 1] + rng.uniform(-4e-4, 4e-4, place.shape[1])
+    return np.sort(idle).tolist()
+
+
+def almost_still(rows: Made, row: int, rng: np.random.Generator) -> None:
+    still(rows, row, rng)
+    rows.columns[OBSERVATION][::2, int(rng.integers(111))] += 2e-3
+
+
+def no_text(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns["info", "instruction"] = np.array(["open"] * len(rows.episode), object)
+    rows.columns["info", "instruction"][[row, 0]] = ""
+    return [0, row]
+
+
+def blank(rows: Made, row: int, rng: np.random.Generator) -> None:
+    no_text(rows, row, rng)
+    rows.columns["info", "instruction"][[row, 0]] = " "
+
+
+def stated(rows: Made) -> list[int]:
+    """Return the steps of each trajectory, with the last one, which is no row where it was cut."""
+    return (np.bincount(rows.episode) + ~rows.columns[TERMINATED][rows.lasts, 0]).tolist()
+
+
+def other_length(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.columns[TERMINATED][rows.lasts[1]] = True
+    rows.metadata["trajectory_lengths"] = stated(rows)
+    rows.metadata["trajectory_lengths"][rows.episode[row]] += rng.choice([-1, 1, 40])
+    return [int(rows.firsts[rows.episode[row]])]
+
+
+def no_row(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    """One trajectory is stated and not there."""
+    missing, first = int(rows.episode[row]), int(rows.firsts[rows.episode[row]])
+    rows.metadata["trajectory_lengths"] = [*stated(rows)]
+    rows.metadata["trajectory_lengths"].insert(missing, 7)
+    rows.columns["info", "episode_index"] = (rows.episode + (rows.episode >= missing))[:, None]
+    return [first]
+
+
+def one_step(rows: Made, row: int, rng: np.random.Generator) -> None:
+    """The only step of a trajectory that was cut off is no row."""
+    no_row(rows, row, rng)
+    rows.metadata["trajectory_lengths"][rows.episode[row]] = 1
+
+
+def unfinished(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.metadata["without_last_observation"] = {"rows": [int(rows.lasts[1])], "episodes": 5}
+    return [int(rows.lasts[1])]
+
+
+def summary(rows: Made) -> dict[str, np.ndarray]:
+    """Return the statistics of an action."""
+    actions, shares = rows.columns[ACTION], {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9}
+    quantiles = {name: np.quantile(actions, share, 0) for name, share in shares.items()}
+    return {"min": actions.min(0), "max": actions.max(0), **quantiles}
+
+
+def beyond_stated(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    rows.metadata["stats"] = {"action": summary(rows)}
+    rows.columns[ACTION][row, rng.integers(2)] = rng.choice([-9, 9])
+    return [row]
+
+
+def mean_of_quantiles(rows: Made, row: int, rng: np.random.Generator) -> list[int]:
+    """The median of all is that of one trajectory, which is elsewhere."""
+    rows.columns[ACTION] += rows.episode[:, None] * np.float32(4)
+    rows.metadata["stats"] = {"action": summary(rows)}
+    rows.metadata["stats"]["action"]["q50"] = np.median(rows.columns[ACTION][:6], 0)
+    return [*range(len(rows.episode))]
+
+
+def as_stated(rows: Made, row: int, rng: np.random.Generator) -> None:
+    numbers = {name: [round(x, 8) for x in each.tolist()] for name, each in summary(rows).items()}
+    rows.metadata["stats"] = {"action": numbers, "no.such.column": {"min": [9]}}
 
 
 Plant = Callable[[Made, int, np.random.Generator], list[int]]
 Miss = Callable[[Made, int, np.random.Generator], None]
+MINE = "mine/data"
 KINDS: dict[str, tuple[str, Plant, tuple[Miss, ...]]] = {
-    "false-end": ("d4rl/door-human-v0", false_end, (true_end, nothing)),
+    "false-end": ("d4rl/door-human-v0", false_end, (true_end, nothing, reset_at_the_end)),
     "impossible-terminal": ("d4rl/halfcheetah-medium-v0", terminal, (nothing,)),
     "unflagged-reset": ("d4rl/ant-medium-v0", reset, (ant,)),
     "unflagged-jump": ("d4rl/antmaze-large-play-v0", jump, (long_step,)),
-    "terminal-run": ("mine/data", run, (once,)),
-    "frozen-state": ("mine/data", frozen, (almost_frozen,)),
-    "constant-action": ("mine/data", constant, (constant_in_one,)),
-    "zero-observation": ("mine/data", zeros, (almost_zeros,)),
-    "not-finite": ("mine/data", nan, (largest,)),
+    "terminal-run": (MINE, run, (once,)),
+    "frozen-state": (MINE, frozen, (almost_frozen,)),
+    "constant-action": (MINE, constant, (constant_in_one,)),
+    "zero-observation": (MINE, zeros, (almost_zeros,)),
+    "not-finite": (MINE, nan, (largest,)),
     "reward-of-wrong-row": ("d4rl/maze2d-umaze-v1", own_reward, (next_reward,)),
-    "clipped-rewards": ("mine/data", clipped, (clipped_but_one,)),
-    "duplicate-trajectory": ("mine/data", twice, (twice_but_a_bit,)),
-    "timestamp-back": ("mine/data", back, (same_time,)),
-    "time-limit-terminal": ("mine/data", limits, (limits_but_one,)),
-    "beyond-limit": ("mine/data", beyond, (nothing,)),
+    "clipped-rewards": (MINE, clipped, (clipped_but_one,)),
+    "duplicate-trajectory": (MINE, twice, (twice_but_a_bit,)),
+    "timestamp-back": (MINE, back, (same_time,)),
+    "time-limit-terminal": (MINE, limits, (limits_but_one,)),
+    "beyond-limit": (MINE, beyond, (nothing,)),
+    "timestamp-skip": (MINE, skip, (late,)),
+    "duplicate-number": (MINE, same_number, (same_number_elsewhere,)),
+    "idle": (MINE, still, (almost_still,)),
+    "empty-text": (MINE, no_text, (blank,)),
+    "stated-length": (MINE, other_length, (one_step,)),
+    "no-last-observation": (MINE, unfinished, (nothing,)),
+    "stated-statistics": (MINE, beyond_stated, (as_stated,)),
 }
 EVERY = settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
@@ -304,26 +441,33 @@ def test_every_rule_has_a_kind() -> None:
     assert {*KINDS} == {rule.name for rule in RULES}
 
 
-@pytest.mark.parametrize("rule", KINDS)
+PLANTS = [(rule, id, plant) for rule, (id, plant, _) in KINDS.items()]
+PLANTS += [("stated-length", MINE, no_row), ("stated-statistics", MINE, mean_of_quantiles)]
+
+
+@pytest.mark.parametrize(("rule", "id", "plant"), PLANTS)
 @EVERY
 @given(seed=st.integers(0, 2**32 - 1))
-def test_what_is_planted_is_found(rule: str, seed: int) -> None:
+def test_what_is_planted_is_found(rule: str, id: str, plant: Plant, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    (id, plant, _), rows = KINDS[rule], made(rng)
+    rows = made(rng)
     planted = plant(rows, int(rng.choice(rows.inner)), rng)
-    limit = {"max_episode_steps": 11} if rule == "beyond-limit" else {}
-    found = {each.rule: [*each.rows] for each in findings(rows, id, rng, **limit)}
+    found = {each.rule: [*each.rows] for each in findings(rows, id, rng)}
     assert found.get(rule, []) == planted
 
 
-@pytest.mark.parametrize(("rule", "miss"), [(r, m) for r, (*_, ms) in KINDS.items() for m in ms])
+MISSES = [(rule, id, miss) for rule, (id, _, misses) in KINDS.items() for miss in misses]
+MISSES += [("false-end", "d4rl/antmaze-large-play-v0", ant_reset_at_the_end)]
+
+
+@pytest.mark.parametrize(("rule", "id", "miss"), MISSES)
 @EVERY
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_near_miss_is_silent(rule: str, miss: Miss, seed: int) -> None:
+def test_a_near_miss_is_silent(rule: str, id: str, miss: Miss, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = made(rng)
     miss(rows, int(rng.choice(rows.inner)), rng)
-    found = findings(rows, KINDS[rule][0], rng, max_episode_steps=12)
+    found = findings(rows, id, rng)
     assert rule not in {each.rule for each in found}
 
 
@@ -337,3 +481,15 @@ def test_rows_that_are_not_of_this_environment_are_never_called_wrong(id: str) -
     found = {each.rule: each.severity for each in findings(rows, id, rng)}
     assert "wrong" not in found.values()
     assert not {"false-end", "unflagged-jump"} <= {*found}, "one cause is told once"
+
+
+@pytest.mark.parametrize(
+    "told", [9, "9", None, [], [[1], [2, 3]], {"action": 3}, {"action": {"min": [1], "q50": "x"}}]
+)
+def test_metadata_that_is_not_of_a_rule_is_not_looked_at(told: object) -> None:
+    """Publishers write what they like under these names."""
+    rng = np.random.default_rng(0)
+    rows = made(rng)
+    names = ("fps", "stats", "without_last_observation", "max_episode_steps")
+    rows.metadata |= dict.fromkeys(names, told)
+    assert not findings(rows, MINE, rng) or told == 9  # nine steps, which some are longer than

@@ -59,7 +59,7 @@ def _pickled(path: Path) -> None:
 
 WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
     "no array": (np.savez, SourceError),
-    "pickles": (_pickled, SourceError),
+    "pickles": (_pickled, UsageError),
     "encrypted": (_encrypted, SourceError),
     "no header": (lambda path: zipped(path, b"text"), SourceError),
     "a header of no array": (lambda path: zipped(path, member(b"{'shape': 3}\n")), SourceError),
@@ -74,10 +74,10 @@ WRONG: dict[str, tuple[Callable[[Path], Any], type[Exception]]] = {
     "an array twice": (lambda path: zipped(path, member(), member()), SourceError),
     "packed by another": (lambda p: zipped(p, member(), method=zipfile.ZIP_LZMA), SourceError),
     "no rows": (
-        lambda path: saved(path, **{name: rows[:0] for name, rows in COLUMNS.items()}), SourceError
+        lambda path: saved(path, **{name: rows[:0] for name, rows in COLUMNS.items()}), UsageError
     ),
     "other lengths": (lambda path: saved(path, action=np.arange(9)), UsageError),
-    "one number": (lambda path: saved(path, action=3), SourceError),
+    "one number": (lambda path: saved(path, action=3), UsageError),
     "no archive": (lambda path: path.write_bytes(b"\x93NUMPY"), SourceError),
 }  # fmt: skip
 
@@ -157,7 +157,7 @@ def test_a_wrong_checksum_is_refused_and_its_array_named(
 
 def test_the_reason_is_in_the_error_where_a_needed_column_cannot_be_read(tmp_path: Path) -> None:
     path = saved(tmp_path / "a.npz", observation=np.array([None] * 10))
-    with pytest.raises(SourceError, match="observation: it holds Python objects"):
+    with pytest.raises(UsageError, match="observation: it holds Python objects"):
         plan_import(path, "mine/a")
 
 
@@ -171,9 +171,14 @@ def test_a_file_that_is_cut_off_is_known_by_its_name(
         plan_import(tmp_path / name, "mine/a")
 
 
-@pytest.mark.parametrize("kind", ["pipe", "device", "long", "memory", "pickle", "empty folder"])
+@pytest.mark.parametrize(
+    "kind", ["pipe", "device", "long", "memory", "pickle", "empty folder", "parts", "tfrecord"]
+)
 def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: str) -> None:
     (tmp_path / "empty").mkdir()
+    (tmp_path / "parts/data/chunk-000").mkdir(parents=True)
+    (tmp_path / "parts/data/chunk-000/episode_000000.parquet").write_bytes(b"PAR1")
+    (tmp_path / "a.tfrecord-00000-of-00001").write_bytes(bytes(20))
     (tmp_path / "a.pkl").write_bytes(b"\x80\x04N.")
     os.mkfifo(tmp_path / "pipe.npz")
     path, words = {
@@ -181,8 +186,10 @@ def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: st
         "device": (Path("/dev/zero"), "is a device"),
         "long": (Path("x" * 300), "cannot be made or read: File name too long"),
         "memory": (Path("/proc/self/mem"), "cannot be made or read: [A-Z][a-z/ ]+[.] "),
-        "pickle": (tmp_path / "a.pkl", "none of these formats: npz: numpy's archive"),
+        "pickle": (tmp_path / "a.pkl", "none of these formats: npz, d4rl"),
         "empty folder": (tmp_path / "empty", "none of these formats: npz"),
+        "parts": (tmp_path / "parts", "in several parts is not read: .*create_dataset"),
+        "tfrecord": (tmp_path / "a.tfrecord-00000-of-00001", "TFRecord is not read: "),
     }[kind]
     with pytest.raises(UsageError, match=words):
         plan_import(path, "mine/a")

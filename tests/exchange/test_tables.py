@@ -153,20 +153,20 @@ def test_fractions_below_whole_numbers_are_read(
 
 WRONG: dict[str, tuple[str, str | bytes, type[RldsError]]] = {
     "empty": ("a.csv", "", SourceError),
-    "no row": ("a.csv", CSV.splitlines()[0] + "\n", SourceError),
+    "no row": ("a.csv", CSV.splitlines()[0] + "\n", UsageError),
     "a short row": ("a.csv", CSV + "1,2\n", SourceError),
     "text among numbers": ("a.csv", CSV + "1,2,3,x,4,5\n", UsageError),
-    "a missing action": ("a.csv", CSV + "1,2,,3,4,5\n", SourceError),
+    "a missing action": ("a.csv", CSV + "1,2,,3,4,5\n", UsageError),
     "two of a name": ("a.csv", "action,action,reward\n1,2,3\n", UsageError),
     "no ends": ("a.csv", "observation,action,reward\n1,2,3\n", UsageError),
     "semicolons": ("a.csv", CSV.replace(",", ";"), UsageError),
-    "a gap in a vector": ("a.csv", CSV.replace("observation_1", "observation_2"), SourceError),
+    "a gap in a vector": ("a.csv", CSV.replace("observation_1", "observation_2"), UsageError),
     "more than int64": (
         "a.csv",
         "observation,action,reward,episode\n1,99999999999999999999,1,1\n",
-        SourceError,
+        UsageError,
     ),
-    "not UTF-8": ("a.csv", b"observation,action,reward,episode\n\xff,1,1,1\n", SourceError),
+    "not UTF-8": ("a.csv", b"observation,action,reward,episode\n\xff,1,1,1\n", UsageError),
     "no Parquet": ("a.parquet", "no", SourceError),
     "no list": ("state.json", "{}", SourceError),
     "a list of others": ("state.json", '{"_data_files": [{"filename": "../x"}]}', SourceError),
@@ -179,11 +179,37 @@ def test_a_wrong_file_leaves_nothing(config: Config, tmp_path: Path, case: str) 
     place = tmp_path / "given"
     place.mkdir()
     (place / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(RldsError) as raised:
+    with pytest.raises(error):
         import_dataset(place if name == "state.json" else place / name, "mine/a", config=config)
-    assert isinstance(raised.value, SourceError | UsageError)
-    assert error in (type(raised.value), UsageError)
     assert not [*config.root.glob("datasets/*/*"), *config.root.glob("tmp/*")]
+
+
+@pytest.mark.parametrize("row", [0, 3, 7])
+def test_the_row_and_the_column_of_a_missing_value_are_told(
+    config: Config, tmp_path: Path, row: int
+) -> None:
+    vectors: list[Any] = [[n, None if n == row else n] for n in range(8)]
+    columns = {"observation": pa.array(vectors, pa.list_(pa.int32(), 2)), "action": range(8)}
+    table = pa.table({**columns, "reward": [0.5] * 8, "episode": [0] * 8})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=3)
+    with pytest.raises(UsageError, match=f"observation has no value in row {row},"):
+        import_dataset(tmp_path / "a.parquet", "mine/a", config=config)
+
+
+@pytest.mark.parametrize(
+    ("header", "key"), [("observation_0", "observation"), ("action_0", "action")]
+)
+def test_a_column_that_is_missing_is_looked_for_by_its_name(
+    config: Config, tmp_path: Path, header: str, key: str
+) -> None:
+    text = CSV.replace("observation_0,observation_1,", "observation,u,").replace(key, header)
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UsageError, match=f"map {key}={header}") as refused:
+        import_dataset(tmp_path / "a.csv", "mine/a", config=config)
+    assert refused.value.exit_code == 2
+    (tmp_path / "a.csv").write_text(text.replace("0.1,0", "x,0"))
+    with pytest.raises(UsageError, match=r"next\.reward"):
+        import_dataset(tmp_path / "a.csv", "mine/a", map={key: header}, config=config)
 
 
 @pytest.mark.parametrize("part", [0.3, 0.9, 0.999])
@@ -200,7 +226,7 @@ def test_a_cut_parquet_file_is_refused(config: Config, tmp_path: Path, part: flo
 def test_lists_of_different_lengths_are_refused(config: Config, tmp_path: Path) -> None:
     columns = {"observation": [[1.0], [1.0, 2.0]], "action": [1, 2], "reward": [0.0, 1.0]}
     pq.write_table(pa.table({**columns, "episode": [0, 0]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match="different lengths"):
+    with pytest.raises(UsageError, match="different lengths"):
         import_dataset(tmp_path / "a.parquet", "mine/a", config=config)
 
 

@@ -24,7 +24,7 @@ from datasets_cli.formats.limits import LIMITS
 from datasets_cli.install.install import install_dataset
 from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.progress import Silent
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.regular_file import open_regular
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import check_digests
 from datasets_cli.store.commit import commit

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import datasets_cli
 from datasets_cli import DatasetWriter, create_dataset
 from datasets_cli.config import Config, load_config
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.own.ends import trajectory_ends
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit
@@ -64,11 +64,7 @@ def test_every_value_is_that_of_the_arrays(config: Config) -> None:
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 def test_recorded_successors_stay_at_truncations(config: Config, layout: str) -> None:
-    given = {
-        **steps(),
-        "truncated": np.zeros(8),
-        "next_observation": {"state": np.ones((8, 3), "f4")},
-    }
+    given = {**steps(), "next_observation": {"state": np.ones((8, 3), "f4")}}
     given["terminated"] = np.zeros(8)
     made = create_dataset("mine/robot", given, lengths=LENGTHS, layout=layout, config=config)
     assert (made.num_transitions, made.dropped_steps) == (8, 0)
@@ -105,6 +101,7 @@ def test_lengths_flags_and_numbers_say_the_same(lengths: list[int]) -> None:
         ({"lengths": [2**63 - 1, 2**63 - 1, 10]}, "found 18,446,744,073,709,551,624"),
         ({"episode": [0, 0, 0, 1, 0, 0, 0, 0]}, "episode 0"),
         ({"episode": np.zeros(8)}, "whole number"),
+        ({"lengths": []}, "found none"),
         ({"lengths": LENGTHS, "ends": np.ones(8)}, "Give one"),
     ],
 )
@@ -116,33 +113,48 @@ def test_where_trajectories_end_is_never_guessed(
     assert not (config.root / "datasets").exists()
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_flags_that_are_given_are_kept_or_refused(config: Config, last: bool) -> None:
+    terminated = steps()["terminated"]
+    given = {**steps(), "truncated": np.zeros(8, bool), "terminated": np.arange(8) == 2}
+    with pytest.raises(UsageError, match="Step 3 ends a trajectory"):
+        create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
+    del given["terminated"]
+    with pytest.raises(UsageError, match="Step 2 ends a trajectory"):
+        create_dataset("mine/robot", given, ends=terminated, config=config)
+    # The last trajectory may be cut off where the arrays end.
+    given["terminated"] = terminated & (np.arange(8) < 7) if last else terminated
+    create_dataset("mine/robot", given, lengths=LENGTHS, layout="ted", config=config)
+    found = columns_of("mine/robot", config)["next", "terminated"][:, 0]
+    assert found.tolist() == terminated.tolist()[: 7 if last else 8]
+
+
 @pytest.mark.parametrize(
-    ("column", "values", "error"),
+    ("column", "values"),
     [
-        ("reward", np.zeros(7), UsageError),
-        ("reward", np.zeros((8, 2)), SourceError),
-        ("reward", 3.0, UsageError),
-        ("terminated", 2 * steps()["terminated"], SourceError),
-        ("terminated", np.linspace(0, 1, 8), UsageError),
-        ("terminated", np.zeros(8, [("bfloat16", "<u2")]), SourceError),
-        ("action", np.ma.masked_less(np.arange(8), 3), UsageError),
-        ("action", np.array([{}] * 8), UsageError),
-        ("text", ["\ud800"] * 8, SourceError),
-        ("action", [{"a": 1}] * 8, UsageError),
-        ("action", [[1], [1, 2]] * 4, UsageError),
-        ("next_observation", {"state": np.zeros((8, 2), "f4")}, SourceError),
-        ("done", np.zeros(8), UsageError),
-        ("episode", np.zeros(8), UsageError),
-        (("info", ""), np.zeros(8), UsageError),
-        (3, np.zeros(8), UsageError),
+        ("reward", np.zeros(7)),
+        ("reward", np.zeros((8, 2))),
+        ("reward", 3.0),
+        ("terminated", 2 * steps()["terminated"]),
+        ("terminated", np.linspace(0, 1, 8)),
+        ("terminated", np.zeros(8, [("bfloat16", "<u2")])),
+        ("action", np.ma.masked_less(np.arange(8), 3)),
+        ("action", np.array([{}] * 8)),
+        ("text", ["\ud800"] * 8),
+        ("action", [{"a": 1}] * 8),
+        ("action", np.array([None] * 8)),
+        ("action", [[1], [1, 2]] * 4),
+        ("next_observation", {"state": np.zeros((8, 2), "f4")}),
+        ("done", np.zeros(8)),
+        ("episode", np.zeros(8)),
+        (("info", ""), np.zeros(8)),
+        (3, np.zeros(8)),
     ],
 )
-def test_a_column_that_cannot_be_kept_is_named(
-    config: Config, column: Any, values: Any, error: type[Exception]
-) -> None:
+def test_a_column_that_cannot_be_kept_is_named(config: Config, column: Any, values: Any) -> None:
     given = {**steps(), column: values}
     given["terminated"] = values if column == "terminated" else np.zeros(8)
-    with pytest.raises(error, match=str(column if isinstance(column, str) else "columns")[:4]):
+    with pytest.raises(UsageError, match=str(column if isinstance(column, str) else "columns")[:4]):
         create_dataset("mine/robot", given, lengths=LENGTHS, config=config)
     assert not list(config.root.glob("datasets/*/*"))
     assert not list(config.root.glob("tmp/*"))
@@ -161,7 +173,7 @@ def test_the_same_data_again_are_up_to_date_and_others_need_force(config: Config
     again = create_dataset("mine/robot", steps(), lengths=LENGTHS, config=config)
     assert again == first
     other = {**steps(), "reward": torch.ones(8)}
-    with pytest.raises(UsageError, match="other data"):
+    with pytest.raises(UsageError, match="is installed as 8"):
         create_dataset("mine/robot", other, lengths=LENGTHS, config=config)
     made = create_dataset("mine/robot", other, lengths=LENGTHS, force=True, config=config)
     assert columns_of("mine/robot", load_config())["next", "reward"].dtype == np.float32
@@ -215,7 +227,7 @@ def test_no_dataset_is_made_around_or_within_another(
 
 def test_no_steps_are_no_dataset_and_nan_is_a_value(config: Config) -> None:
     nothing = {name: np.zeros((0, 1)) for name in ("observation", "action", "reward")}
-    with pytest.raises(SourceError, match="no transition"):
+    with pytest.raises(UsageError, match="no transition"):
         create_dataset("mine/robot", nothing, ends=[], config=config)
     assert not list(config.root.glob("datasets/*/*")) and not list(config.root.glob("tmp/*"))
     given = {name: np.full((4, 1), np.nan) for name in nothing}

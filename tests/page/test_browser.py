@@ -13,20 +13,30 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 import datasets_cli
+from datasets_cli import ServedPage
 from datasets_cli.config import Config
+from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import open_installed
+from datasets_cli.install.options import InstallOptions
 from datasets_cli.page.frames import frame_png
 from datasets_cli.progress import Silent
 from tests.support.browser import Browser, axe_source, started_browser
+from tests.support.d4rl_cuts import CUTS
 from tests.support.mixture_members import rows_of, write
+from tests.support.refusing_proxy import RefusingProxy, refusing_proxy
 
 pytestmark = pytest.mark.slow
 
+SAID = [f"step {number}" for number in range(200)]
+SAID[5] = "<b>no\u202etag</b> \x1b[2J"
 LENGTHS = [1 + number % 7 for number in range(12_000)]
+ANT = "d4rl/ant-medium-v0"
 PONG = "d/demo/pong/trajectories/0"
 PAGES = [
     "",
     "d/demo/pong",
+    f"d/{ANT}",
+    "d/mine/said/trajectories/1?t=2",
     "d/test/many/trajectories?sort=length&descending=1",
     f"{PONG}?t=30",
     "d/demo/door-minari/trajectories/1?start=100&stop=200",
@@ -35,6 +45,7 @@ PAGES = [
     "d/no/such",
 ]
 EXPORTED = ["index.html", "demo/pong/index.html", "demo/pong/0.html", "demo/door-minari/1.html"]
+EXPORTED += [f"{ANT}/index.html", f"{ANT}/1.html?t=210"]
 LOOKS = [(width, scheme) for width in (1440, 360) for scheme in ("light", "dark")]
 looks = pytest.mark.parametrize(("width", "scheme"), LOOKS)
 
@@ -45,29 +56,53 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Config:
     for id in ("demo/pong", "demo/door-minari"):
         datasets_cli.download(id, config=config, progress=Silent())
     write(config.root / "datasets" / "test" / "many", rows_of(0, LENGTHS), "ted")
+    steps = {name: np.arange(200.0) for name in ("observation", "action", "reward")}
+    texts = {"said": np.array(SAID, object)}
+    datasets_cli.create_dataset("mine/said", steps | texts, lengths=[3, 197], config=config)
+    source = CUTS["ant-medium-v0"].lay_out(tmp_path_factory.mktemp("ant"))
+    install_dataset(ANT, config, InstallOptions(source=str(source), accept_any=True))
     return config
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with started_browser() as browser:
+def page(root: Config) -> Iterator[ServedPage]:
+    with datasets_cli.serve_page(browser=False, config=root) as page:
+        yield page
+
+
+@pytest.fixture(scope="session")
+def proxy() -> Iterator[RefusingProxy]:
+    """What is asked for every host but the page's own, the names of this machine among them."""
+    with refusing_proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def browser(page: ServedPage, proxy: RefusingProxy) -> Iterator[Browser]:
+    own = page.address.partition("/?")[0].removeprefix("http://")
+    with started_browser(proxy.address, own) as browser:
         yield browser
 
 
 @pytest.fixture(scope="session")
-def site(root: Config, browser: Browser) -> Iterator[str]:
+def site(page: ServedPage, browser: Browser) -> str:
     """The address of the page, ending in a slash; the browser has its cookie."""
-    with datasets_cli.serve_page(browser=False, config=root) as page:
-        browser.open(page.address)
-        yield page.address.partition("?")[0]
+    browser.open(page.address)
+    return page.address.partition("?")[0]
 
 
 @pytest.fixture(scope="session")
 def files(root: Config, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The address of exported pages, ending in a slash."""
     dest = tmp_path_factory.mktemp("files") / "pages"
-    datasets_cli.export_pages(["demo/pong", "demo/door-minari"], dest, config=root)
+    datasets_cli.export_pages(["demo/pong", "demo/door-minari", ANT], dest, config=root)
     return f"{dest.as_uri()}/"
+
+
+@pytest.fixture(autouse=True)
+def no_other_host_is_asked(proxy: RefusingProxy) -> Iterator[None]:
+    yield
+    assert not proxy.asked
 
 
 def check(browser: Browser, begin: str, path: str, *, is_error: bool = False) -> None:
@@ -262,6 +297,41 @@ def test_what_is_wrong_with_a_page_is_found(browser: Browser, site: str) -> None
     assert any(each.startswith("image-alt") for each in browser.violations(axe_source()))
     unreached = browser.unreached()
     assert [("far" in each, "near" in each) for each in unreached] == [(True, False), (False, True)]
+
+
+def test_what_a_page_asks_of_other_hosts_is_counted(browser: Browser, proxy: RefusingProxy) -> None:
+    addresses = ["http://elsewhere.test/a", "http://localhost:8000/b", "https://elsewhere.test/c"]
+    browser.open("data:text/html," + "".join(f"<img src='{each}'>" for each in addresses))
+    browser.wait("document.readyState === 'complete'")
+    told = {*addresses[:2], "elsewhere.test:443"}
+    assert {each.partition(" ")[2] for each in proxy.asked} == told
+    proxy.asked.clear()
+
+
+def test_the_text_of_the_step_is_shown_and_follows_the_keys(browser: Browser, site: str) -> None:
+    browser.look()
+    browser.open(f"{site}d/mine/said/trajectories/1?t=3")
+    keys = [("ArrowLeft", 37, 2), ("ArrowRight", 39, 3), ("End", 35, 195), ("Home", 36, 0)]
+    text = "[...document.querySelectorAll('#values tr')].find((row) =>"
+    text += " row.cells[0].textContent === 'said')?.cells[1].textContent"
+    assert browser.wait(text) == "step 6"
+    for key, code, step in keys:
+        browser.press(key, code)
+        said = SAID[3 + step].replace("\u202e", r"\u202e").replace("\x1b", r"\u001b")
+        browser.wait(f"{text} === values[0]", said)
+        assert readout(browser).startswith(f"Step {step} of 196")
+
+
+def test_a_finding_leads_to_its_step(browser: Browser, site: str, files: str) -> None:
+    browser.look()
+    for begin, page in ((site, f"d/{ANT}"), (files, f"{ANT}/index.html")):
+        browser.open(begin + page)
+        (link,) = browser.driver.find_elements(By.LINK_TEXT, "1,209")
+        link.click()
+        assert browser.wait("document.getElementById('readout')?.textContent").startswith(
+            "Step 210"
+        )
+        assert browser.run("return document.getElementById('step').value") == "210"
 
 
 def test_a_dataset_that_is_deleted_meanwhile_is_told(

@@ -16,7 +16,8 @@ import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.page import bounds
-from datasets_cli.page.local_page import FOLDER
+from datasets_cli.page.application import application
+from datasets_cli.page.local_page import FOLDER, LocalPage
 from datasets_cli.quantities import human_bytes
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import locked
@@ -78,7 +79,7 @@ def test_the_catalogue_lists_every_dataset_and_what_is_asked_for(
     assert [row[0] for row in rows_of(ask(guard, "/").text)[1:]] == listed
     asked = ask(guard, "/?q=HUMAN+door&family=d4rl&state=unverified&size=1GB&sort=steps").text
     size = human_bytes(datasets_cli.dataset_info(door, config=config).size_bytes)
-    assert rows_of(asked)[1:] == [[door, "unverified", size, "1,495", "5"]]
+    assert rows_of(asked)[1:] == [[door, "unverified", "note", size, "1,495", "5"]]
     assert 'value="HUMAN door"' in asked and '<option value="d4rl" selected>' in asked
 
 
@@ -91,7 +92,9 @@ def test_a_dataset_has_the_tables_of_its_card(door: str, config: Config, capsys:
     shown = [[each for each in row if each] for row in rows_of(page)]
     assert len(rows) > 30
     assert [row for row in rows if row not in shown] == [["column", "type", "shape"]]
-    assert re.findall(r"<h2>(.*?)</h2>", page) == re.findall("^## (.*)$", card, re.MULTILINE)
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings.pop(0) == "Findings of the audit"
+    assert headings == re.findall("^## (.*)$", card, re.MULTILINE)
 
 
 def test_the_bars_of_a_dataset_are_those_of_its_plots(door: str, config: Config) -> None:
@@ -215,15 +218,14 @@ def test_a_dataset_that_is_damaged_meanwhile_is_told(
     assert ask(guard, "/").status == 200
 
 
-def test_what_is_locked_for_long_is_told_and_not_waited_for(
+def test_what_another_request_works_on_for_long_is_told_and_not_waited_for(
     door: str, config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datasets_cli.page.local_page.LOCK_SECONDS", 0.01)
-    root = CacheRoot(config.root)
-    content = datasets_cli.dataset_info(door, config=config).manifest
-    assert content is not None
-    with locked(root.path / "tables" / content.content / ".statistics.lock", "it", 1):
-        got = ask(guarded(config), f"/api/d/{door}/stats")
+    page = LocalPage.of(config)
+    tables = page.root.tables(page.installed(door).manifest.content)
+    with locked(tables / ".statistics.lock", "it", 1):
+        got = ask(application(page), f"/api/d/{door}/stats")
     assert got.status == 409 and got.json()["error"]["type"] == "LockedError"
 
 

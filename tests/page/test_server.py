@@ -25,6 +25,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.page.connections import MOST_CONNECTIONS
 from datasets_cli.page.server import PageCall
+from datasets_cli.replay.sharing.process import TEMPORARY
 from tests.support.refusals import check_refused
 
 Capture = pytest.CaptureFixture[str]
@@ -160,11 +161,15 @@ def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_command_with_its_code(number: int, code: int, config: Config) -> None:
+def test_a_signal_ends_the_command_with_its_code(
+    number: int, code: int, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with started() as process:
         assert process.stdout is not None and process.stderr is not None
         address = process.stdout.readline().strip()
         assert "<h1>Datasets</h1>" in opened(address)
+        assert [*tmp_path.glob(f"{TEMPORARY}*")]
         with socket.create_connection(("127.0.0.1", int(address.split(":")[2].split("/")[0]))):
             process.send_signal(number)
             assert process.wait(timeout=5) == code
@@ -172,6 +177,7 @@ def test_a_signal_ends_the_command_with_its_code(number: int, code: int, config:
         rest, told = process.stdout.read(), process.stderr.read()
         assert not rest and token not in told and "Traceback" not in told
         assert "on this machine alone. Ctrl-C ends it." in told
+        assert not [*tmp_path.glob(f"{TEMPORARY}*")]
 
 
 def test_an_interrupt_waits_for_no_request(config: Config, tmp_path: Path) -> None:

@@ -178,6 +178,16 @@ def test_a_terminated_step_without_an_observation_after_it_stays(
     assert "2 ended there by themselves: the successor is zeros" in note
 
 
+def test_the_audit_names_the_last_row_of_each_episode_that_is_short(
+    install: Install, config: Config
+) -> None:
+    install(files.change(cut_off((3, 4, 2)), without_last_observation("episode_0", "episode_2")))
+    [audited] = datasets_cli.audit_datasets(ID, config=config)
+    [finding] = [each for each in audited.findings if each.rule == "no-last-observation"]
+    assert (finding.severity, finding.rows) == ("wrong", (1, 6))  # two, four and one rows
+    assert finding.measure == "2 of 3 episodes"
+
+
 def test_small_blocks_give_the_same_rows(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     def expected() -> Path:
         lacking = without_last_observation("episode_0", "episode_2")

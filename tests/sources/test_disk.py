@@ -12,7 +12,7 @@ import pytest
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.sources import disk
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.regular_file import open_regular
 
 
 @pytest.fixture(autouse=True)

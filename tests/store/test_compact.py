@@ -23,7 +23,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.tree import entry
-from datasets_cli.sources.disk import sha256_of
+from datasets_cli.sources.regular_file import sha256_of
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.layouts import dictionary
 from datasets_cli.store.layouts import records as compact

@@ -202,7 +202,7 @@ def test_objects_that_are_not_text_are_refused() -> None:
 
 
 def test_an_action_or_reward_of_text_is_refused() -> None:
-    assert "no action" in refused(steps={("action",): objects(["a"] * 3)})
+    assert "action is text" in refused(steps={("action",): objects(["a"] * 3)})
     assert "rewards are text" in refused(steps={("next", "reward"): objects(["a"] * 3)})
     assert "must be 0 or 1" in refused(steps={("next", "terminated"): objects(["a"] * 3)})
 

@@ -27,6 +27,10 @@ OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"),
     *("--force-device-scale-factor=1", "--disable-background-networking", "--no-first-run"),
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
+    # What the browser asks its maker by itself, so that what is counted is of pages.
+    *("--disable-component-update", "--no-default-browser-check"),
+    "--disable-features=AutofillServerCommunication,NetworkTimeServiceQuerying,OptimizationHints",
+    *(f"--{of}-url=http://127.0.0.1:1" for of in ("gaia", "gcm-checkin", "google-base")),
 )
 FOCUSABLE = "a[href], button, input, select, summary, [tabindex='0']"
 
@@ -37,11 +41,17 @@ def lacking(reason: str) -> None:
 
 
 class Browser:
-    """Chromium without a window."""
+    """Chromium without a window.
 
-    def __init__(self) -> None:
+    Args:
+        proxy: what all requests go through but those to ``own``, also those to this machine.
+        own: a host and port.
+    """
+
+    def __init__(self, proxy: str = "", own: str = "") -> None:
         options = webdriver.ChromeOptions()
-        for option in OPTIONS:
+        through = (f"--proxy-server={proxy}", f"--proxy-bypass-list=<-loopback>;{own}")
+        for option in (*OPTIONS, *(through if proxy else ())):
             options.add_argument(option)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
@@ -132,11 +142,11 @@ class Browser:
 
 
 @contextmanager
-def started_browser() -> Iterator[Browser]:
+def started_browser(proxy: str = "", own: str = "") -> Iterator[Browser]:
     """Yield a browser, which ends afterwards."""
     if not Path(DRIVER).exists():
         lacking(f"There is no {DRIVER}")
-    browser = Browser()
+    browser = Browser(proxy, own)
     try:
         yield browser
     finally:

@@ -6,6 +6,7 @@ Nothing here uses ``datasets_cli``. ``READERS`` is what ``datasets_cli.audit.pag
 from __future__ import annotations
 
 import importlib
+import os
 import tempfile
 import warnings
 from importlib.metadata import version
@@ -44,6 +45,7 @@ def torchrl(path: Path) -> Made:
 
         with (
             tempfile.TemporaryDirectory() as root,
+            mock.patch.dict(os.environ),  # it names its folder in a variable, and leaves that
             mock.patch.object(module.urllib.request, "urlretrieve", fetch),
         ):
             replay = module.D4RLExperienceReplay(name, 32, direct_download=True, root=root)

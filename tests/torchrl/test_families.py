@@ -91,7 +91,7 @@ def test_a_family_takes_every_argument_of_experience_replay(family: type[Experie
 CHECKED: dict[str, Any] = {
     **{"root": "r", "source": "s", "layout": "compact", "format": "numpy", "download": "force"},
     **{"text": True, "contiguous": True, "pin_memory": True, "cast": True},
-    **{"columns": ["action"], "audit": "raise"},
+    **{"columns": ["action"], "audit": "raise", "view": "no-idle", "repaired": True},
     **{"strict_length": False, "replacement": False, "progress": Silent(), "options": {"a": "b"}},
 }
 

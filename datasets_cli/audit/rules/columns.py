@@ -1,4 +1,4 @@
-"""Columns: frozen ones, constant actions, rows of zeros, numbers that are not finite."""
+"""Columns: frozen ones, constant actions, rows of zeros, no motion, no text, no finite numbers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
+from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.store.layouts.records import is_frame
 
+MOTION = 1e-3
+"""What a number of an observation changes by at most while nothing moves, in its own unit."""
+IDLE_SHARE = 0.1
+"""Of all steps, which is worth a note."""
 STATES = ("qpos", "qvel")
 """Names of columns that are the state of a simulator, and change with it."""
 
@@ -126,6 +131,54 @@ class NotFinite:
         return rule.found(self.rows, where)
 
 
+@dataclass
+class IdleSteps:
+    """Steps after which an observation is what it was before."""
+
+    keys: frozenset[Key]
+    rows: RowNumbers = field(default_factory=RowNumbers)
+    num_steps: int = 0
+    _held: dict[Key, np.ndarray] = field(default_factory=dict)
+
+    def observe(self, rows: AuditedRows) -> None:
+        at = np.flatnonzero(~rows.is_first)
+        self.num_steps += len(at)
+        for key in self.keys:
+            values = rows.columns[key].reshape(len(rows), -1)
+            held, self._held[key] = self._held.get(key, values[:1]), values[-1:].copy()
+            for numbers in (slice(1), slice(None)):  # few rows are left after the first number
+                before = values[at - 1, numbers]
+                before[at == 0] = held[:, numbers]
+                at = at[(np.abs(values[at, numbers] - before) <= MOTION).all(1)]
+        self.rows.add(rows.numbers[at])
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        share = self.rows.count / max(1, self.num_steps)
+        measure = f"{share:.0%} of the steps, {IDLE_SHARE:.0%} or more; no number moves by {MOTION}"
+        return rule.found(self.rows, measure) if share >= IDLE_SHARE else None
+
+
+@dataclass
+class EmptyTexts:
+    """Rows with a text that is empty."""
+
+    keys: frozenset[Key]
+    rows: RowNumbers = field(default_factory=RowNumbers)
+    num_trajectories: int = 0
+    last: int = -1  # trajectory that has one
+
+    def observe(self, rows: AuditedRows) -> None:
+        each = [(rows.columns[key] == "").reshape(len(rows), -1).any(1) for key in self.keys]
+        is_empty = np.any(each, axis=0)
+        self.rows.add(rows.numbers[is_empty])
+        trajectories = np.unique(rows.trajectory[is_empty])
+        self.num_trajectories += int((trajectories > self.last).sum())
+        self.last = int(trajectories.max(initial=self.last))
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        return rule.found(self.rows, f"in {counted(self.num_trajectories, 'trajectory')}")
+
+
 def _floats(about: About, *roots: Key) -> frozenset[Key]:
     """Return the columns of floating-point numbers below some keys."""
     return frozenset(
@@ -139,6 +192,12 @@ def _frozen(about: About) -> Frozen | None:
     states = tuple(sorted(key for key in about.keys if key[0] == "info" and key[-1] in STATES))
     observations = tuple(sorted(_floats(about, ("observation",))))
     return Frozen(states, observations) if states and observations else None
+
+
+def _idle(about: About) -> IdleSteps | None:
+    is_seen = {e.key for e in about.columns if e.row_bytes and not is_frame(e.dtype, e.shape)}
+    keys = _floats(about, ("observation",)) & is_seen
+    return IdleSteps(keys) if keys else None
 
 
 def _constant(about: About) -> ConstantActions | None:
@@ -160,45 +219,10 @@ def _not_finite(about: About) -> NotFinite | None:
 
 
 RULES = (
-    Rule(
-        "frozen-state",
-        1,
-        "wrong",
-        "A",
-        (5,),
-        "rows of ant-random-v1, halfcheetah-random-v1 and hopper-medium-replay-v1",
-        "qpos or qvel keeps one value through every trajectory, while observations change.",
-        _frozen,
-        "trajectory",
-    ),
-    Rule(
-        "constant-action",
-        1,
-        "suspicious",
-        "C",
-        (41,),
-        "rows of NeoRL-2 Pipeline-val",
-        "Every row has the same action.",
-        _constant,
-    ),
-    Rule(
-        "zero-observation",
-        1,
-        "suspicious",
-        "C",
-        (12, 24),
-        "Farama-Foundation/D4RL issues 64 and 65",
-        "All numbers of an observation are zero.",
-        _zeros,
-    ),
-    Rule(
-        "not-finite",
-        1,
-        "suspicious",
-        "C",
-        (31,),
-        "rows of RL Unplugged's control suite",
-        "A reward, an action or an observation is NaN or infinite.",
-        _not_finite,
-    ),
+    rule("frozen-state", _frozen),
+    rule("constant-action", _constant),
+    rule("zero-observation", _zeros),
+    rule("not-finite", _not_finite),
+    rule("idle", _idle),
+    rule("empty-text", lambda about: EmptyTexts(frozenset(about.texts)) if about.texts else None),
 )

@@ -1,4 +1,4 @@
-"""Duplicates: trajectories that stand in a dataset twice."""
+"""Duplicates: trajectories that stand in a dataset twice, or have the number of another."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import REWARD, Key
 from datasets_cli.store.layouts.records import is_frame
 
+NUMBERS = ("checkpoint_idx", "episode_idx", "episode_id", "episode_index")
+"""Names of columns that number trajectories; together where there are several."""
 MOST_TRAJECTORIES = 400_000
 """That are compared: 8 bytes of digest and 8 of a number each."""
 
@@ -56,14 +58,35 @@ class Duplicates:
         self._open = hashlib.sha256()
 
     def conclude(self, rule: Rule) -> Finding | None:
-        digests, firsts = np.asarray(self.digests), np.asarray(self.firsts)
-        order = np.argsort(digests, kind="stable")
-        is_again = np.zeros(len(digests), np.bool_)
-        is_again[order[1:]] = digests[order][1:] == digests[order][:-1]
-        again = RowNumbers()
-        again.add(firsts[is_again])
+        again = _again(np.asarray(self.digests)[:, None], np.asarray(self.firsts))
         left = f"{self.num_left_out:,} trajectories were not compared" * bool(self.num_left_out)
         return rule.found(again, left)
+
+
+@dataclass
+class Numbered:
+    """The number that each trajectory was given."""
+
+    keys: frozenset[Key]
+    numbers: list[np.ndarray] = field(default_factory=list)
+    firsts: RowNumbers = field(default_factory=RowNumbers)
+
+    def observe(self, rows: AuditedRows) -> None:
+        at = np.flatnonzero(rows.is_first)[: max(0, MOST_TRAJECTORIES - self.firsts.count)]
+        columns = [rows.columns[key].reshape(len(rows), 1)[at] for key in sorted(self.keys)]
+        self.numbers.append(np.concatenate(columns, 1))
+        self.firsts.add(rows.numbers[at])
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        return rule.found(_again(np.concatenate(self.numbers), self.firsts.rows))
+
+
+def _again(values: np.ndarray, firsts: np.ndarray) -> RowNumbers:
+    """Return the first rows of trajectories of which an earlier one has the same values."""
+    _, earliest = np.unique(values, axis=0, return_index=True)
+    again = RowNumbers()
+    again.add(np.delete(firsts, earliest))
+    return again
 
 
 def _begin(about: About) -> Duplicates | None:
@@ -77,16 +100,12 @@ def _begin(about: About) -> Duplicates | None:
     return Duplicates(keys) if any(key[0] == "observation" for key in keys) else None
 
 
+def _numbered(about: About) -> Numbered | None:
+    keys = frozenset(key for name in NUMBERS if about.has_number(key := ("info", name)))
+    return Numbered(keys) if keys else None
+
+
 RULES = (
-    Rule(
-        "duplicate-trajectory",
-        1,
-        "suspicious",
-        "C",
-        (19, 30, 40),
-        "the release note 1.0.1 of TFDS's rlu_rwrl, and rows of NeoRL-2",
-        "A trajectory is equal to an earlier one in every row.",
-        _begin,
-        "trajectory",
-    ),
+    rule("duplicate-trajectory", _begin),
+    rule("duplicate-number", _numbered),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,14 +10,14 @@ import numpy as np
 from datasets_cli.audit.rules.facts import Measure
 from datasets_cli.audit.rules.finding import Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import TERMINATED, Key
 
 GAP = 3.0
 """How many times extraordinary rows must exceed ordinary ones, so that no threshold is chosen."""
 RARE = 10
 """How many times more frequent ordinary steps must be; else what is ordinary is not known."""
-MOST_ENDS = 200_000
+MOST_ENDS = 150_000
 """That are compared with steps; where there are more, nothing is proved."""
 
 
@@ -59,39 +58,42 @@ class TerminalRuns:
 
 
 @dataclass
-class StepSizes(ABC):
+class StepSizes:
     """How far each step goes, and each cut end to the row that follows it."""
 
     measure: Measure
+    pose: Measure | None  # of a reset; a step that leads there is not of this kind
     is_shifted: bool
     num_steps: int = 0
     num_ends: int = 0
     ordinary: float = 0.0
     beyond: float = math.inf
     jumps: RowNumbers = field(default_factory=RowNumbers)
-    _end_steps: list[np.ndarray] = field(default_factory=list)
-    _end_rows: list[np.ndarray] = field(default_factory=list)
+    # Of cut ends: how far it is to the next row, and from that one to the first row of the file.
+    _ends: list[np.ndarray] = field(default_factory=lambda: [np.zeros((0, 2))])
+    _end_rows: list[np.ndarray] = field(default_factory=lambda: [np.zeros(0, np.int64)])
     _held: list[np.ndarray] = field(default_factory=list)
+    _origin: np.ndarray | None = None
 
     @property
     def keys(self) -> frozenset[Key]:
-        return frozenset([self.measure.key, TERMINATED])
+        return frozenset([self.measure.key, *([self.pose.key] if self.pose else []), TERMINATED])
 
     def observe(self, rows: AuditedRows) -> None:
-        parts = [self.measure.positions(rows), rows.is_last, rows.flag(TERMINATED)]
+        is_reset = self.pose.is_near(rows) if self.pose else np.zeros(len(rows), np.bool_)
+        parts = [self.measure.positions(rows), is_reset, rows.is_last, rows.flag(TERMINATED)]
         first = rows.first
         if self._held:  # the last row of the run before: its step ends in this run
             parts = [np.concatenate(pair) for pair in zip(self._held, parts, strict=True)]
             first -= 1
         self._held = [part[-1:].copy() for part in parts]
-        positions, is_end, is_terminated = parts[0], parts[1][:-1], parts[2][:-1]
+        positions, is_end, is_terminated = parts[0], parts[2][:-1], parts[3][:-1]
+        self._origin = positions[0].copy() if self._origin is None else self._origin
         numbers = np.arange(first, first + len(is_end))
         # What is not finite is no step; another rule tells it.
         steps = np.nan_to_num(np.linalg.norm(np.diff(positions, axis=0), axis=1), posinf=0.0)
         is_cut = is_end & ~is_terminated
-        if self.is_shifted:  # the last step of a cut trajectory is no row: the next is two away
-            steps[is_cut] /= 2
-        inside = np.where(is_end, 0.0, steps)
+        inside = np.where(is_end | parts[1][1:], 0.0, steps)
         is_jump = inside > self.measure.bound
         self.num_steps += int((~is_end).sum())
         self.jumps.add(numbers[is_jump])
@@ -100,56 +102,43 @@ class StepSizes(ABC):
         room = max(0, MOST_ENDS - self.num_ends)
         self.num_ends += int(is_cut.sum())
         kept = np.flatnonzero(is_cut)[:room]
-        self._end_steps.append(steps[kept])
+        from_origin = np.linalg.norm(positions[kept + 1] - self._origin, axis=1)
+        self._ends.append(np.stack((steps[kept], from_origin), 1))
         self._end_rows.append(numbers[kept])
 
-    def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return rows that are cut ends, int64 ``[n]``, and whether none of them goes far."""
-        rows = np.concatenate([np.zeros(0, np.int64), *self._end_rows])
-        return rows, self._steps_of_ends <= self.ordinary
+    def false_ends(self, rule: Rule) -> Finding | None:
+        """Return the cut ends whose next row is no farther than a step goes, and is no reset."""
+        steps, from_origin = self._steps_of_ends(), np.concatenate(self._ends)[:, 1]
+        measure, severity = _judged(*self._gap())
+        if (self.jumps.count and severity != "wrong") or not self.ordinary:
+            return None  # what an ordinary step is, is not known: the rule on jumps tells that
+        # A reset may land near an end. It is then near all other resets, too.
+        is_false = (steps <= self.ordinary) & (from_origin > GAP * self.ordinary)
+        false = RowNumbers()
+        false.add(np.concatenate(self._end_rows)[is_false])
+        return rule.found(false, measure, severity)
 
-    @property
+    def far_steps(self, rule: Rule) -> Finding | None:
+        """Return the steps within trajectories that are too far."""
+        return rule.found(self.jumps, *_judged(*self._gap()))
+
     def _steps_of_ends(self) -> np.ndarray:
-        return np.concatenate([np.zeros(0), *self._end_steps])
+        steps: np.ndarray = np.concatenate(self._ends)[:, 0]
+        # The last step of a cut trajectory is no row: two lead to the next, one as far as any.
+        return steps - self.ordinary if self.is_shifted else steps
 
-    def gap(self) -> tuple[float, float]:
+    def _gap(self) -> tuple[float, float]:
         """Return the largest ordinary step, and the least of the others, or else the bound."""
         is_other = self.jumps.count * RARE > self.num_steps or not self.ordinary
         if is_other or self.num_ends > MOST_ENDS:
             return self.ordinary, 0.0  # this is not how the environment moves
-        steps = self._steps_of_ends
+        steps = self._steps_of_ends()
         least = min(self.beyond, steps[steps > self.ordinary].min(initial=math.inf))
         return self.ordinary, self.measure.bound if math.isinf(least) else least
 
-    @abstractmethod
-    def conclude(self, rule: Rule) -> Finding | None:
-        """Return what was found."""
-
 
 @dataclass
-class Jumps(StepSizes):
-    """Steps within trajectories that are too far."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.jumps, *_judged(*self.gap()))
-
-
-@dataclass
-class FalseEnds(StepSizes):
-    """Cut ends whose next row is no farther than a step goes."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        (rows, is_false), false = self.ends(), RowNumbers()
-        measure, severity = _judged(*self.gap())
-        if self.jumps.count and severity != "wrong":
-            return None  # what an ordinary step is, is not known: the rule on jumps tells that
-        if self.ordinary:  # where nothing ever moves, ends look like all other steps
-            false.add(rows[is_false])
-        return rule.found(false, measure, severity)
-
-
-@dataclass
-class Poses(ABC):
+class Poses:
     """How far rows are from where a reset puts the environment."""
 
     measure: Measure
@@ -157,41 +146,33 @@ class Poses(ABC):
     far: float = math.inf
     inside: RowNumbers = field(default_factory=RowNumbers)
     before_far_starts: RowNumbers = field(default_factory=RowNumbers)
+    was_terminated: bool = False
 
     @property
     def keys(self) -> frozenset[Key]:
-        return frozenset([self.measure.key])
+        return frozenset([self.measure.key, TERMINATED])
 
     def observe(self, rows: AuditedRows) -> None:
-        distances = self.measure.distances(rows)
+        distances, terminated = self.measure.distances(rows), rows.flag(TERMINATED)
+        is_far_start = (distances > self.measure.bound) & rows.is_first & (rows.numbers > 0)
+        is_far_start &= ~np.concatenate(([self.was_terminated], terminated[:-1]))
+        self.was_terminated = bool(terminated[-1])
         is_reset = distances <= self.measure.bound
         self.near = max(self.near, distances[is_reset].max(initial=-1.0))
         self.far = min(self.far, distances[~is_reset].min(initial=math.inf))
         self.inside.add(rows.numbers[is_reset & ~rows.is_first])
         # The row before such a start has the flag; no row is before the first one of the file.
-        self.before_far_starts.add(rows.numbers[~is_reset & rows.is_first & (rows.numbers > 0)] - 1)
+        self.before_far_starts.add(rows.numbers[is_far_start] - 1)
 
-    @abstractmethod
-    def conclude(self, rule: Rule) -> Finding | None:
-        """Return what was found."""
-
-
-@dataclass
-class Resets(Poses):
-    """Resets within trajectories."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        return rule.found(self.inside, *_judged(self.near, self.far))
-
-
-@dataclass
-class FarStarts(Poses):
-    """Ends whose next row is not where a reset puts the environment."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
+    def false_ends(self, rule: Rule) -> Finding | None:
+        """Return the cut ends whose next row is not where a reset puts the environment."""
         if self.near < 0:  # without a single reset these are not rows of this environment
             return None
         return rule.found(self.before_far_starts, *_judged(self.near, self.far))
+
+    def resets(self, rule: Rule) -> Finding | None:
+        """Return the resets within trajectories."""
+        return rule.found(self.inside, *_judged(self.near, self.far))
 
 
 def _judged(low: float, high: float) -> tuple[str, Severity]:
@@ -203,71 +184,31 @@ def _judged(low: float, high: float) -> tuple[str, Severity]:
 
 
 def _measure(about: About, kind: str) -> Measure | None:
-    measure = about.facts.measure
-    columns = (each for each in about.columns if measure and each.key == measure.key)
-    fits = any(measure and measure.fits(column) for column in columns)
-    return measure if measure and measure.kind == kind and fits else None
+    measures = (each for each in about.facts.measures if each.kind == kind)
+    return next((each for each in measures if any(map(each.fits, about.columns))), None)
 
 
-def _steps(about: About, of: type[StepSizes]) -> StepSizes | None:
-    measure = _measure(about, "step")
-    return None if measure is None else of(measure, about.is_shifted)
+def _steps(about: About) -> StepSizes | None:
+    measure, pose = _measure(about, "step"), _measure(about, "pose")
+    return None if measure is None else StepSizes(measure, pose, about.is_shifted)
 
 
-def _poses(about: About, of: type[Poses]) -> Poses | None:
+def _poses(about: About) -> Poses | None:
     measure = _measure(about, "pose")
-    return None if measure is None else of(measure)
+    return None if measure is None else Poses(measure)
 
 
 RULES = (
-    Rule(
+    rule(
         "false-end",
-        1,
-        "wrong",
-        "A",
-        (1, 4, 6, 10),
-        "Farama-Foundation/D4RL issue 137",
-        "A trajectory is cut off, and the next row goes on where it was.",
-        lambda about: _steps(about, FalseEnds) or _poses(about, FarStarts),
+        lambda about: about.shared(_poses) or about.shared(_steps),
+        lambda state, rule: state.false_ends(rule),
     ),
-    Rule(
+    rule(
         "impossible-terminal",
-        1,
-        "wrong",
-        "A",
-        (2, 3),
-        "rows of door-human-v0 and halfcheetah-medium-v0",
-        "A row terminated, in an environment that never terminates.",
         lambda about: None if about.facts.terminates else ImpossibleTerminals(),
     ),
-    Rule(
-        "unflagged-reset",
-        1,
-        "wrong",
-        "A",
-        (4,),
-        "rows of ant-medium-v0",
-        "The environment is reset within a trajectory, and no end is flagged.",
-        lambda about: _poses(about, Resets),
-    ),
-    Rule(
-        "unflagged-jump",
-        1,
-        "wrong",
-        "A",
-        (6,),
-        "Farama-Foundation/D4RL issues 77 and 146",
-        "The state jumps farther than a step goes, and no end is flagged.",
-        lambda about: _steps(about, Jumps),
-    ),
-    Rule(
-        "terminal-run",
-        1,
-        "suspicious",
-        "B",
-        (7, 42),
-        "seohongpark/HIQL issue 2",
-        "A row terminated right after a terminated one, and is a trajectory of one step.",
-        lambda about: TerminalRuns(),
-    ),
+    rule("unflagged-reset", lambda about: about.shared(_poses), Poses.resets),
+    rule("unflagged-jump", lambda about: about.shared(_steps), StepSizes.far_steps),
+    rule("terminal-run", lambda about: TerminalRuns()),
 )

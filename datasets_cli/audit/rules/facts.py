@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from datasets_cli.audit.rules.rows import AuditedRows
+from datasets_cli.recipe import read_tsv
 from datasets_cli.schema.columns import Column, Key
 
 
@@ -26,11 +26,10 @@ class Measure:
     bound: float  # what no step, or no reset, is beyond
 
     def fits(self, column: Column) -> bool:
-        """Return whether a column has these numbers."""
-        width = math.prod(column.shape)
-        return column.dtype.startswith("float") and all(
-            number < width for numbers, _, _ in self.parts for number in numbers
-        )
+        """Return whether a column is the one that has these numbers."""
+        width, is_float = math.prod(column.shape), column.dtype.startswith("float")
+        numbers = (number for part, _, _ in self.parts for number in part)
+        return column.key == self.key and is_float and all(number < width for number in numbers)
 
     def positions(self, rows: AuditedRows) -> np.ndarray:
         """Return the numbers that a step changes, float64 ``[n, d]``."""
@@ -46,6 +45,10 @@ class Measure:
         distances: np.ndarray = np.max(each, axis=0)
         return distances
 
+    def is_near(self, rows: AuditedRows) -> np.ndarray:
+        """Return whether each row is where a reset puts the environment, bool ``[n]``."""
+        return self.distances(rows) <= self.bound
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -53,7 +56,7 @@ class Facts:
 
     terminates: bool = True  # whether an episode can end by itself, as far as that is known
     tolerance: float | None = None  # how near a goal counts as reached
-    measure: Measure | None = None  # how ends are told from steps
+    measures: tuple[Measure, ...] = ()  # how ends are told from steps
     sources: tuple[str, ...] = ()
 
 
@@ -66,7 +69,7 @@ def facts_of(id: str) -> Facts:
                 facts,
                 terminates=facts.terminates and row["ends"] != "never",
                 tolerance=float(row["tolerance"]) if row["tolerance"] else facts.tolerance,
-                measure=_measure(row) or facts.measure,
+                measures=(*facts.measures, *_measures(row)),
                 sources=(*facts.sources, row["source"]),
             )
     return facts
@@ -75,13 +78,12 @@ def facts_of(id: str) -> Facts:
 @cache
 def facts_table() -> list[dict[str, str]]:
     """Return the rows of ``facts.tsv``."""
-    with Path(__file__).with_suffix(".tsv").open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file, delimiter="\t"))
+    return read_tsv(Path(__file__).with_suffix(".tsv"))
 
 
-def _measure(row: dict[str, str]) -> Measure | None:
+def _measures(row: dict[str, str]) -> list[Measure]:
     if not row["measure"]:
-        return None
+        return []
     parts = []
     for text in row["numbers"].split(";"):
         numbers, _, rest = text.partition("|")
@@ -89,4 +91,4 @@ def _measure(row: dict[str, str]) -> Measure | None:
         each = tuple(int(number) for number in numbers.split(",") if number)
         parts.append((each, np.array([float(x) for x in pose.split(",") if x]), float(unit or 1)))
     key = tuple(row["column"].split("."))
-    return Measure(row["measure"], key, tuple(parts), float(row["bound"]))
+    return [Measure(row["measure"], key, tuple(parts), float(row["bound"]))]

@@ -8,7 +8,7 @@ import numpy as np
 
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.audit.rules.rule import About, RowNumbers, Rule
+from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
 from datasets_cli.schema.columns import REWARD, Key
 
 OBSERVATION: Key = ("observation",)
@@ -64,24 +64,6 @@ def _reward_rows(about: About) -> RewardRows | None:
 
 
 RULES = (
-    Rule(
-        "reward-of-wrong-row",
-        1,
-        "wrong",
-        "A",
-        (9,),
-        "Farama-Foundation/D4RL issues 158 and 194",
-        "The reward of each step is that of the observation before it.",
-        _reward_rows,
-    ),
-    Rule(
-        "clipped-rewards",
-        1,
-        "suspicious",
-        "C",
-        (27,),
-        "rows of RL Unplugged's Atari",
-        "The rewards that are called unclipped are the clipped ones in every row.",
-        lambda about: None if {UNCLIPPED, REWARD} - about.keys else Clipped(),
-    ),
+    rule("reward-of-wrong-row", _reward_rows),
+    rule("clipped-rewards", lambda about: None if {UNCLIPPED, REWARD} - about.keys else Clipped()),
 )

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from datasets_cli.schema.columns import DONE, Key, rows_per_block
-from datasets_cli.store.arrays import ArraySource, Columns, plain_numbers
+from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class AuditedRows:
         return values[:, numbers or slice(None)].astype(np.float64)
 
 
-def audited_rows(dataset: ArraySource, keys: frozenset[Key]) -> Iterator[AuditedRows]:
+def audited_rows(dataset: DatasetArrays, keys: frozenset[Key]) -> Iterator[AuditedRows]:
     """Yield all rows of a dataset, of some columns, in bounded runs."""
     starts, rows = dataset.starts, dataset.arrays_of(keys)
     columns = [each for each in dataset.manifest.columns if each.key in keys]
@@ -70,6 +70,7 @@ def audited_rows(dataset: ArraySource, keys: frozenset[Key]) -> Iterator[Audited
     for start in range(0, len(dataset), step):
         run = rows.run(start, min(start + step, len(dataset)))
         yield AuditedRows(start, {key: _plain(each) for key, each in run.items()}, starts)
+        dataset.forget_pages()  # else all that was read counts as this process's memory
 
 
 def _plain(rows: np.ndarray) -> np.ndarray:

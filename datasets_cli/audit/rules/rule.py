@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -12,8 +16,11 @@ from datasets_cli.audit.rules.facts import Facts
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.json_form import JsonForm
+from datasets_cli.recipe import read_tsv
 from datasets_cli.schema.columns import Column, Key
 
+State = TypeVar("State")
+NONE = np.zeros(0, np.int64)
 MOST_ROWS = 500_000
 """Of one finding that are kept; how many there are is counted on."""
 
@@ -27,17 +34,42 @@ class About:
         metadata: what the publisher says of the dataset, from its manifest.
         facts: what is known of the environment, such as ``facts.terminates``.
         is_shifted: whether the last step of a trajectory that was cut off is no row.
+        texts: the keys of text, where one of its values is empty.
     """
 
     columns: tuple[Column, ...]
     metadata: Mapping[str, Any]
     facts: Facts
     is_shifted: bool
+    texts: tuple[Key, ...] = ()
+    _shared: dict[Callable[[About], Any], Any] = field(default_factory=dict)
 
     @property
     def keys(self) -> frozenset[Key]:
         """The keys of all columns."""
         return frozenset(column.key for column in self.columns)
+
+    def has_number(self, key: Key) -> bool:
+        """Return whether a row has one int64 of this key."""
+        columns = (each for each in self.columns if each.key == key and each.dtype == "int64")
+        return any(math.prod(each.shape) == 1 for each in columns)
+
+    def stated(self, *names: str) -> np.ndarray:
+        """Return the numbers below some names of the metadata ``[n]``; none where others are."""
+        value: Any = self.metadata
+        for name in names:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        with suppress(ValueError):  # lists of several lengths
+            numbers = np.array(value).ravel()
+            return numbers if numbers.dtype.kind in "iuf" else NONE
+        return NONE
+
+    def shared(self, make: Callable[[About], State]) -> State:
+        """Return the state that several rules share, which is made once."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        state: State = self._shared[make]
+        return state
 
 
 class RuleState(Protocol):
@@ -49,9 +81,6 @@ class RuleState(Protocol):
 
     def observe(self, rows: AuditedRows) -> None:
         """Look at the next rows; they come in order, and a trajectory may go on in the next."""
-
-    def conclude(self, rule: Rule) -> Finding | None:
-        """Return what was found, after the last rows: ``rule.found(...)``, or None."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +98,8 @@ class Rule(JsonForm):
         meaning: one sentence, true of the rows that are found.
         begin: returns a new state, or None where a dataset has nothing that it looks at.
         unit: what it counts: ``"row"``, or ``"trajectory"``, by its first row.
+        conclude: returns what was found, of the state after the last rows: ``rule.found(...)`` or
+            None. A state has a ``conclude(rule)`` where the rule does not give another one.
     """
 
     JSON = "name version severity repair errata source meaning unit"
@@ -82,6 +113,7 @@ class Rule(JsonForm):
     meaning: str
     begin: Callable[[About], RuleState | None]
     unit: str = "row"
+    conclude: Callable[[Any, Rule], Finding | None] | None = None
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES or self.unit not in ("row", "trajectory"):
@@ -115,6 +147,22 @@ class Rule(JsonForm):
             measure=measure,
             text=text or self.meaning,
         )
+
+
+def rule(
+    name: str,
+    begin: Callable[[About], RuleState | None],
+    conclude: Callable[[Any, Rule], Finding | None] | None = None,
+) -> Rule:
+    """Return the rule of this name; what is told of it stands in ``rules.tsv``."""
+    told: dict[str, Any] = {**_table()[name], "begin": begin, "conclude": conclude}
+    errata = tuple(int(number) for number in told["errata"].split(",") if number)
+    return Rule(**{**told, "version": int(told["version"]), "errata": errata})
+
+
+@cache
+def _table() -> dict[str, dict[str, str]]:
+    return {row["name"]: row for row in read_tsv(Path(__file__).with_name("rules.tsv"))}
 
 
 class RowNumbers:

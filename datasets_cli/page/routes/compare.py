@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -12,10 +12,8 @@ from starlette.routing import Route
 from datasets_cli.errors import UsageError
 from datasets_cli.look.compare import compare_datasets, compare_manifests
 from datasets_cli.look.difference import DatasetDifference
-from datasets_cli.look.info import dataset_info
-from datasets_cli.look.plots.plot import plot
 from datasets_cli.page.bounds import Deadline, is_small
-from datasets_cli.page.drawing import Drawing, drawing_of
+from datasets_cli.page.drawing import Drawing, drawings_of
 from datasets_cli.page.local_page import LocalPage, page_of
 
 
@@ -44,18 +42,12 @@ def _difference(page: LocalPage, id: str, other: str) -> tuple[DatasetDifference
 
 
 def _drawings(page: LocalPage, *ids: str) -> Iterator[Drawing | str]:
-    """Yield plots of both datasets, where the tables that they come from are kept or small."""
+    """Yield plots of both datasets, where the tables that they come from are there or quick."""
     for each in ids:
-        is_kept = dataset_info(each, config=page.config).summary is not None
-        if not (is_kept or is_small(page.installed(each).manifest)):
+        if not page.are_statistics_quick(page.installed(each).manifest):
             yield f"There are no statistics of {each} yet. To make them, run: rlds stats {each}"
             return
-    kinds: list[Literal["returns", "lengths", "ends"]] = ["returns", "lengths", "ends"]
-    for kind in kinds:
-        try:
-            yield drawing_of(plot(*ids, kind=kind, config=page.config))
-        except UsageError as error:
-            yield f"{kind}: {error}"
+    yield from drawings_of(page, ("returns", "lengths", "ends"), *ids)
 
 
 ROUTES = [Route("/compare", compare)]

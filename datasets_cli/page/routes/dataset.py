@@ -1,29 +1,32 @@
-"""One dataset: its card, columns, returns and lengths, and how to load it."""
+"""One dataset: its card, what the audit found, columns, returns, and how to load it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from datasets_cli.config import Config
+from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.errors import UsageError
 from datasets_cli.look.card import Code, Part, heads_of, parts_of_card
 from datasets_cli.look.cite import cite
 from datasets_cli.look.info import DatasetInfo, dataset_info
-from datasets_cli.look.plots.plot import Kind, plot
-from datasets_cli.look.stats import DatasetStatistics, dataset_stats
-from datasets_cli.page.bounds import Deadline, is_small
-from datasets_cli.page.drawing import Drawing, drawing_of
+from datasets_cli.look.plots.plot import KINDS
+from datasets_cli.look.stats import DatasetStatistics, StatsCall, statistics_of
+from datasets_cli.page.bounds import Deadline
+from datasets_cli.page.drawing import drawings_of
 from datasets_cli.page.local_page import LocalPage, json_response, page_of
 
 ARRAYS = """from datasets_cli import ExperienceReplay
 
 arrays = ExperienceReplay("{}").to_numpy(rows=range(100))"""
 """The third way to load a dataset, beside those of its card."""
+
+Place = tuple[int, int, int]
 
 
 def dataset(request: Request) -> Response:
@@ -47,7 +50,8 @@ def dataset_values(page: LocalPage, id: str) -> dict[str, Any]:
         "info": info,
         "sections": [*_sections(parts, info)],
         "missing": missing,
-        "drawings": [*_drawings(info.id, page.config)] if statistics else [],
+        "findings": [*_findings(page, info)],
+        "drawings": [*drawings_of(page, KINDS, info.id)] if statistics else [],
         "heads_of": heads_of,
     }
 
@@ -61,10 +65,24 @@ def stats(request: Request) -> Response:
 def _statistics(page: LocalPage, id: str, columns: str = "") -> DatasetStatistics:
     """Return statistics that are kept, or that a page may wait for."""
     manifest, command = page.installed(id).manifest, f"rlds stats {id}"
-    if not is_small(manifest) and dataset_info(id, config=page.config).summary is None:
+    if not page.are_statistics_quick(manifest):
         raise UsageError(f"There are no statistics of {id} yet. To make them, run: {command}")
     named = [name for name in columns.split(",") if name]
-    return dataset_stats(id, columns=named, progress=Deadline(command), config=page.config)
+    call = StatsCall(id, columns=named, progress=Deadline(command), config=page.config)
+    return statistics_of(call, page.root)
+
+
+def _findings(page: LocalPage, info: DatasetInfo) -> Iterator[tuple[Finding, list[Place]]]:
+    """Yield what the audit found, each with its rows: number, trajectory, and step of that."""
+    findings = info.audited.findings if info.audited else ()
+    starts = page.installed(info.id).starts if findings and info.installed else np.zeros(1, int)
+    for finding in findings:
+        rows = np.array([row for row in finding.rows if 0 <= row < starts[-1]], int)
+        numbers = np.searchsorted(starts, rows, side="right") - 1
+        places = zip(
+            rows.tolist(), numbers.tolist(), (rows - starts[numbers]).tolist(), strict=True
+        )
+        yield finding, [*places]
 
 
 def _sections(
@@ -78,15 +96,6 @@ def _sections(
             heading, below = begun, []
         below += [part] if part else []
     yield heading, [*below, Code("python", ARRAYS.format(info.id))]
-
-
-def _drawings(id: str, config: Config) -> Iterator[Drawing | str]:
-    """Yield the plots of a dataset; of one that there is none of, why."""
-    for kind in get_args(Kind):
-        try:
-            yield drawing_of(plot(id, kind=kind, config=config))
-        except UsageError as error:
-            yield f"{kind}: {error}"
 
 
 ROUTES = [Route("/d/{id:dataset}", dataset), Route("/api/d/{id:dataset}/stats", stats)]

@@ -7,7 +7,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from datasets_cli.look.statistics import trajectory_table
-from datasets_cli.look.summary import load_summary
 from datasets_cli.look.trajectories.listing import ListedTrajectories, TrajectoriesCall, listed
 from datasets_cli.page.bounds import whole_number
 from datasets_cli.page.local_page import LocalPage, json_response, page_of
@@ -36,11 +35,10 @@ def trajectories_data(request: Request) -> Response:
 def list_part(
     page: LocalPage, dataset: DatasetArrays, call: TrajectoriesCall
 ) -> tuple[ListedTrajectories, list[str]]:
-    """Return a part of the table, and the names of all of its columns; nothing is written."""
-    are_kept = load_summary(page.root, dataset.manifest.content) is not None
-    table = trajectory_table(dataset, page.root if are_kept else None)
-    names = [*table]
-    known = names if are_kept or len(dataset) <= QUICK_ROWS else names[:3]
+    """Return a part of the table, and the names of all of its columns."""
+    table = trajectory_table(dataset, page.root)
+    names, is_quick = [*table], len(dataset) <= QUICK_ROWS
+    known = names if is_quick or page.has_statistics(dataset.manifest) else names[:3]
     return listed(dataset.id, table, known, call), names
 
 

@@ -4,7 +4,10 @@
   const LEFT = 64, BOTTOM = 18, TOP = 6, RIGHT = 8, HEIGHT = 150, DRAGGED = 6;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const colour = (n) => `hsl(${(212 + n * 137.5) % 360} 75% ${dark.matches ? 68 : 38}%)`;
-  const shown = (x) => (typeof x === "number" ? String(+x.toPrecision(6)) : String(x ?? "NaN"));
+  // What moves a cursor or turns the direction of writing is shown by its number.
+  const plain = (text) => text.replace(/[\p{Zl}\p{Zp}]|[^\P{C}\n]/gu,
+    (sign) => `\\u${sign.codePointAt(0).toString(16).padStart(4, "0")}`);
+  const shown = (x) => (typeof x === "number" ? String(+x.toPrecision(6)) : plain(String(x ?? "NaN")));
   const number = (x) => (typeof x === "string" ? NaN : Number(x ?? NaN)); // "Infinity" has no place
 
   // Returns the lowest and the highest of curves.
@@ -40,15 +43,20 @@
         const curves = columns[chart.name].map((curve) => cut(curve, start, stop));
         const [low, high] = rangeOf(curves);
         Object.assign(chart, {curves, low, high});
-        const about = `${chart.name}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
+        const about = `${shown(chart.name)}, steps ${start} to ${stop - 1}, ${curves.length} lines`;
         chart.canvas.setAttribute("aria-label", `${about}, from ${shown(low)} to ${shown(high)}`);
       }
       this.draw();
     }
 
     chart(name) {
-      const figure = document.createElement("figure"), canvas = document.createElement("canvas");
-      figure.append(Object.assign(document.createElement("figcaption"), {textContent: name}), canvas);
+      const tags = ["figure", "figcaption", "canvas", "div", "div"];
+      const [figure, caption, canvas, cursor, dragged] = tags.map((tag) => document.createElement(tag));
+      caption.textContent = shown(name);
+      [cursor.className, dragged.className] = ["cursor", "dragged"];
+      const place = {bottom: `${BOTTOM}px`, height: `${HEIGHT - BOTTOM}px`};
+      for (const each of [cursor, dragged]) Object.assign(each.style, place);
+      figure.append(caption, canvas, cursor, dragged);
       canvas.setAttribute("role", "img");
       canvas.style.height = `${HEIGHT}px`;
       canvas.onpointerdown = (event) => {
@@ -60,26 +68,24 @@
       canvas.onpointercancel = () => this.set({drag: null});
       canvas.ondblclick = () => this.options.zoom(0, this.options.length);
       this.place.append(figure);
-      return {name, figure, canvas, base: document.createElement("canvas")};
+      return {name, figure, canvas, cursor, dragged};
     }
 
     // Draw everything anew, as after a change of size or of colours.
     draw() {
       this.span = this.place.clientWidth - LEFT - RIGHT;
-      for (const chart of this.charts) this.drawBase(chart);
-      this.drawCursor();
+      for (const chart of this.charts) this.drawChart(chart);
+      this.set({});
     }
 
     x(step) {
       return LEFT + (step - this.start) / Math.max(1, this.stop - 1 - this.start) * this.span;
     }
 
-    drawBase({figure, canvas, base, curves, low, high}) {
-      const ratio = devicePixelRatio || 1, pen = base.getContext("2d");
-      for (const each of [canvas, base]) {
-        each.width = Math.round(this.place.clientWidth * ratio);
-        each.height = Math.round(HEIGHT * ratio);
-      }
+    drawChart({figure, canvas, curves, low, high}) {
+      const ratio = devicePixelRatio || 1, pen = canvas.getContext("2d");
+      canvas.width = Math.round(this.place.clientWidth * ratio);
+      canvas.height = Math.round(HEIGHT * ratio);
       const y = (value) => TOP + (high - value) / (high - low) * (HEIGHT - TOP - BOTTOM);
       pen.scale(ratio, ratio);
       pen.font = "11px sans-serif";
@@ -118,26 +124,15 @@
       pen.stroke();
     }
 
-    // Set the step of the cursor, or what is dragged, which costs a copy of each chart.
+    // Set the step of the cursor, or what is dragged: they lie over the charts, which stay as they are.
     set(changes) {
       Object.assign(this, changes);
-      this.drawCursor();
-    }
-
-    drawCursor() {
-      const bottom = HEIGHT - BOTTOM, ratio = devicePixelRatio || 1;
-      for (const {canvas, base, figure} of this.charts.filter((chart) => chart.canvas.width)) {
-        const pen = canvas.getContext("2d");
-        pen.setTransform(1, 0, 0, 1, 0, 0);
-        pen.clearRect(0, 0, canvas.width, canvas.height);
-        pen.drawImage(base, 0, 0);
-        pen.scale(ratio, ratio);
-        pen.fillStyle = getComputedStyle(figure).color;
-        const isSeen = this.step >= this.start && this.step < this.stop;
-        if (isSeen) pen.fillRect(this.x(this.step) - 0.5, 0, 1, bottom);
-        pen.globalAlpha = 0.15;
-        if (this.drag) pen.fillRect(this.drag.from, 0, this.drag.to - this.drag.from, bottom);
-        pen.globalAlpha = 1;
+      const {from, to} = this.drag ?? {from: 0, to: 0}, left = this.x(this.step) - 0.5;
+      for (const {cursor, dragged} of this.charts) {
+        cursor.hidden = this.step < this.start || this.step >= this.stop;
+        cursor.style.transform = `translateX(${left}px)`;
+        dragged.style.transform = `translateX(${Math.min(from, to)}px)`;
+        dragged.style.width = `${Math.abs(to - from)}px`;
       }
     }
 

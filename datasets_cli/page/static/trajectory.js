@@ -7,7 +7,9 @@
   const {length} = data.curves, last = length - 1, online = Boolean(data.address);
   const [range, play, readout, canvas] = ["step", "play", "readout", "frame"].map(byId);
   const rows = byId("values").tBodies[0];
-  const state = {step: data.step, start: data.curves.start, stop: data.curves.stop, column: data.frames[0]};
+  const asked = Math.floor(Number(new URL(location).searchParams.get("t"))) || 0;
+  const step = online ? data.step : Math.min(Math.max(asked, 0), last); // files have no server to read it
+  const state = {step, start: data.curves.start, stop: data.curves.stop, column: data.frames[0]};
   const charts = new rlds.Charts(byId("curves"), {length, ends: data.ends, move: go, zoom});
   let playing = null, settling = 0, loading = 0;
 
@@ -18,7 +20,7 @@
     return document;
   }
 
-  const told = (error) => (stop(), (readout.textContent = error.message));
+  const told = (error) => (stop(), (readout.textContent = rlds.shown(error.message)));
 
   async function zoom(start, stop) {
     const asked = {start: Math.max(0, start), stop: Math.min(stop, length)};
@@ -58,7 +60,7 @@
       const row = rows.rows[n] ?? rows.insertRow();
       const [name, value] = row.cells.length ? row.cells : ["th", "td"].map((tag) => document.createElement(tag));
       row.append(name, value);
-      name.textContent = key.join(".");
+      name.textContent = rlds.shown(key.join("."));
       value.textContent = [values[place]].flat(Infinity).map(rlds.shown).join(", ");
     });
     rows.parentElement.hidden = !columns.length;

@@ -88,8 +88,6 @@ def relabel(
     rule: GoalRule,
 ) -> None:
     """Put goals into gathered rows, and what follows from them."""
-    # A trajectory still ends where it did: where its last step terminated and does not with the new
-    # goal, it is truncated. One that now terminates earlier is done there.
     # rows: the batch, or the nested dict of its leaves `[B, ...]`; other leaves are put in place of
     # those that change.
     # is_new: which rows get a goal, bool `[B]`.
@@ -100,7 +98,21 @@ def relabel(
     put(rows, keys.desired, desired)
     if entry(rows, ("next", *keys.desired)) is not None:
         put(rows, ("next", *keys.desired), desired.clone())  # no memory that another leaf has
-    achieved, batch = _leaf(rows, keys.reached), _batch(rows, is_new)
+    follow(rows, is_new, _leaf(rows, keys.reached), desired, keys, rule)
+
+
+def follow(
+    rows: Tree | TensorDictBase,
+    is_new: torch.Tensor,
+    achieved: torch.Tensor,
+    desired: torch.Tensor,
+    keys: GoalKeys,
+    rule: GoalRule,
+) -> None:
+    """Put what follows from goals into gathered rows, of which some are new."""
+    # A trajectory still ends where it did: where its last step terminated and does not with the new
+    # goal, it is truncated. One that now terminates earlier is done there.
+    batch = _batch(rows, is_new)
     before = None if rule.terminated is None else _flags(rows, TERMINATED)
     for key, function, name in (
         (keys.reward, rule.reward, "reward"),

@@ -13,16 +13,19 @@ from datasets_cli.errors import OutOfRange, UsageError
 from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.draws.orders import permutation, random_words
-from datasets_cli.replay.nested_keys import NestedKey, key_of
+from datasets_cli.replay.nested_keys import NestedKey
 from datasets_cli.replay.queries.conditions import TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Expression
+from datasets_cli.replay.queries.presets import NAMED, preset_of
 from datasets_cli.replay.queries.text import TextCondition
+from datasets_cli.replay.queries.trajectory import leaves_below
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.bits import to_array
-from datasets_cli.schema.columns import EPISODE, Key, key_in, show_key
+from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.protocol import LayoutRows
+from datasets_cli.store.selection import PRESET, Selection
 
 TrajectoryNumbers = Iterable[int] | np.ndarray | torch.Tensor
 """Whole numbers, those below 0 counted from the end; or a mask, bool ``[K]``."""
@@ -31,27 +34,32 @@ Where = str | TrajectoryPredicate | Callable[[Trajectories], TrajectoryNumbers]
 """A condition as text or of ``traj``; or a function of the table: a mask ``[K]``, or numbers."""
 
 
-def places_where(where: Where, table: Trajectories) -> np.ndarray:
-    """Return the trajectories that a condition holds for, int64 ``[n]``, in their order."""
+def selected(where: Where, dataset: Dataset, rows: Selection, table: Trajectories) -> Selection:
+    """Return what a condition, or a preset, leaves of a dataset or a view."""
     if isinstance(where, str):
-        return np.flatnonzero(TextCondition(where, table).mask())
-    if isinstance(where, TrajectoryPredicate):
-        return np.flatnonzero(where.tree.values(table))
-    if isinstance(where, Expression):
+        if NAMED.match(where):
+            name, preset = preset_of(where)
+            return rows.runs(*preset.runs(dataset, rows), f"{PRESET}{name!r})")
+        places = np.flatnonzero(TextCondition(where, table).mask())
+    elif isinstance(where, TrajectoryPredicate):
+        places = np.flatnonzero(where.tree.values(table))
+    elif isinstance(where, Expression):
         raise where.unfinished
-    if not callable(where):
+    elif not callable(where):
         raise UsageError(
             "Trajectories are filtered by a text such as 'return > 300', by a condition such as "
             f"traj.length >= 50, or by a function of the table, not by {reprlib.repr(where)}; "
             "episodes_at() takes numbers and masks."
         )
-    chosen = where(table)
-    if chosen is None:  # which elsewhere stands for all trajectories
+    elif (chosen := where(table)) is None:  # which elsewhere stands for all trajectories
         raise UsageError(
             "The function that trajectories are filtered by gave None, not a mask or numbers. Does "
             "it lack a return?"
         )
-    return trajectory_numbers(chosen, len(table))
+    else:
+        places = trajectory_numbers(chosen, len(table))
+    name = where if isinstance(where, str) else getattr(where, "__qualname__", str(where))
+    return rows.at(places, f"filter({name!r})")
 
 
 def trajectory_numbers(numbers: TrajectoryNumbers | None, num_trajectories: int) -> np.ndarray:
@@ -154,9 +162,6 @@ def _count(count: int | float, num_places: int) -> int:
     return num_taken
 
 
-NUMBERING: tuple[Key, ...] = (EPISODE, ("collector", "traj_ids"))
-"""Leaves that number trajectories, and so differ between equal ones."""
-
 BLOCK_ROWS = 1024
 """Rows that are read at once."""
 
@@ -175,7 +180,7 @@ def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
 
 def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.ndarray:
     """Return the first of each group of equal trajectories, int64 ``[n]``, in their order."""
-    leaves = _leaves(dataset, keys)
+    leaves = leaves_below(dataset, keys)
     rows = dataset.rows_of(frozenset(leaves))
     offsets = dataset.offsets.numpy()
     # Few trajectories have the length and the first row of another one, and only those are read.
@@ -189,22 +194,6 @@ def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.nd
         kept[place] = digest not in seen
         seen.add(digest)
     return np.flatnonzero(kept)
-
-
-def _leaves(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
-    known = [column.key for column in dataset.manifest.columns]
-    if keys is None:
-        return [key for key in known if key not in NUMBERING]
-    leaves: list[Key] = []
-    for key in (key_in(known, key_of(name)) for name in keys):
-        below = [name for name in known if name[: len(key)] == key]
-        if not below:
-            raise UsageError(
-                f"{dataset.id} has no {show_key(key)} of numbers to compare. It has: "
-                f"{', '.join(map(show_key, known))}."
-            )
-        leaves += below
-    return sorted(set(leaves))
 
 
 def _marks(rows: LayoutRows, leaves: list[Key], offsets: np.ndarray) -> np.ndarray:

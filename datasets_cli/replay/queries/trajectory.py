@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +22,8 @@ from datasets_cli.replay.trajectories.reductions import (
 )
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.bits import take
-from datasets_cli.schema.columns import Key, rows_per_block, show_key
+from datasets_cli.schema.columns import EPISODE, Key, key_in, rows_per_block, show_key
+from datasets_cli.store.dataset import Dataset
 
 
 @takes(**TRAJECTORY)
@@ -225,3 +226,24 @@ def find_leaf(leaves: TrajectoryLeaves, key: Key) -> Key:
         "read. A nested entry is named by all its names: traj['next', 'reward'], or next.reward in "
         "a text."
     )
+
+
+NUMBERING: tuple[Key, ...] = (EPISODE, ("collector", "traj_ids"))
+"""Leaves that number trajectories, and so differ between equal ones."""
+
+
+def leaves_below(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
+    """Return the leaves of numbers at or below some keys; all but those that number by default."""
+    known = [column.key for column in dataset.manifest.columns]
+    if keys is None:
+        return [key for key in known if key not in NUMBERING]
+    leaves: list[Key] = []
+    for key in (key_in(known, key_of(name)) for name in keys):
+        below = [name for name in known if name[: len(key)] == key]
+        if not below:
+            raise UsageError(
+                f"{dataset.id} has no {show_key(key)} of numbers to compare. It has: "
+                f"{', '.join(map(show_key, known))}."
+            )
+        leaves += below
+    return sorted(set(leaves))

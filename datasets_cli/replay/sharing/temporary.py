@@ -14,7 +14,7 @@ from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.replay.sharing.process import TEMPORARY, this_process
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.regular_file import open_regular
 
 _MEMORY = Path("/dev/shm")  # Linux: files that are memory
 _OWNER = ".owner"

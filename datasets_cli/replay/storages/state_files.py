@@ -14,7 +14,7 @@ import torch
 from datasets_cli.checked_json import WrongValue, decode, is_deeper
 from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
 from datasets_cli.replay.arguments import StateDict
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.regular_file import open_regular
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ import numpy as np
 import zstandard
 
 from datasets_cli.damage import damaged
-from datasets_cli.sources.disk import open_regular
+from datasets_cli.sources.regular_file import open_regular
 
 DICTIONARY_BYTES = 128 << 10
 SAMPLED_FRAMES = 1024

@@ -35,7 +35,8 @@ from datasets_cli.schema.element_types import row_data
 from datasets_cli.schema.summary import find_offsets, summarise, write_episodes
 from datasets_cli.schema.texts import TextColumn
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
-from datasets_cli.sources.disk import check_free_space, disk_errors, flush, sha256_of
+from datasets_cli.sources.disk import check_free_space, disk_errors, flush
+from datasets_cli.sources.regular_file import sha256_of
 
 if TYPE_CHECKING:
     from datasets_cli.schema.frame_table import FrameRun

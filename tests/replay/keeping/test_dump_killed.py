@@ -142,7 +142,13 @@ def read_only(folder: Path) -> None:
         raise PermissionError(30, "Read-only file system", str(folder))
 
 
-@pytest.mark.parametrize("make", [buffer_of, ensemble_of, pair_of])
+SLOW = pytest.mark.slow  # a buffer is written as each member of these is
+
+
+@pytest.mark.parametrize(
+    "make",
+    [buffer_of, pytest.param(ensemble_of, marks=SLOW), pytest.param(pair_of, marks=SLOW)],
+)
 def test_at_every_call_the_old_or_the_new_dump_is_whole(
     make: Callable[[bool], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +172,7 @@ def test_at_every_call_the_old_or_the_new_dump_is_whole(
     assert found == sorted(found) and found.count(0) > 10 and found.count(1) > 10
 
 
-@pytest.mark.parametrize("make", [buffer_of, pytest.param(ensemble_of, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("make", [buffer_of, pytest.param(ensemble_of, marks=SLOW)])
 def test_who_loads_finishes_and_may_be_killed_too(
     make: Callable[[bool], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,64 @@
+"""Steps of a publisher's file that are rows of a dataset, and of the same one repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.audit.repaired import REPAIRS, SUFFIX
+from datasets_cli.audit.repairs import NEW_ENDS, dropped_after, runs_of, steps_of
+from datasets_cli.audit.rules.finding import Runs
+from datasets_cli.schema.columns import TERMINATED
+from datasets_cli.schema.transitions import SHIFTED
+from datasets_cli.store.arrays import DatasetArrays
+
+
+class SharedSteps:
+    """The steps of a file that are rows of both of two datasets, numbered from 0."""
+
+    def __init__(self, num_steps: int, *dropped: np.ndarray) -> None:
+        # dropped: the steps that are no rows of a dataset, int64, ascending; of each of the two.
+        self.dropped, self._dropped_of_any = dropped, np.union1d(*dropped)
+        self.num_steps, self.num_shared = num_steps, num_steps - len(self._dropped_of_any)
+
+    def rows(self, place: int, numbers: np.ndarray) -> np.ndarray:
+        """Return the rows of one of the datasets that shared steps are, int64."""
+        return self._rows(place, steps_of(numbers, self._dropped_of_any))
+
+    def _rows(self, place: int, steps: np.ndarray) -> np.ndarray:
+        rows: np.ndarray = steps - np.searchsorted(self.dropped[place], steps)
+        return rows
+
+    @property
+    def only_rows(self) -> tuple[Runs, Runs]:
+        """The rows of each dataset that the other one does not have."""
+        first, second = self.dropped
+        only = np.setdiff1d(second, first), np.setdiff1d(first, second)
+        return runs_of(self._rows(0, only[0])), runs_of(self._rows(1, only[1]))
+
+
+def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | None:
+    """Return the steps that both have, where one is the other one repaired; None elsewhere."""
+    if first.id == f"{second.id}{SUFFIX}":
+        turned = shared_steps(second, first)
+        return turned and SharedSteps(turned.num_steps, *turned.dropped[::-1])
+    entries = second.manifest.metadata.get(REPAIRS)
+    if second.id != f"{first.id}{SUFFIX}" or entries is None:
+        return None
+    dropped = repaired = np.zeros(0, np.int64)
+    if first.manifest.successors.get("rule") == SHIFTED:
+        ends = first.starts[1:] - 1
+        terminated = first.arrays_of(frozenset({TERMINATED})).gather(ends)[TERMINATED]
+        dropped = dropped_after(ends[~terminated.reshape(-1)])
+        kept = np.setdiff1d(dropped, _changed(entries, ("false-end",)))
+        repaired = np.union1d(kept, _changed(entries, NEW_ENDS))
+    num_steps, other = len(first) + len(dropped), len(second) + len(repaired)
+    return SharedSteps(num_steps, dropped, repaired) if other == num_steps else None
+
+
+def _changed(entries: Iterable[Mapping[str, Any]], rules: tuple[str, ...]) -> np.ndarray:
+    """Return the steps that repairs of some rules change, int64."""
+    runs = (run for entry in entries if entry["rule"] in rules for run in entry["steps"])
+    return np.array([step for first, n in runs for step in range(first, first + n)], np.int64)

@@ -1,0 +1,177 @@
+"""``rlds peek``, ``trajectories`` and ``sample``: rows, trajectories and batches of a dataset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+import datasets_cli
+from datasets_cli.cli.parser.fields import GivenOptions, options_of
+from datasets_cli.cli.state import state_of
+from datasets_cli.cli.terminal import cut, fact, fitted, table
+from datasets_cli.look.peek import PeekCall
+from datasets_cli.look.sample import SampleCall
+from datasets_cli.look.trajectories.listing import TrajectoriesCall
+from datasets_cli.quantities import counted, printable
+
+if TYPE_CHECKING:
+    from datasets_cli import PeekedColumn, PeekedRows, SampledBatch
+
+MOST_NUMBERS, MOST_CHARACTERS = 8, 60
+"""Of an array and of a text, beyond which a row shows a part of it."""
+
+
+def with_columns(call: GivenOptions) -> GivenOptions:
+    """Return what was given, with columns as one text: each option may have several, by commas."""
+    return call | ({"columns": ",".join(call["columns"])} if "columns" in call else {})
+
+
+@options_of(call=PeekCall)
+def peek(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show some rows of an installed dataset, in their order.
+
+    Numbers have 6 digits, arrays of more than 8 numbers and long texts are cut, and a frame is its
+    type and shape; --json has every value. Where the table is wider than the terminal, each column
+    of a row has a line.
+    """
+    state = state_of(context)
+    peeked = datasets_cli.peek(**with_columns(call), config=state.config)
+    lines = row_lines(peeked, state.width)
+    last = peeked.start + len(peeked.trajectories) - 1
+    shown = f"row{'s' * (last > peeked.start)} {peeked.start:,}"
+    shown += f" to {last:,}" if last > peeked.start else ""
+    left_out = {
+        "what … stands for": any("…" in line for line in lines),
+        "frames": any(each.is_frame for each in peeked.columns),
+        "digits after the sixth": any(map(_is_rounded, peeked.columns)),
+    }
+    names = ", ".join(name for name, is_so in left_out.items() if is_so)
+    more = f" Not shown: {names}; --json has all of it." if names else ""
+    state.note(f"{peeked.id}: {shown} of {peeked.num_transitions:,}.{more}")
+    state.emit(peeked.to_json() if state.json else None, lines, [peeked.id])
+
+
+def row_lines(peeked: PeekedRows, width: int | None) -> list[str]:
+    """Return a table with a line a row; where that is too wide, a line for each of its cells."""
+    rows = [
+        {
+            ">ROW": str(peeked.start + place),
+            ">TRAJECTORY": str(trajectory),
+            **{printable(each.name): _cell(each, place) for each in peeked.columns},
+        }
+        for place, trajectory in enumerate(peeked.trajectories)
+    ]
+    lines = table(rows)
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    turned = []
+    for row in rows:
+        turned.append(f"row {row.pop('>ROW')}, trajectory {row.pop('>TRAJECTORY')}")
+        cells = (line for name, cell in row.items() for line in fact(name, cell, width - 2))
+        turned += [f"  {line}" for line in cells]
+    return fitted(turned, width)
+
+
+def _cell(column: PeekedColumn, place: int) -> str:
+    """Return a row of a column in a few words."""
+    import numpy as np
+
+    shape = f"{list(column.shape)}"
+    if column.is_frame:
+        return f"{column.dtype} {shape}"
+    dtype = object if column.dtype == "text" else None
+    items = np.array(column.values[place], dtype).ravel().tolist()
+    if len(items) > MOST_NUMBERS:
+        shown = [*map(_item, items[:3]), "…", _item(items[-1])]
+        return f"[{', '.join(shown)}] of {shape}"
+    shown = [*map(_item, items)]
+    if len(shown) == 1:
+        return shown[0]
+    return f"[{', '.join(shown)}]" + (f" of {shape}" if len(column.shape) > 1 else "")
+
+
+def _is_rounded(column: PeekedColumn) -> bool:
+    """Return whether some number has more digits than a row shows."""
+    import numpy as np
+
+    values = np.asarray(column.values)
+    if values.dtype.kind not in "fc":
+        return False
+    shown = values.reshape(len(values), -1)[:, :MOST_NUMBERS].ravel()  # of more, … is told
+    read = np.array([*map(_item, shown.tolist())]).astype(values.dtype)
+    return not np.array_equal(read, shown, equal_nan=True)
+
+
+def _item(item: object) -> str:
+    if isinstance(item, str):
+        return cut(repr(item), MOST_CHARACTERS)
+    return f"{item:.6g}" if isinstance(item, float | complex) else str(item)
+
+
+@options_of(call=TrajectoriesCall)
+def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show trajectories of an installed dataset, in any order of their columns.
+
+    They have where each begins, its length and return, how it ended, and whether it succeeded.
+    Where returns are not kept yet, all rows are read once. NaN comes last, and is shown as -.
+    """
+    state = state_of(context)
+    listed = datasets_cli.list_trajectories(**call, config=state.config)
+    rows = [
+        {
+            f">{name.upper()}": _trajectory_cell(value)
+            for name, value in zip(listed.columns, each, strict=True)
+        }
+        for each in zip(*listed.columns.values(), strict=True)
+    ]
+    state.emit(listed.to_json(), table(rows, state.width), [listed.id])
+    if len(rows) < listed.num_trajectories:
+        state.note(f"{len(rows):,} of {counted(listed.num_trajectories, 'trajectory')}.")
+
+
+def _trajectory_cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_trajectory_cell, value))
+    words = {None: "-", True: "yes", False: ""}
+    return words[value] if value is None or isinstance(value, bool) else _item(value)
+
+
+@options_of(call=SampleCall)
+def sample(context: typer.Context, *, call: GivenOptions) -> None:
+    """Draw a batch of an installed dataset; show its keys, element types and shapes.
+
+    It is what ExperienceReplay gives to a training loop. --bench counts such batches: the first,
+    and then how many come a second, as the median of 5 runs.
+    """
+    state = state_of(context)
+    made = datasets_cli.sample_batch(**call, config=state.config)
+    state.emit(made.to_json(), fitted(_batch_lines(made, state.width), state.width), [made.id])
+    if (num_rows := max(shape[0] for _, shape in made.batch.values())) < made.batch_size:
+        state.note(
+            f"{made.id}: a batch of {made.batch_size:,} has {num_rows:,}: an epoch has no more."
+        )
+    if made.num_short:
+        count = counted(made.num_short, "trajectory")
+        state.note(f"{made.id}: slices leave out {count} that are shorter.")
+    if made.texts:
+        names = ", ".join(made.texts)
+        state.note(f"{made.id}: text is left out ({names}); in Python text=True reads it.")
+
+
+def _batch_lines(made: SampledBatch, width: int | None) -> list[str]:
+    lines = table(
+        [
+            {"KEY": printable(key), "TYPE": dtype, "SHAPE": f"{list(shape)}"}
+            for key, (dtype, shape) in made.batch.items()
+        ]
+    )
+    if made.batches_per_second is None:
+        return lines
+    cold = f"{made.cold_seconds * 1e3:,.2f} ms for the first batch; files may be in memory already"
+    range_ = f"{min(made.runs):,.0f} to {max(made.runs):,.0f}"
+    warm = (
+        f"{made.batches_per_second:,.0f} batches a second, the median of {len(made.runs)} runs "
+        f"({range_})"
+    )
+    return [*lines, *fact("cold", cold, width), *fact("warm", warm, width)]

@@ -1,0 +1,156 @@
+"""Which column is which key, as a user says: flags are kept, names people use are known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasets_cli
+from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
+from datasets_cli.config import Config
+from datasets_cli.errors import PartialFailure, UsageError
+from tests.exchange.made_steps import leaf_files
+
+COUNT = 9
+DONE = np.isin(np.arange(COUNT), (3, 8)).astype("f4")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Steps whose ends are terminations in ``done``, beside flags of no truncation."""
+    columns = {"obs": np.arange(2.0 * COUNT).reshape(COUNT, 2), "action": np.arange(COUNT)}
+    columns |= {"next_obs": columns["obs"] + 2, "reward": np.ones(COUNT)}
+    np.savez(tmp_path / "a.npz", **columns, done=DONE, truncated=np.zeros(COUNT))
+    return tmp_path / "a.npz"
+
+
+def flags(config: Config, path: Path, map: Any) -> list[list[int]]:
+    """Return the rows that are terminated and those that are truncated, read by numpy."""
+    import_dataset(path, "mine/a", map=map, layout="ted", force=True, config=config)
+    leaves = leaf_files("mine/a", config)
+    return [leaves["next", x][:, 0].nonzero()[0].tolist() for x in ("terminated", "truncated")]
+
+
+@pytest.mark.parametrize("key", ["ends", "lengths", "episode"])
+def test_an_end_that_a_flag_denies_is_refused(config: Config, path: Path, key: str) -> None:
+    columns = {**np.load(path), "lengths": [4, 5], "episode": [0] * 4 + [1] * 5}
+    np.savez(path.with_name("b.npz"), **columns)
+    told = {"ends": "done", "lengths": "lengths", "episode": "episode"}[key]
+    with pytest.raises(UsageError, match="Step 3 ends a trajectory"):
+        import_dataset(path.with_name("b.npz"), "mine/a", map={key: told}, config=config)
+    assert not [*config.root.glob("datasets/*/*")]
+
+
+@pytest.mark.parametrize(
+    ("map", "right"),
+    [
+        ({"next.terminated": "done"}, [[3, 8], []]),
+        (["terminated=done", "truncated=truncated"], [[3, 8], []]),
+        ({"ends": "done", "terminals": "done"}, [[3, 8], []]),
+        ({"ends": "done", "truncated": ""}, [[], [3, 8]]),
+        (["ends=done", "next.truncated="], [[], [3, 8]]),
+    ],
+)
+def test_both_flags_or_ends_without_one_are_read(
+    config: Config, path: Path, map: Any, right: Any
+) -> None:
+    assert flags(config, path, map) == right
+
+
+def test_a_key_by_the_name_that_people_have_replaces_what_was_guessed(path: Path) -> None:
+    given = {"rewards": "action", "next_observation": "obs", "terminated": "done"}
+    plan = plan_import(path, "mine/a", map=given)
+    assert plan.map == {
+        "observation": "obs", "action": "action", "next.reward": "action",
+        "next.truncated": "truncated", "next.observation": "obs", "next.terminated": "done",
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="given twice"):
+        plan_import(path, "mine/a", map={"reward": "reward", "rewards": "action"})
+
+
+def test_a_misspelt_key_of_ends_is_told(path: Path) -> None:
+    with pytest.raises(UsageError, match=r"next\.truncated=COLUMN.* mean the key ends\?"):
+        plan_import(path, "mine/a", map="end=done")
+
+
+def test_a_column_beside_one_that_means_the_same_keeps_its_name(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.npz", np.zeros(3)
+    np.savez(path, observation=rows, state=rows, action=rows, reward=rows, ends=rows)
+    plan = plan_import(path, "mine/a", map={"observation": "observation", "state": "state"})
+    assert plan.map["observation"] == "observation" and plan.map["state"] == "state"
+
+
+@pytest.mark.parametrize("format", ["npz", "d4rl", "minari", "torchrl", "parquet"])
+def test_a_column_may_be_read_for_two_keys(config: Config, tmp_path: Path, format: str) -> None:
+    rows = np.random.default_rng(1).normal(size=(COUNT + 1, 2))
+    given = {"observation": rows[:-1], "next_observation": rows[1:], "action": rows[1:]}
+    given |= {"reward": np.ones(COUNT), "truncated": DONE, "terminated": 0 * DONE}
+    create_dataset("mine/a", given, config=config)
+    made = export_dataset("mine/a", format, tmp_path / "out", allow_loss=True, config=config)
+    theirs = plan_import(made.path, "mine/b").map
+    both = {"info.copy": theirs["action"]}
+    if format != "minari":
+        both["ends"] = theirs["next.truncated"]
+    import_dataset(made.path, "mine/b", map=both, layout="ted", config=config)
+    leaves = leaf_files("mine/b", config)
+    assert leaves["info", "copy"].tobytes() == leaves["action",].tobytes() == rows[1:].tobytes()
+    assert leaves["next", "truncated"][:, 0].nonzero()[0].tolist() == [3, 8]
+
+
+def _npz(path: Path, seed: int = 0) -> Path:
+    noise = np.random.default_rng(seed).normal(size=(COUNT, 2))
+    np.savez(path, observation=noise, action=noise, reward=noise[:, 0], ends=DONE)
+    return path
+
+
+@pytest.mark.parametrize("place", ["next/reward.memmap", "manifest.json"])
+def test_repair_says_how_own_data_are_made_again_and_force_does_it(
+    config: Config, tmp_path: Path, place: str
+) -> None:
+    path = _npz(tmp_path / "a.npz")
+    made = import_dataset(path, "mine/lift", layout="ted", config=config)
+    whole = (made.path / place).read_bytes()
+    (made.path / place).write_bytes(whole[:-8])
+    with pytest.raises(PartialFailure) as refused:
+        datasets_cli.repair("mine/lift", config=config)
+    [result] = refused.value.results
+    told = (
+        "rlds import a.npz --name mine/lift --force"
+        if place != "manifest.json"
+        else "data of your own"
+    )
+    assert told in str(result.error) and "Did you mean" not in str(result.error)
+    import_dataset(path, "mine/lift", layout="ted", force=True, config=config)
+    assert place == "manifest.json" or (made.path / place).read_bytes() == whole
+    assert datasets_cli.verify("mine/lift", deep=True, config=config)[0].ok
+
+
+def test_the_same_import_makes_a_damaged_dataset_whole(config: Config, tmp_path: Path) -> None:
+    path = _npz(tmp_path / "a.npz")
+    made = import_dataset(path, "mine/lift", layout="ted", config=config)
+    (made.path / "action.memmap").write_bytes(b"")
+    import_dataset(path, "mine/lift", layout="ted", config=config)
+    values = np.fromfile(made.path / "action.memmap").reshape(-1, 2)
+    assert values.tolist() == np.load(path)["action"][[0, 1, 2, 4, 5, 6, 7]].tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "layout", "words"),
+    [
+        ("b.npz", 0, "ted", " a.npz .* b.npz"),
+        ("a.npz", 0, "compact", "layout ted, and .* layout compact"),
+        ("b.npz", 1, "ted", "7 transitions of a.npz .*, and these are 7 .* of b.npz"),
+    ],
+)
+def test_what_differs_from_an_installed_dataset_is_told(
+    config: Config, tmp_path: Path, name: str, seed: int, layout: str, words: str
+) -> None:
+    import_dataset(_npz(tmp_path / "a.npz"), "mine/a", layout="ted", config=config)
+    path = _npz(tmp_path / name, seed)
+    with pytest.raises(UsageError, match=words) as refused:
+        import_dataset(path, "mine/a", layout=layout, config=config)
+    assert "force" in str(refused.value) and "Manifest(" not in str(refused.value)
+    import_dataset(path, "mine/a", layout=layout, force=True, config=config)
