@@ -13,7 +13,7 @@ from datasets_cli.audit.rules.facts import facts_of
 from datasets_cli.audit.rules.finding import Finding, Runs
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
-from datasets_cli.audit.rules.rule import About
+from datasets_cli.audit.rules.rule import NONE, About
 from datasets_cli.audit.run import findings_of
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
@@ -133,9 +133,6 @@ def _without(id: str) -> UsageError:
     return UsageError(
         f"{id} has nothing that can be repaired exactly. Looked for: {', '.join(MENDED)}. Use {id}."
     )
-
-
-NONE = np.zeros(0, np.int64)
 
 
 class _Ends:

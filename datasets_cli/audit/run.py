@@ -8,8 +8,10 @@ from typing import Any
 
 from datasets_cli.audit.rules.facts import facts_of
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
+from datasets_cli.audit.rules.lengths import LENGTHS, UNFINISHED
 from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
-from datasets_cli.audit.rules.rule import About, Rule
+from datasets_cli.audit.rules.rule import About, Rule, RuleState
+from datasets_cli.audit.rules.statistics import STATISTICS
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.user_code import tried
 from datasets_cli.progress import Progress
@@ -25,28 +27,34 @@ def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> 
     """Return what rules find in the rows of a dataset, the gravest first."""
     manifest = dataset.manifest
     is_shifted = manifest.successors.get("rule") == SHIFTED
-    has_empty = dataset.texts is not None and dataset.texts.has_empty  # else no text is read
-    texts = tuple(each.key for each in manifest.texts if has_empty)
-    about = About(manifest.columns, manifest.metadata, facts_of(manifest.id), is_shifted, texts)
+    has_empty = dataset.texts is not None and dataset.texts.has_empty
+    texts = tuple(each.key for each in manifest.texts)
+    # What the publisher states of the rows of a parent is not true of those that were made of them.
+    stated = {} if manifest.parent is None else dict.fromkeys((LENGTHS, UNFINISHED, STATISTICS))
+    metadata = {**manifest.metadata, **stated}
+    about = About(manifest.columns, metadata, facts_of(manifest.id), is_shifted, texts, has_empty)
 
     def told(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         for rows in audited_rows(dataset, keys):
             yield rows
             progress.writing(rows.first + len(rows))
 
-    return findings_of(about, rules, told)
+    return findings_of(about, rules, told, len(dataset))
 
 
-def findings_of(about: About, rules: Iterable[Rule], rows_of: RowsOf) -> list[Finding]:
-    """Return what rules find in rows, the gravest first."""
+def findings_of(
+    about: About, rules: Iterable[Rule], rows_of: RowsOf, num_rows: int = 0
+) -> list[Finding]:
+    """Return what rules find in rows, the gravest first; how many rows need not be known before."""
     begun: list[tuple[Rule, Any, Any]] = []
-    keys, num_rows = frozenset[Key](), 0
+    keys = frozenset[Key]()
     for rule in rules:
         call = partial(tried, f"rule {rule.name}")  # which may be a user's
         if (state := call("begin", partial(rule.begin, about))) is not None:
             begun.append((rule, state, call))
-            keys |= state.keys
-            if unknown := sorted(state.keys - about.keys - {*about.texts}):
+            seen = call("keys", partial(_keys_of, state))
+            keys |= seen
+            if unknown := sorted(seen - about.keys - {*about.texts}):
                 names = ", ".join(map(show_key, unknown))
                 raise RldsError(f"The rule {rule.name} looks at {names}, which the dataset lacks.")
     observed = {id(state): (state, call) for _, state, call in begun}  # rules may share one
@@ -56,10 +64,18 @@ def findings_of(about: About, rules: Iterable[Rule], rows_of: RowsOf) -> list[Fi
             call("observe", partial(state.observe, rows))
     findings = []
     for rule, state, call in begun:
-        asked = partial(rule.conclude, state) if rule.conclude else state.conclude
-        if (finding := call("conclude", partial(asked, rule))) is not None:
+        if (finding := call("conclude", partial(_concluded, rule, state))) is not None:
             findings.append(_checked(finding, num_rows))
     return gravest_first(findings)
+
+
+def _keys_of(state: RuleState) -> frozenset[Key]:
+    return frozenset(state.keys)
+
+
+def _concluded(rule: Rule, state: Any) -> Finding | None:
+    asked = partial(rule.conclude, state) if rule.conclude else state.conclude
+    return asked(rule)
 
 
 def _checked(finding: Finding, num_rows: int) -> Finding:

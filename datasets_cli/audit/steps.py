@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import numpy as np
 from datasets_cli.audit.repaired import REPAIRS, SUFFIX
 from datasets_cli.audit.repairs import NEW_ENDS, dropped_after, runs_of, steps_of
 from datasets_cli.audit.rules.finding import Runs
+from datasets_cli.audit.rules.rule import NONE
+from datasets_cli.damage import damaged
 from datasets_cli.schema.columns import TERMINATED
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays
@@ -47,18 +50,38 @@ def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | N
     entries = second.manifest.metadata.get(REPAIRS)
     if second.id != f"{first.id}{SUFFIX}" or entries is None:
         return None
-    dropped = repaired = np.zeros(0, np.int64)
+    dropped = repaired = NONE
     if first.manifest.successors.get("rule") == SHIFTED:
         ends = first.starts[1:] - 1
         terminated = first.arrays_of(frozenset({TERMINATED})).gather(ends)[TERMINATED]
         dropped = dropped_after(ends[~terminated.reshape(-1)])
-        kept = np.setdiff1d(dropped, _changed(entries, ("false-end",)))
-        repaired = np.union1d(kept, _changed(entries, NEW_ENDS))
+        with _damage(second):
+            num_steps = len(first) + len(dropped)
+            kept = np.setdiff1d(dropped, _changed(entries, ("false-end",), num_steps))
+            repaired = np.union1d(kept, _changed(entries, NEW_ENDS, num_steps))
     num_steps, other = len(first) + len(dropped), len(second) + len(repaired)
     return SharedSteps(num_steps, dropped, repaired) if other == num_steps else None
 
 
-def _changed(entries: Iterable[Mapping[str, Any]], rules: tuple[str, ...]) -> np.ndarray:
+@contextmanager
+def _damage(dataset: DatasetArrays) -> Iterator[None]:
+    """Turn what is wrong with the repairs that a manifest lists into an error that says so."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        problem = f"{dataset.id}: the repairs in its manifest are not steps of the file ({error!r})"
+        raise damaged(dataset.folder, problem) from error
+
+
+def _changed(
+    entries: Iterable[Mapping[str, Any]], rules: tuple[str, ...], num_steps: int
+) -> np.ndarray:
     """Return the steps that repairs of some rules change, int64."""
-    runs = (run for entry in entries if entry["rule"] in rules for run in entry["steps"])
-    return np.array([step for first, n in runs for step in range(first, first + n)], np.int64)
+    runs = [run for entry in entries if entry["rule"] in rules for run in entry["steps"]]
+    first, counts = np.array(runs, np.int64).reshape(-1, 2).T
+    ends = first + counts
+    is_there = (first >= 0) & (counts > 0) & (counts <= num_steps) & (ends <= num_steps)
+    if not is_there.all() or counts.sum() > len(rules) * num_steps:  # each once a rule
+        raise ValueError(runs[:3])
+    steps = (np.arange(begin, end) for begin, end in zip(first, ends, strict=True))
+    return np.concatenate([NONE, *steps])

@@ -140,7 +140,8 @@ def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
 def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
     one, other = overlap.ids
     left_out = ", ".join(".".join(key) for key in overlap.left_out)
-    yield f"{one} and {other}{f', without {left_out}, which only one has so' * bool(left_out)}"
+    reason = f". Not compared, as both do not have it alike: {left_out}"
+    yield f"{one} and {other}{reason * bool(left_out)}"
     if overlap.rows is None or overlap.trajectories is None:
         yield "  they have no observations of one name, type and shape"
         return

@@ -94,17 +94,18 @@ def _types(path: Path) -> dict[str, Any]:
 
 
 def _check_exact(path: Path, names: list[str]) -> None:
-    """Refuse whole numbers of the first block that int64 cannot hold, and float64 would round."""
+    """Refuse whole numbers among fractions of the first block that float64 would round."""
     import pyarrow.compute as pc
 
     texts = next(iter(_opened(path, _as_text(names)))) if names else {}
     for name in names:
-        rows = pc.match_substring_regex(texts[name], "^[+-]?[0-9]{19,}$").index(True).as_py()
-        if rows >= 0:
-            raise UsageError(
-                f"{path.name}: {name} has the whole number {texts[name][rows]}; expected numbers "
-                "that int64 holds. Write them as text, or with a fraction if they may be rounded."
-            )
+        whole = texts[name].filter(pc.match_substring_regex(texts[name], "^[+-]?[0-9]{16,}$"))
+        for text in whole.to_pylist():
+            if int(float(text)) != int(text):
+                raise UsageError(
+                    f"{path.name}: {name} is read as float64, which does not hold {text}. Write "
+                    "it with a fraction if it may be rounded, or as text."
+                )
 
 
 def _as_text(names: list[str]) -> dict[str, Any]:

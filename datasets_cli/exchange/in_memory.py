@@ -160,7 +160,10 @@ def _reading(storage: DatasetStorage, columns: NestedKeys | None) -> DatasetStor
 def _numbers(rows: Any, storage: DatasetStorage) -> np.ndarray:
     """Return the numbers int64 ``[n]`` of rows that a user names."""
     chosen: Any = np.array(rows) if not isinstance(rows, slice | None) else rows or slice(None)
-    return row_numbers(chosen, storage).reshape(-1).numpy()
+    numbers = row_numbers(chosen, storage)
+    if numbers.ndim > 1:
+        raise UsageError(f"rows have one dimension, not {numbers.ndim}. Give a list of numbers.")
+    return numbers.reshape(-1).numpy()
 
 
 def _gathered(dataset: Dataset, numbers: np.ndarray) -> dict[Key, np.ndarray]:

@@ -202,10 +202,10 @@ def _orphaned_tables(root: CacheRoot) -> Iterator[Leftover]:
             return  # it is not known whose tables a damaged one has
         known.add(manifest.content)
     # A copy in the trash whose dataset is not there is brought back, with its tables.
-    trashed = ((path, _id_in(path)) for path in root.trashed())
-    known |= {
-        read_manifest(path).content for path, id in trashed if id and not is_installed(root, id)
-    }
+    for path in root.trashed():
+        with suppress(OSError, DamagedDataset):
+            manifest = read_manifest(path)
+            known |= set() if is_installed(root, manifest.id) else {manifest.content}
     for folder in sorted((root.path / "tables").glob("*")):
         if re.fullmatch("[0-9a-f]{64}", folder.name) and folder.name not in known:
             yield leftover_of(TABLES, folder)

@@ -17,6 +17,7 @@ from datasets_cli.errors import (
     IntegrityError,
     PartialFailure,
     RldsError,
+    argument,
 )
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import condition_of, installed_id
@@ -153,7 +154,8 @@ def _how_it_came(id: str, known: Manifest | None) -> str:
     if id.partition("/")[0] in families() or source.get("checked") != CHECKED:
         return ""
     if not (known and (format := known.metadata.get("imported_from"))):
-        return "It is data of your own. Make it again by what made it, with --force or force=True."
+        force = argument("force", "True")
+        return f"It is data of your own. Make it again by what made it, with {force}."
     path = source["filename"]
     command = shlex.join(["rlds", "import", path, "--name", id, "--force"])
     return f"It was imported from {path} ({format}). Make it again, with the same --map: {command}"

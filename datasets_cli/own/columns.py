@@ -117,6 +117,6 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
     try:
         ends = check_flags(np.arange(size) == size - 1, named)
     except UsageError as error:
-        error.prepend(f"{what} is one call: ")
+        error.prepend(f"{what} is one trajectory: ")
         raise
     return {**named, TRAJECTORY_END: ends}

@@ -131,10 +131,10 @@ def check_flags(
     if unflagged[wrong[0]]:
         leave = by_reader("--map next.truncated=", 'map={"next.truncated": ""} to import')
         raise UsageError(
-            f"Step {first + wrong[0]:,} ends a trajectory by what was given, and by its flags is "
-            "neither terminated nor truncated; flags are kept. Give terminated, too"
-            f"{by_reader(' (--map next.terminated=COLUMN)', '')}, where such steps terminate, or "
-            f"leave truncated out ({leave}) where they are cut off."
+            f"Step {first + wrong[0]:,} ends a trajectory by what was given, and its flags say "
+            "neither terminated nor truncated. Flags are kept as given: set one of them where a "
+            f"trajectory ends{by_reader(' (--map next.terminated=COLUMN)', '')}, or leave "
+            f"truncated out ({leave}) where trajectories are cut off."
         )
     raise UsageError(
         f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "

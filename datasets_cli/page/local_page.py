@@ -21,7 +21,7 @@ from datasets_cli.install.installed import is_installed, open_installed
 from datasets_cli.json_form import encode
 from datasets_cli.look.summary import load_summary
 from datasets_cli.page.bounds import is_small
-from datasets_cli.quantities import human_bytes, human_count, printable
+from datasets_cli.quantities import counted, human_bytes, human_count, printable
 from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
@@ -123,7 +123,8 @@ def _templates() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"bytes": human_bytes, "count": human_count, "plain": _plain}
+    environment.filters |= {"bytes": human_bytes, "count": human_count, "counted": counted}
+    environment.filters["plain"] = _plain
     return environment
 
 

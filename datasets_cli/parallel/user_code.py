@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import TypeVar
 from datasets_cli.errors import RldsError
 
 Result = TypeVar("Result")
+OURS = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 @contextmanager
@@ -51,9 +53,10 @@ def line_of(error: BaseException | None, path: Path | None = None) -> str:
     """Return the line of a user's file in which an error was raised, for a message."""
     import traceback
 
-    frames = traceback.extract_tb(error.__traceback__)[1:] if error else []
-    file = str(path) if path else "".join(each.filename for each in frames[:1])  # what was called
-    lines = [each.lineno for each in frames if file in each.filename]
+    frames = traceback.extract_tb(error.__traceback__) if error else []
+    theirs = [each.filename for each in frames if not each.filename.startswith(OURS)]
+    file = str(path) if path else "".join(theirs[:1])  # what was called
+    lines = [each.lineno for each in frames if file and file in each.filename]
     return f" in line {lines[-1]}{'' if path else f' of {file}'}" if lines else ""
 
 

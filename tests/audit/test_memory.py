@@ -54,7 +54,7 @@ def test_what_a_rule_keeps_is_bounded(rule: Rule, length: int, is_terminated: bo
     texts = tuple(key for key, rows in ROWS_BY_KEY.items() if is_text(rows))
     columns = tuple(column_of(key, r) for key, r in ROWS_BY_KEY.items() if key not in texts)
     metadata = METADATA | {"max_episode_steps": length // 2 or 1}
-    about = About(columns, metadata, facts_of(KINDS[rule.name][0]), True, texts)
+    about = About(columns, metadata, facts_of(KINDS[rule.name][0]), True, texts, True)
     state = rule.begin(about)
     assert state is not None, "the columns here are what it looks at"
     tracemalloc.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli.audit import own_rules
-from datasets_cli.audit.rule import Rule
+from datasets_cli.audit.rule import Finding, RowNumbers, Rule
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, UsageError
@@ -154,3 +155,41 @@ def test_entry_points_run_and_one_that_fails_is_left_out(
     (audited,) = datasets_cli.audit_datasets(ID, config=config)
     assert "saturated-action" in [each.rule for each in audited.findings]
     assert "nothing" in caplog.text and "saturated-action" not in str(kept(config))
+
+
+class FromMetadata:
+    """A state that looks at no column; ``keys`` raises where a test says so."""
+
+    def __init__(self, keys: object = frozenset()) -> None:
+        self.keys = keys
+
+    def observe(self, rows: object) -> None:
+        raise AssertionError("it looks at nothing")
+
+    def conclude(self, rule: Rule) -> Finding | None:
+        rows = RowNumbers()
+        rows.add(np.array([5]))
+        return rule.found(rows)
+
+
+def test_a_rule_may_look_at_no_column_and_a_wrong_state_is_named(config: Config) -> None:
+    rule = Rule("stated", 1, "note", "C", (), "us", "It is stated.", lambda about: FromMetadata())
+    (audited,) = datasets_cli.audit_datasets(ID, rules=rule, rule="stated", config=config)
+    assert [each.rows for each in audited.findings] == [(5,)]
+    wrong = replace(rule, begin=lambda about: FromMetadata(3))
+    with pytest.raises(RldsError, match="rule stated fails in keys"):
+        datasets_cli.audit_datasets(ID, rules=wrong, config=config)
+
+
+def test_what_is_stated_of_a_dataset_is_not_said_of_what_is_made_of_it(tmp_path: Path) -> None:
+    config = Config(tmp_path / "root")
+    rows = np.arange(5.0)[:, None]
+    lengths = {"trajectory_lengths": [3, 9]}
+    columns = {"observation": rows, "action": rows, "reward": rows}
+    datasets_cli.create_dataset("mine/a", columns, lengths=[3, 2], info=lengths, config=config)
+    datasets_cli.preprocess(
+        "mine/a", "copy:copy", "b", where="length > 1", config=config, num_workers=0
+    )
+    found, derived = datasets_cli.audit_datasets(["mine/a", "derived/b"], config=config)
+    assert [each.rule for each in found.findings if each.severity == "wrong"] == ["stated-length"]
+    assert not [each for each in derived.findings if each.severity == "wrong"]

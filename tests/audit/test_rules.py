@@ -87,7 +87,7 @@ def findings(rows: Made, id: str, rng: np.random.Generator) -> list[Finding]:
     cuts = [0, *np.sort(rng.integers(1, len(rows.episode), 3)).tolist(), len(rows.episode)]
     texts = tuple(key for key, each in columns.items() if is_text(each))
     numbers = tuple(column_of(key, each) for key, each in columns.items() if key not in texts)
-    about = About(numbers, rows.metadata, facts_of(id), True, texts)
+    about = About(numbers, rows.metadata, facts_of(id), True, texts, True)
 
     def rows_of(keys: frozenset[Key]) -> Iterator[AuditedRows]:
         runs = (

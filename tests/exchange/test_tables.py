@@ -132,6 +132,19 @@ def test_numbered_columns_of_csv_are_one_vector_and_that_is_said(
     assert same(back["observation",], vector) and same(back["action",], right["action"].to_numpy())
 
 
+def test_whole_numbers_beside_fractions_are_read_where_float64_holds_them(
+    config: Config, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    head = "observation,action,reward,episode\n0.5,1,1,0\n"
+    path.write_text(f"{head}1000000000000000000,1,1,0\n2,1,1,0\n")
+    import_dataset(path, "mine/a", config=config)
+    assert columns_of("mine/a", config)["observation",].tolist() == [0.5, 1e18]
+    path.write_text(f"{head}1000000000000000001,1,1,0\n2,1,1,0\n")
+    with pytest.raises(UsageError, match="1000000000000000001"):
+        import_dataset(path, "mine/b", config=config)
+
+
 def test_fractions_below_whole_numbers_are_read(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,5 +224,9 @@ RULES = (
     rule("zero-observation", _zeros),
     rule("not-finite", _not_finite),
     rule("idle", _idle),
-    rule("empty-text", lambda about: EmptyTexts(frozenset(about.texts)) if about.texts else None),
+    rule(
+        "empty-text",
+        # Elsewhere no text is read.
+        lambda about: EmptyTexts(frozenset(about.texts)) if about.has_empty_text else None,
+    ),
 )

@@ -34,7 +34,8 @@ class About:
         metadata: what the publisher says of the dataset, from its manifest.
         facts: what is known of the environment, such as ``facts.terminates``.
         is_shifted: whether the last step of a trajectory that was cut off is no row.
-        texts: the keys of text, where one of its values is empty.
+        texts: the keys of text.
+        has_empty_text: whether a text is empty.
     """
 
     columns: tuple[Column, ...]
@@ -42,6 +43,7 @@ class About:
     facts: Facts
     is_shifted: bool
     texts: tuple[Key, ...] = ()
+    has_empty_text: bool = False
     _shared: dict[Callable[[About], Any], Any] = field(default_factory=dict)
 
     @property

@@ -18,10 +18,12 @@ from datasets_cli.schema.columns import REWARD, TERMINATED, show_key
 
 
 class RelabelGoal(Transform):
-    """Makes reward, ``terminated`` and ``done`` of each step anew, from what it achieved.
+    """Makes the reward of each step anew, from what it achieved.
 
-    A transform of batches, or the function of ``preprocess``. A step that terminated and whose next
-    state is not recorded, but zeros, keeps what is stored.
+    A transform of batches, or the function of ``preprocess``. What the rule says of ``terminated``,
+    as ``terminates=True`` does, changes ``done`` and ``truncated``, too; and
+    ``("next", "info", "success")`` is made anew where rows have it. A step that terminated and
+    whose next state is not recorded, but zeros, keeps what is stored.
 
     Args:
         rule: what follows from a goal: ``GoalRule.sparse(0.5, terminates=True)``.
@@ -46,7 +48,9 @@ class RelabelGoal(Transform):
             key = key_of(cast(NestedKey, self.goal))
             desired = required_entry(rows, key, "RelabelGoal").reshape(len(rows), -1)
         else:
-            desired = torch.tensor([self.goal], dtype=torch.float64, device=reached.device)
+            dtype = reached.dtype if reached.is_floating_point() else torch.float64
+            desired = torch.as_tensor(self.goal, dtype=dtype, device=reached.device)
+            desired = desired.expand(len(rows), -1)  # a rule is given a goal for each row
         if (size := desired.shape[1]) > reached.shape[1]:
             name = show_key(self.achieved)
             raise UsageError(f"A goal is {size} numbers, and {name} is fewer. Name another.")

@@ -8,6 +8,7 @@ Columns are read in blocks, so that memory grows with trajectories and runs, and
 from __future__ import annotations
 
 import difflib
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -33,7 +34,11 @@ class FirstSuccess:
 
     def runs(self, dataset: Dataset, selection: Selection) -> tuple[np.ndarray, np.ndarray]:
         offsets, whole = dataset.starts, dataset.whole
-        [key] = leaves_below(dataset, [self.flag])
+        key, *others = leaves_below(dataset, [self.flag])
+        if others:
+            raise UsageError(
+                f"first-success:flag={self.flag} names {1 + len(others)} columns; expected one."
+            )
         first = np.full(len(selection), len(dataset))
         for start, rows in _blocks(dataset, [key]):
             flagged = np.flatnonzero(_numbers(rows[key]).any(1)) + start
@@ -76,7 +81,7 @@ class NoTimeouts:
 
 @dataclass(frozen=True)
 class NoIdle:
-    """Without steps in which something changes by epsilon at most, so many in a row or more."""
+    """Without runs of ``length`` or more steps in which ``of`` changes by at most ``epsilon``."""
 
     epsilon: float = 0.0
     length: int = 1
@@ -117,6 +122,7 @@ PRESETS: dict[str, type[Preset]] = {
     "no-timeouts": NoTimeouts,
     "no-idle": NoIdle,
 }
+FLOAT_BYTES = 8
 NAMED = re.compile(r"\s*[a-z]+(-[a-z]+)+\s*(:|$)")
 """How a text begins that names a preset, and is no condition."""
 RANGES = {"whole": (0, 1), "epsilon": (0, sys.float_info.max), "length": (1, 2**62)}
@@ -135,14 +141,17 @@ def preset_of(text: str) -> tuple[str, Preset]:
         raise UsageError(f"There is no view {name!r}. Did you mean {' or '.join(near)}?")
     given = vars(PRESETS[name]()).copy()
     try:
-        for key, _, value in (each.partition("=") for each in filter(None, rest.split(","))):
+        texts = [each.partition("=")[::2] for each in filter(None, rest.split(","))]
+        for key, value in texts:
             given[key] = type(given[key])(value)
-        if not all(low <= given.get(key, low) <= high for key, (low, high) in RANGES.items()):
+        if len(dict(texts)) < len(texts) or not all(
+            low <= given.get(key, low) <= high for key, (low, high) in RANGES.items()
+        ):
             raise ValueError(rest)
     except (KeyError, ValueError) as error:
         raise UsageError(
-            f"{name} takes {', '.join(given)}: numbers from 0 on, length from 1 on, whole 0 or 1; "
-            f"found {rest!r}."
+            f"{name} takes {', '.join(given)}, each once: numbers from 0 on, length from 1 on, "
+            f"whole 0 or 1; found {rest!r}."
         ) from error
     arguments = ",".join(f"{key}={value}" for key, value in given.items())
     return f"{name}:{arguments}", PRESETS[name](**given)
@@ -158,7 +167,9 @@ def _numbers(rows: np.ndarray) -> np.ndarray:
 def _blocks(dataset: Dataset, keys: list[Key]) -> Iterator[tuple[int, Columns]]:
     """Yield the first row of each block, which is the last of the one before, and its columns."""
     rows = dataset.arrays_of(frozenset(keys))
-    step = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
+    # They are read whatever columns a user chose, and become float64.
+    numbers = sum(math.prod(each.shape) for each in dataset.manifest.columns if each.key in keys)
+    step = min(BLOCK_ROWS, rows_per_block(numbers * FLOAT_BYTES))
     for start in range(0, len(dataset), step):
         first = max(0, start - 1)
         yield first, rows.run(first, min(start + step, len(dataset)))

@@ -242,7 +242,7 @@ def leaves_below(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key
         below = [name for name in known if name[: len(key)] == key]
         if not below:
             raise UsageError(
-                f"{dataset.id} has no {show_key(key)} of numbers to compare. It has: "
+                f"{dataset.id} has no column of numbers {show_key(key)}. It has: "
                 f"{', '.join(map(show_key, known))}."
             )
         leaves += below

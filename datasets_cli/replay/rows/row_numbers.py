@@ -49,7 +49,8 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
         if not num_rows:
             raise OutOfRange(storage.no_rows)
-        raise OutOfRange(f"Rows are whole numbers from {-num_rows} to {num_rows - 1}, not {index}.")
+        known = f"whole numbers from {-num_rows} to {num_rows - 1}"
+        raise OutOfRange(f"Rows are {known}, not {reprlib.repr(index)}.")
     return torch.where(rows < 0, rows + num_rows, rows)
 
 

@@ -97,3 +97,18 @@ def test_rows_without_a_goal_or_with_a_smaller_state_are_refused(
     following = {"reward": torch.zeros(3, 1), "terminated": torch.zeros(3, 1, dtype=torch.bool)}
     with pytest.raises(UsageError):
         RelabelGoal(ENDS, **arguments)(TensorDict({"next": following}, [3]))  # type: ignore[arg-type]
+
+
+def test_a_rule_is_given_a_goal_for_each_row_in_the_type_of_what_was_achieved() -> None:
+    seen = []
+
+    def equal(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDict) -> torch.Tensor:
+        seen.append((desired.shape, desired.dtype))
+        return (achieved == desired).all(1).float()
+
+    after = {"reward": torch.zeros(3, 1), "terminated": torch.zeros(3, 1, dtype=torch.bool)}
+    after["observation"] = torch.tensor([[0.1], [0.2], [0.1]])
+    rows = TensorDict({"next": TensorDict(after, [3])}, [3])
+    made = RelabelGoal(GoalRule(equal), achieved=STATE, goal=[0.1])(rows)
+    assert made["next", "reward"][:, 0].tolist() == [1, 0, 1]
+    assert seen == [((3, 1), torch.float32)]

@@ -193,7 +193,7 @@ def test_trajectories_of_other_lengths_are_no_duplicates(root: Path) -> None:
 
 def test_leaves_that_are_none_are_refused(toy: ExperienceReplay) -> None:
     for key in "score", ("observation", "mission"):
-        with pytest.raises(UsageError, match="of numbers to compare"):
+        with pytest.raises(UsageError, match="no column of numbers"):
             toy.drop_duplicates([key])
 
 

@@ -298,6 +298,8 @@ def test_preprocess_and_declared_data_take_presets(
         ("no-idle:length=0", "epsilon, length, of"),
         ("no-idle:width=3", "epsilon, length, of"),
         ("no-timeouts:whole=2", "whole"),
+        ("no-idle:length=2,length=3", "each once"),
+        ("first-success:flag=next", "columns; expected one"),
         ("no-idle:of=nothing", "next.observation"),
         ("first-success", "first-success:flag="),
     ],
