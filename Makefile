@@ -25,7 +25,7 @@ demo: install ## run the main job end to end on data that ships with the package
 	$(BIN)/rlds demo
 
 test: install ## run the tests, on two cores
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-device: install ## run the tests that need a GPU; each is skipped with its reason where there is none
 	$(BIN)/python -m pytest tests/device -rs

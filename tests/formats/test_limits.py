@@ -46,6 +46,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     return {outcome.name: outcome for outcome in found}
 
 
+@pytest.mark.slow
 def test_a_small_file_that_says_it_is_huge_is_refused_in_little_memory(
     outcomes: dict[str, Outcome],
 ) -> None:

@@ -33,7 +33,7 @@ def test_a_successor_that_deviates_in_any_one_row_is_kept(
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
-@pytest.mark.parametrize("block_rows", BLOCKS)
+@pytest.mark.parametrize("block_rows", [pytest.param(1, marks=pytest.mark.slow), *BLOCKS[1:]])
 def test_an_installation_and_a_conversion_write_the_same_files(
     block_rows: int, layout: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

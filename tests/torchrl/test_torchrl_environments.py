@@ -252,6 +252,7 @@ def several_processes() -> None:
     print("all equal")
 
 
+@pytest.mark.slow
 def test_rows_of_several_processes() -> None:
     code = """
 import torch
