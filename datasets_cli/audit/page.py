@@ -44,8 +44,9 @@ FOUND = """
 
 `rlds download ID` installs what was published, `rlds download ID~repaired` the same with what the
 column *repair* says. The columns after it say what others make of the first step of the repair.
-TFDS needs TensorFlow and is not run; Minari reads none of these files. Evidence: *whole file*, or
-*cut*: the first two episodes.
+TFDS needs TensorFlow: what it makes of such files is recorded
+[elsewhere](families/d4rl.md#how-it-differs-elsewhere). Minari reads none of them. Evidence: *whole
+file*, or *cut*: the first two episodes.
 """
 SOUND = "\nNothing is found in the cuts of "
 RULES_HEAD = """
