@@ -78,7 +78,8 @@ def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.n
     row_bytes = sum(_row_bytes(dataset) for dataset in datasets.values())
     step = rows_per_block(row_bytes)
     check_rows(next(iter(datasets.values())).file, total, row_bytes)
-    with ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1)) as pool:
+    pool = ThreadPoolExecutor(min(MAX_THREADS, os.cpu_count() or 1))
+    try:
         ahead = {key: _GzipRows(datasets[key], pool) for key in _read_ahead(datasets, step)}
         for reader in ahead.values():
             reader.start(min(step, total))
@@ -91,6 +92,10 @@ def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.n
             for reader in ahead.values():
                 reader.start(min(stop + step, total))
             yield block
+    finally:
+        # Rows that are left may be collected in a thread that is just starting, where waiting for
+        # another one never ends. What is under way writes into memory alone.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def check_rows(file: h5py.File, num_rows: int, row_bytes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +87,22 @@ def test_no_flipped_bit_of_a_chunk_passes(
         path.write_bytes(good[:offset] + bytes([good[offset] ^ 0x10]) + good[offset + 1 :])
         with h5py.File(path) as file, pytest.raises(SourceError, match="/a has a damaged chunk"):
             list(read_rows({("a",): file["a"]}))
+
+
+def test_rows_that_are_left_wait_for_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be collected where a thread begins, which waits forever for another one."""
+    waited, shutdown = [], ThreadPoolExecutor.shutdown
+
+    def told(self: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        waited.append(wait)
+        shutdown(self, wait, cancel_futures=cancel_futures)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "shutdown", told)
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file.create_dataset("a", data=np.arange(200_000.0), chunks=(1000,), compression="gzip")
+        rows = read_rows({("a",): file["a"]})
+        assert len(next(rows)["a",]) < 200_000
+        rows.close()
+    assert waited == [False]

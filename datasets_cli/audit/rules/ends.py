@@ -57,6 +57,10 @@ class TerminalRuns:
         return rule.found(self.rows) if self.has_longer else None
 
 
+STEPS = "a step goes {:.3g} at most, others from {:.3g}"
+POSES = "resets are within {:.3g} of the pose of a reset, other rows from {:.3g}"
+
+
 @dataclass
 class StepSizes:
     """How far each step goes, and each cut end to the row that follows it."""
@@ -109,7 +113,7 @@ class StepSizes:
     def false_ends(self, rule: Rule) -> Finding | None:
         """Return the cut ends whose next row is no farther than a step goes, and is no reset."""
         steps, from_origin = self._steps_of_ends(), np.concatenate(self._ends)[:, 1]
-        measure, severity = _judged(*self._gap())
+        measure, severity = _judged(STEPS, *self._gap())
         if (self.jumps.count and severity != "wrong") or not self.ordinary:
             return None  # what an ordinary step is, is not known: the rule on jumps tells that
         # A reset may land near an end. It is then near all other resets, too.
@@ -120,7 +124,7 @@ class StepSizes:
 
     def far_steps(self, rule: Rule) -> Finding | None:
         """Return the steps within trajectories that are too far."""
-        return rule.found(self.jumps, *_judged(*self._gap()))
+        return rule.found(self.jumps, *_judged(STEPS, *self._gap()))
 
     def _steps_of_ends(self) -> np.ndarray:
         steps: np.ndarray = np.concatenate(self._ends)[:, 0]
@@ -168,17 +172,17 @@ class Poses:
         """Return the cut ends whose next row is not where a reset puts the environment."""
         if self.near < 0:  # without a single reset these are not rows of this environment
             return None
-        return rule.found(self.before_far_starts, *_judged(self.near, self.far))
+        return rule.found(self.before_far_starts, *_judged(POSES, self.near, self.far))
 
     def resets(self, rule: Rule) -> Finding | None:
         """Return the resets within trajectories."""
-        return rule.found(self.inside, *_judged(self.near, self.far))
+        return rule.found(self.inside, *_judged(POSES, self.near, self.far))
 
 
-def _judged(low: float, high: float) -> tuple[str, Severity]:
-    """Return the two numbers of a gap, and what it allows to say."""
+def _judged(measure: str, low: float, high: float) -> tuple[str, Severity]:
+    """Return the two numbers of a gap in a sentence, and what it allows to say."""
     return (
-        f"ordinary up to {low:.3g}, others from {high:.3g}",
+        measure.format(low, high),
         "wrong" if high >= max(GAP * low, math.ulp(0)) else "suspicious",
     )
 
