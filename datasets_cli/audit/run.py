@@ -30,8 +30,8 @@ def audit(dataset: DatasetArrays, rules: Iterable[Rule], progress: Progress) -> 
     has_empty = dataset.texts is not None and dataset.texts.has_empty
     texts = tuple(each.key for each in manifest.texts)
     # What the publisher states of the rows of a parent is not true of those that were made of them.
-    stated = {} if manifest.parent is None else dict.fromkeys((LENGTHS, UNFINISHED, STATISTICS))
-    metadata = {**manifest.metadata, **stated}
+    untrue = () if manifest.parent is None else (LENGTHS, UNFINISHED, STATISTICS)
+    metadata = {name: each for name, each in manifest.metadata.items() if name not in untrue}
     about = About(manifest.columns, metadata, facts_of(manifest.id), is_shifted, texts, has_empty)
 
     def told(keys: frozenset[Key]) -> Iterator[AuditedRows]:

@@ -50,17 +50,17 @@ def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | N
     entries = second.manifest.metadata.get(REPAIRS)
     if second.id != f"{first.id}{SUFFIX}" or entries is None:
         return None
-    dropped = repaired = NONE
+    dropped, repaired, num_steps = NONE, NONE, len(first)
     if first.manifest.successors.get("rule") == SHIFTED:
         ends = first.starts[1:] - 1
         terminated = first.arrays_of(frozenset({TERMINATED})).gather(ends)[TERMINATED]
         dropped = dropped_after(ends[~terminated.reshape(-1)])
         with _damage(second):
-            num_steps = len(first) + len(dropped)
+            num_steps += len(dropped)
             kept = np.setdiff1d(dropped, _changed(entries, ("false-end",), num_steps))
             repaired = np.union1d(kept, _changed(entries, NEW_ENDS, num_steps))
-    num_steps, other = len(first) + len(dropped), len(second) + len(repaired)
-    return SharedSteps(num_steps, dropped, repaired) if other == num_steps else None
+    is_same = len(second) + len(repaired) == num_steps
+    return SharedSteps(num_steps, dropped, repaired) if is_same else None
 
 
 @contextmanager
