@@ -124,9 +124,12 @@ def _facts(about: DatasetInfo, width: int | None) -> list[str]:
 
 
 def _files(about: DatasetInfo, manifest: Manifest, width: int | None) -> list[str]:
-    published = [(f"{each['filename']} (published)", each) for each in manifest.resources]
+    published = [
+        (f"{each['filename']} ({'published' if each.get('url') else 'source'})", each)
+        for each in manifest.resources
+    ]
     rows = [
-        {"FILE": name, ">BYTES": human_count(each.get("bytes")), "SHA256": each["sha256"]}
+        {"FILE": name, ">BYTES": human_count(each.get("bytes")), "SHA256": each.get("sha256", "")}
         for name, each in (*manifest.files.items(), *published)
     ]
     return [f"{about.path}", *fitted(table(rows), width)]  # digests are not cut

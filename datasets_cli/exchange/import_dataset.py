@@ -15,6 +15,7 @@ from datasets_cli.install.options import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
+from datasets_cli.own.source_files import SourceFiles
 
 
 @dataclass(frozen=True)
@@ -111,4 +112,5 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             told.note(f"{plan.id}: {note}")
         steps = format_of(plan.format).blocks(plan.path, plan.map)
         info = {**said, **(call.info or {}), "imported_from": plan.format}
-        return save_steps(plan.id, steps, replace(call, info=info), told, plan.path.name)
+        with SourceFiles(plan.path) as files:
+            return save_steps(plan.id, steps, replace(call, info=info), told, files.resource)

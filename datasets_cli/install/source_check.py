@@ -75,7 +75,7 @@ def _differences(
     manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
 ) -> Iterator[str]:
     """Yield how the files differ, in the order of what it costs to find out."""
-    installed = {str(file["filename"]): file for file in manifest.resources}
+    installed = {str(each["filename"]): each for each in manifest.resources if "sha256" in each}
     if not installed:
         yield "it was not made of any raw files"
     extra = sorted(_offered(resolved, options, http) - installed.keys())

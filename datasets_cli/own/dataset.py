@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
+from datasets_cli.store.content import source_digest
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, Said
 from datasets_cli.store.tables import remove_tables
@@ -106,17 +107,16 @@ def save_steps(
     steps: Iterable[StepColumns],
     options: OwnOptions,
     progress: Progress,
-    name: str = "steps",
-    fingerprint: str = "",
+    source: Callable[[], Mapping[str, Any]] = lambda: {"filename": "steps"},
 ) -> InstalledDataset:
     """Write steps as the dataset of an id, whose lock is held, and commit it."""
-    # name: what the manifest calls the steps. fingerprint: tells them from others of that name.
+    # source: called after the last step; what the manifest records of where the steps came from.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
     written = _write(staging, id, options.layout, steps, progress.writing)
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
-        manifest = written.manifest(id, (name, fingerprint, CHECKED), metadata)
+        manifest = written.manifest(id, {**source(), "checked": CHECKED}, metadata)
         here = condition_of(folder, id) if has_manifest(folder) else Condition(None)
         older, new = here.manifest, (manifest.content, manifest.layout)
         is_same = older is not None and (older.content, older.layout) == new
@@ -124,8 +124,9 @@ def save_steps(
             raise DamagedDataset(here.problem)
         if older is not None and not (options.force or is_same):
             raise UsageError(
-                f"{id} is installed as {_told(older)}, and these are {_told(manifest)}. Replace it "
-                f"with {argument('force', 'True')}, or choose another name."
+                f"{id} is installed {_difference(older, manifest)}: {_told(older)}, and these "
+                f"are {_told(manifest)}. Replace it with {argument('force', 'True')}, or choose "
+                "another name."
             )
         if count := manifest.dropped_steps:
             written.notes.append(
@@ -135,7 +136,9 @@ def save_steps(
             )
         for note in written.notes:
             progress.note(f"{id}: {note}")
-        if older and not (options.force or here.problem) and older.metadata == manifest.metadata:
+        described = (manifest.metadata, manifest.resources)
+        is_described = older and (older.metadata, older.resources) == described
+        if older and is_described and not (options.force or here.problem):
             progress.note(f"{id} is up to date: it holds these data")
             return InstalledDataset.of(folder, older)
         commit(root, staging, manifest)
@@ -167,8 +170,16 @@ def _write(
         raise UsageError(str(error)) from error
 
 
+def _difference(older: Manifest, newer: Manifest) -> str:
+    """Return in what the source or the layout of two datasets of one id differs."""
+    if older.content == newer.content:
+        return "in another layout"
+    digests = [[*map(source_digest, each.resources)] for each in (older, newer)]
+    return "from another file" if digests[0] == digests[1] else "with other columns"
+
+
 def _told(manifest: Manifest) -> str:
-    """Return what tells a dataset of one's own from another, for people."""
+    """Return the rows, the source and the layout of a dataset of the user's own, for people."""
     source = manifest.resources[-1] if manifest.resources else {}
     steps = f"{manifest.num_transitions:,} transitions of {source.get('filename', 'other data')}"
-    return f"{steps} (sha256 {source.get('sha256', '')[:8]}) in the layout {manifest.layout}"
+    return f"{steps} in the layout {manifest.layout}"

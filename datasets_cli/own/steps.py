@@ -39,18 +39,12 @@ class WrittenSteps:
     def manifest(
         self,
         id: str,
-        source: tuple[str, str, str],
+        source: Mapping[str, Any],
         metadata: Mapping[str, Any],
         earlier: Iterable[Mapping[str, Any]] = (),
     ) -> Manifest:
-        """Return what is known of the dataset, whose steps are no file that can be fetched."""
-        # source: name of the steps, what tells them from others of that name, how far checked.
-        filename, validator, checked = source
-        sha256 = self.digest.hex()  # first: it waits for the bytes to be counted
-        resource = {
-            **{"filename": filename, "url": "", "bytes": self.digest.size_bytes},
-            **{"sha256": sha256, "validator": validator, "checked": checked},
-        }
+        """Return the manifest of the dataset, whose source no recipe can fetch."""
+        resource = {**source, "url": "", "columns_sha256": self.digest.hex()}
         return Manifest(
             id=id,
             **vars(self.written),
@@ -86,7 +80,7 @@ class StepDigest:
     """Steps, counted and hashed column by column: the same for any blocks."""
 
     def __init__(self) -> None:
-        self.num_steps = self.num_episodes = self.size_bytes = 0
+        self.num_steps = self.num_episodes = 0
         self._columns: dict[Key, Any] = {}
         # Hashing lets the interpreter go: a block is hashed while the next one is written.
         self._thread = ThreadPoolExecutor(1)
@@ -113,7 +107,6 @@ class StepDigest:
             digest = self._columns.setdefault(key, hashlib.sha256(kind.encode()))
             data = _text_bytes(key, values) if is_text(values) else np.ascontiguousarray(values)
             digest.update(data)
-            self.size_bytes += len(data) if isinstance(data, bytes) else values.nbytes
 
 
 def _text_bytes(key: Key, values: np.ndarray) -> bytes:

@@ -82,7 +82,8 @@ class DatasetWriter:
             if not journal.num_episodes:
                 raise UsageError(f"{self._id} has no episode: add_episode() was not called.")
             given = self._id, journal.blocks(), self._options, self._progress
-            self.dataset = save_steps(*given, fingerprint=journal.fingerprint)
+            source = {"filename": "steps", "validator": journal.fingerprint}
+            self.dataset = save_steps(*given, lambda: source)
             journal.remove()
 
     @property

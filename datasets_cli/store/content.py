@@ -1,7 +1,8 @@
 """A dataset's identity: which data it holds, whatever layout, mirror or machine made the files.
 
 A dataset of a recipe is known by what decides its values: the recipe and its version, the rule of
-successors and its version, and the names and sha256 of the publisher's files. Of files that only
+successors and its version, and the names and sha256 of the publisher's files. The user's own data
+has the sha256 of its columns instead, which ``--map`` chooses. Of files that only
 describe the data, whose bytes change without them, what decides values is taken from the metadata
 instead. A derived one is known by its parent, the function, its arguments and the seed. The id,
 which for a derived one has the name that it was given, and the schema, with the
@@ -55,11 +56,16 @@ def recipe_origin(
     origin = {
         "recipe_version": recipe.get("version"),
         "successor_rule_version": successors.get("version"),
-        "sources": sorted([file["filename"], file["sha256"]] for file in files),
+        "sources": sorted([file["filename"], source_digest(file)] for file in files),
     }
     if names := recipe.get("identity"):
         origin["metadata"] = {name: metadata.get(name) for name in names}
     return origin
+
+
+def source_digest(file: Origin) -> str | None:
+    """Return the sha256 that identifies a source: of the columns that were read, else of bytes."""
+    return file.get("columns_sha256") or file.get("sha256")
 
 
 def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: int | None) -> Origin:

@@ -48,8 +48,9 @@ _Files = Mapping[str, Annotated[_Object, has({"bytes": Count, "sha256": Digest})
 _Resource = Annotated[
     _Object,
     has(
-        {"filename": str, "sha256": Digest},
-        **{"url": str, "bytes": Count, "validator": _Text, "checked": str, "describes": bool},
+        {"filename": str},
+        **{"bytes": Count, "sha256": Digest, "columns_sha256": Digest},
+        **{"url": str, "validator": _Text, "checked": str, "describes": bool},
     ),
 ]
 _Recipe = Annotated[
@@ -97,7 +98,8 @@ class Manifest(JsonForm):
         columns: every leaf.
         files: ``{relative path: {"bytes": size, "sha256": digest}}`` of every file but this one.
         resources: what was read: name, URL, size, sha256 and validator actually seen, and whether
-            each was checked against the catalogue.
+            each was checked against the catalogue; of your own data also ``columns_sha256``, the
+            sha256 of the columns as they were read.
         recipe: family, version, licence, citation and homepage of the recipe.
         successors: which rule of the format gave ``next.observation`` and how many rows it dropped.
         metadata: what the publisher says: spaces, reference scores, known traps, and so on.

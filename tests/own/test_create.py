@@ -173,7 +173,7 @@ def test_the_same_data_again_are_up_to_date_and_others_need_force(config: Config
     again = create_dataset("mine/robot", steps(), lengths=LENGTHS, config=config)
     assert again == first
     other = {**steps(), "reward": torch.ones(8)}
-    with pytest.raises(UsageError, match="is installed as 8"):
+    with pytest.raises(UsageError, match="with other columns: 8"):
         create_dataset("mine/robot", other, lengths=LENGTHS, config=config)
     made = create_dataset("mine/robot", other, lengths=LENGTHS, force=True, config=config)
     assert columns_of("mine/robot", load_config())["next", "reward"].dtype == np.float32

@@ -37,7 +37,7 @@ def stage(
         layout = older.manifest.layout
     new = _first_steps(chunks, run.options.num_steps)
     steps = write_steps(folder, id, layout, new, on_rows, _rows_of(older))
-    source = f"episodes from {run.first_episode}", "", CHECKED
+    source = {"filename": f"episodes from {run.first_episode}", "checked": CHECKED}
     metadata = _metadata(run, steps.written, steps.digest)
     return steps.manifest(id, source, metadata, older.manifest.resources if older else ()), folder
 
