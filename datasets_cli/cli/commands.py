@@ -112,11 +112,6 @@ The disk
         rlds activity
     du | upkeep:du | Show how much of the disk each installed dataset takes
         rlds du
-    move | upkeep:move | Move installed datasets to another cache root
-        rlds move hopper-medium-v2 /mnt/big/rlds
-        rlds move 'minari/*' /mnt/big/rlds --dry-run
-    adopt | upkeep:adopt | Copy a dataset's folder to where its manifest says
-        rlds adopt ./hopper-medium-v2
 This program
     env | setup:env | Show versions, cache root, disk, mirrors and extras
         rlds env

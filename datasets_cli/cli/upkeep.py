@@ -12,17 +12,16 @@ import datasets_cli
 from datasets_cli.catalogue.selection import InstalledIds
 from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import COUNTED, State, state_of
+from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.config import RootOptions
-from datasets_cli.manager.places import AdoptCall, MoveCall
 from datasets_cli.manager.prune import PruneCall
 from datasets_cli.manager.repair import RepairCall
 from datasets_cli.manager.scan import ScanCall
 from datasets_cli.quantities import human_bytes
 
 if TYPE_CHECKING:
-    from datasets_cli import DiskUsage, FoundData, Leftover, PlacedDataset, RepairedDataset
+    from datasets_cli import DiskUsage, FoundData, Leftover, RepairedDataset
 
 
 @options_of(call=RepairCall)
@@ -169,57 +168,3 @@ def _folder_lines(folder: FoundData, width: int | None) -> list[str]:
     if folder.installed:
         return fitted([f"{folder.id}: {size} in {folder.path}; it is installed"], width)
     return fitted([f"{folder.path}: {size}, {folder.kind}", f"  {folder.reason}"], width)
-
-
-@options_of(call=MoveCall)
-def move(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
-    """Move installed datasets to another cache root, also on another disk.
-
-    Each is copied beside its place there, compared with its checksums and renamed, and only then
-    deleted here. Raw files that were kept and tables go along. Killed at any time, nothing is lost:
-    the same command goes on.
-    """
-    state, is_tried = state_of(context), call.pop("dry_run", False)
-
-    def ask(planned: list[PlacedDataset]) -> None:
-        if any(each.error for each in planned):
-            _emit_placed(state, "move", planned)
-            return
-        ids = ", ".join(each.id for each in planned)
-        size = human_bytes(sum(each.size_bytes for each in planned))
-        state.confirm(f"Move {ids} ({size}) to {call['dest']}?", yes=yes)
-
-    if not (is_tried or yes):
-        plan = partial(datasets_cli.move, **call, dry_run=True, config=state.config)
-        state.emit_all(plan, ask)
-    work = partial(datasets_cli.move, **call, dry_run=is_tried, **state.settings)
-    state.emit_all(work, partial(_emit_placed, state, "move"))
-
-
-@options_of(call=AdoptCall)
-def adopt(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
-    """Copy a dataset's folder to where its manifest says, once every file is as that says."""
-    state = state_of(context)
-    if "move" in call and "dry_run" not in call:
-        datasets_cli.adopt(**call, dry_run=True, config=state.config)  # refuses before it asks
-        state.confirm(f"Delete {call['folder']} once its copy is in place?", yes=yes)
-    placed = datasets_cli.adopt(**call, **state.settings)
-    state.emit(placed.to_json(), fitted(_placed(placed, "adopt"), state.width), [str(placed.path)])
-
-
-def _emit_placed(state: State, verb: str, results: list[PlacedDataset]) -> None:
-    lines = fitted((line for each in results for line in _placed(each, verb)), state.width)
-    paths = [str(each.path) for each in results if not each.error]
-    state.emit([each.to_json() for each in results], lines, paths)
-
-
-def _placed(result: PlacedDataset, verb: str) -> list[str]:
-    if result.error:
-        return [f"{result.id}: {result.error}"]
-    if result.already:
-        head = f"{result.id} is installed already in {result.path}; nothing is done"
-        return [head, *(f"  {note}" for note in result.notes)]
-    word = f"{verb}d" if result.placed else f"would {verb}"
-    head = f"{word.replace('adoptd', 'adopted')} {result.id}: {human_bytes(result.size_bytes)}"
-    stays = "; the source stays" if result.placed and not result.removed else ""
-    return [f"{head}, {result.source} to {result.path}{stays}", *(f"  {n}" for n in result.notes)]

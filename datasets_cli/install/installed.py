@@ -227,19 +227,12 @@ def remove(text: str, config: Config) -> str:
     root = CacheRoot(config.root)
     id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):
-        remove_all(root, id, condition_of(root.dataset(id), id).manifest)
-    return id
-
-
-def remove_all(
-    root: CacheRoot, id: str, manifest: Manifest | None, *, with_raw: bool = True
-) -> None:
-    """Delete a dataset whose lock is held, its tables, and what is left of its downloads."""
-    remove_dataset(root, id)
-    if with_raw:
+        manifest = condition_of(root.dataset(id), id).manifest
+        remove_dataset(root, id)
         remove_raw(root, id)
-    if manifest is not None:  # what a damaged one was about is not known
-        remove_tables(root, manifest.content)
+        if manifest is not None:  # what a damaged one was about is not known
+            remove_tables(root, manifest.content)
+    return id
 
 
 def remove_raw(root: CacheRoot, id: str) -> None:

@@ -58,7 +58,7 @@ def delete(call: DeleteCall) -> list[DeletedDataset]:
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
-    ids = select_each(as_list(call.ids), partial(own_ids, config))
+    ids = select_each(as_list(call.ids), partial(_own_ids, config))
     usages = [usage_of(id, place) for id in ids]
     gone = [
         DeletedDataset(each.id, each.size_bytes, not call.dry_run, each.state) for each in usages
@@ -69,7 +69,7 @@ def delete(call: DeleteCall) -> list[DeletedDataset]:
     return gone
 
 
-def own_ids(config: Config, text: str) -> list[str]:
+def _own_ids(config: Config, text: str) -> list[str]:
     """Return the ids of what a text means; a fallback is never deleted in its place."""
     selected = select_installed(text, config)
     return [installed_id(id, config, accept_fallback=False) for id in selected]

@@ -56,12 +56,13 @@ class FoundData(JsonForm):
 
     Args:
         kind: ``"raw files"``, which can be installed; ``"a dataset"`` of another place, which can
-            be adopted; ``"converted by TorchRL"`` and ``"without a manifest"``, which cannot.
+            be copied; ``"converted by TorchRL"`` and ``"without a manifest"``, which cannot.
         path: the folder.
         size_bytes: of its files.
         id: of the dataset that it has the raw files of, or that it is; empty for the other kinds.
         installed: whether that dataset is installed.
-        command: installs it without a download; empty where that is not possible or not needed.
+        command: installs it without a download, in a shell; empty where that is not possible or not
+            needed.
         reason: why it cannot be installed; empty where it can.
     """
 
@@ -209,15 +210,21 @@ def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[Found
 
 
 def _dataset(folder: Path, root: CacheRoot) -> FoundData:
-    """Return a dataset of another root, or that was copied here, and what adopts it."""
+    """Return a dataset of another root, or that was copied here, and what copies it into place."""
     size = folder_size(folder)
     try:
         id = check_id(read_manifest(folder).id)
     except RldsError as error:
         return FoundData(COPIED, folder, size, reason=str(error))
     is_there = is_installed(root, id)
-    command = "" if is_there else shlex.join(["rlds", "adopt", str(folder)])
+    command = "" if is_there else _copying(folder, root.dataset(id), id)
     return FoundData(COPIED, folder, size, id, is_there, command)
+
+
+def _copying(folder: Path, place: Path, id: str) -> str:
+    """Return the shell's command that copies a dataset's folder to its place and checks it."""
+    words = ["mkdir -p", place.parent], ["&& cp -R", folder, place], ["&& rlds verify", id]
+    return " ".join(f"{word} {shlex.join(map(str, paths))}" for word, *paths in words)
 
 
 def _raw_files(

@@ -182,7 +182,7 @@ def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> V
 
 def verify_installed(text: str, config: Config) -> Manifest:
     """Compare an installed dataset with its manifest, read its ends, and return the manifest."""
-    return _of_one_copy(text, config, check_whole)
+    return _of_one_copy(text, config, _check_whole)
 
 
 def verify_deep(
@@ -212,7 +212,7 @@ def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result])
         return read_one_copy(folder, lambda: read(folder, id))
 
 
-def check_whole(folder: Path, id: str) -> Manifest:
+def _check_whole(folder: Path, id: str) -> Manifest:
     """Return the manifest that the files of a dataset are as, wherever its folder is."""
     from datasets_cli.store.arrays import DatasetArrays  # with numpy
 
@@ -235,7 +235,7 @@ def _opened(folder: Path, id: str) -> Dataset:
     """Return a dataset whose files are its manifest's, opened with torch."""
     from datasets_cli.store.dataset import open_dataset
 
-    with _reading_errors(check_whole(folder, id)):
+    with _reading_errors(_check_whole(folder, id)):
         return open_dataset(folder, text=True)
 
 

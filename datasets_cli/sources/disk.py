@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError, argument
-from datasets_cli.sources.regular_file import open_regular
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
@@ -54,16 +53,6 @@ def copy_bytes(source: BinaryIO, target: BinaryIO, size: int) -> None:
         assert block, f"{size} bytes more"
         target.write(block)
         size -= len(block)
-
-
-def copied(path: Path, new: Path) -> Iterator[int]:
-    """Yield the sizes of the blocks of a file that are copied; the last is on the disk then."""
-    make_folder(new.parent)
-    with open_regular(path) as file, new.open("xb") as copy:
-        while block := file.read(COPIED_BYTES):
-            yield copy.write(block)
-        copy.flush()
-        os.fsync(copy.fileno())
 
 
 def make_folder(folder: Path) -> None:

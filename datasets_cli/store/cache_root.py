@@ -34,7 +34,7 @@ from typing import NoReturn
 import platformdirs
 
 from datasets_cli.damage import MANIFEST_FILENAME
-from datasets_cli.errors import UsageError, argument, by_reader
+from datasets_cli.errors import UsageError, argument
 from datasets_cli.sources.disk import broken_link
 
 logger = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ def folder_advice(id: str) -> str:
         shown = id if id[0] in "/." else f"./{id}"
         return (
             f" That folder is a dataset: in Python, ExperienceReplay({shown!r}) opens it, and "
-            f"{by_reader('rlds adopt', 'adopt()')} installs it."
+            "a copy of it at ROOT/datasets/ID is installed."
         )
     if Path(id, "datasets").is_dir():
         return f" Datasets in that folder are found by their id and {argument('root', repr(id))}."

@@ -63,7 +63,7 @@ def home(tmp_path: Path, config: Config) -> Path:
         ("rlds conf", ["config"]),
         ("rlds config ", ["get", "set", "path"]),
         ("rlds recipe show d4", ["d4rl"]),
-        ("rlds move derived/scaled rec", ["recorded/cartpole"]),
+        ("rlds diff derived/scaled rec", ["recorded/cartpole"]),
         ("rlds data add x --dataset derived/", ["derived/scaled"]),
         ("rlds list --off", ["--offline"]),
         ("rlds --json verify open", ["openml/61"]),
