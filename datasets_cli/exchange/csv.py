@@ -2,114 +2,180 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.own.steps import StepColumns
+from datasets_cli.schema.element_types import EXACT_BELOW, rounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 BLOCK_BYTES = 4 << 20
 """Of text; the first block says which type a column has."""
 
-
-def recognise(path: Path) -> Recognised | None:
-    """Return the columns of a file, by its first block; see ``Format``."""
-    if path.is_dir() or path.suffix not in DELIMITERS:
-        return None
-    from datasets_cli.exchange import arrow_table
-
-    with arrow_table.damage(path.name):
-        return arrow_table.recognise_table(_schema(path))
+NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+VECTOR = re.compile(r"(.*\D)0\.\.(\d{1,5})", re.ASCII)
+WHOLE = r"^\s*[+-]?[0-9]{16,}\s*$"
+"""A whole number that float64 may round."""
 
 
-def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
-    """Yield all steps; see ``Format``."""
-    from datasets_cli.exchange import arrow_table
+@dataclass(frozen=True)
+class Csv:
+    """The reader of CSV files, whose columns may be named here, not by their first line."""
 
-    with arrow_table.damage(path.name):
-        schema = _schema(path)
+    columns: Sequence[str] = ()
 
-    def batches(names: list[str]) -> Any:
-        types = {name: schema.field(name).type for name in names}
-        return _opened(path, {"column_types": types, "include_columns": names})
+    def recognise(self, path: Path) -> Recognised | None:
+        """Return the columns of a file, by its first block; see ``Format``."""
+        if path.is_dir() or path.suffix not in DELIMITERS:
+            return None
+        from datasets_cli.exchange import arrow_table
 
-    return arrow_table.table_steps(columns, schema, batches, path.name)
+        with arrow_table.damage(path.name):
+            table = _Table(path, self.columns)
+            found = arrow_table.recognise_table(table.schema)
+        return replace(found, notes=(*found.notes, table.note)) if self.columns else found
 
+    def blocks(self, path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
+        """Yield all steps; see ``Format``."""
+        from datasets_cli.exchange import arrow_table
 
-def _opened(path: Path, convert: dict[str, Any]) -> Any:
-    from pyarrow import csv
-
-    return csv.open_csv(
-        str(path),
-        csv.ReadOptions(block_size=BLOCK_BYTES),
-        csv.ParseOptions(delimiter=DELIMITERS[path.suffix]),
-        csv.ConvertOptions(timestamp_parsers=[], **convert),
-    )
-
-
-def _schema(path: Path) -> Any:
-    """Return the columns and their types; whole numbers beside others of a vector are as those."""
-    import pyarrow as pa
-
-    from datasets_cli.exchange.arrow_table import table_columns
-
-    types = _types(path)
-    floats = {
-        name: pa.float64() if pa.types.is_integer(kind) else kind for name, kind in types.items()
-    }
-    for column in table_columns(pa.schema(floats))[0].values():
-        names = [name for (name,) in column.paths]
-        if len({types[name] for name in names}) > 1:
-            types |= dict.fromkeys(names, pa.float64())
-    return pa.schema(types)
+        with arrow_table.damage(path.name):
+            table = _Table(path, self.columns)
+            schema = table.schema
+        return arrow_table.table_steps(columns, schema, table.batches, path.name)
 
 
-def _types(path: Path) -> dict[str, Any]:
-    """Return the types of columns, by the first block; whole numbers may have fractions later."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+recognise, blocks = Csv().recognise, Csv().blocks
 
-    schema = _opened(path, {}).schema
-    types = dict(zip(schema.names, schema.types, strict=True))
-    if len(types) == 1 and (other := set(";,\t|") & set(schema.names[0])):
-        raise UsageError(
-            f"{path.name} has one column, {schema.names[0]!r}, which may be several. Expected "
-            f"{DELIMITERS[path.suffix]!r} between columns, not {min(other)!r}."
+
+class _Table:
+    """A file whose columns have names."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self._path = path
+        self._options: dict[str, Any] = {}
+        first = self._opened().schema.names
+        delimiter = DELIMITERS[path.suffix]
+        if len(first) == 1 and (other := set(";,\t|") & set(first[0])):
+            raise UsageError(
+                f"{path.name} has one column, {first[0]!r}, which may be several. Expected "
+                f"{delimiter!r} between columns, not {min(other)!r}."
+            )
+        has_names = not any(map(NUMBER.fullmatch, first))
+        names = _expanded(columns) if columns else first
+        shown = delimiter.join(first[:5]) + (f"{delimiter}…" if len(first) > 5 else "")
+        why = ""
+        if not (columns or has_names):
+            why = f"has numbers in its first line, {shown}, where names of columns are expected"
+        elif twice := [name for name, count in Counter(names).items() if count > 1]:
+            why = f"would have two columns named {twice[0]!r}"
+        elif len(names) != len(first):
+            why = f"has {len(first):,} columns, and {argument('columns')} names {len(names):,}"
+        if why:
+            option = by_reader("--columns a,b,c", 'columns=["a", "b", "c"]')
+            raise UsageError(
+                f"{path.name} {why}. Name each of its {len(first):,} columns once: {option}; "
+                "x_0..16 names 17 of them."
+            )
+        meaning = "is replaced by the names given" if has_names else "is a step"
+        self.note = f"the first line, {shown}, {meaning}"
+        if columns:
+            self._options = {"column_names": names, "skip_rows_after_names": int(has_names)}
+        self.schema = self._schema()
+
+    def batches(self, names: list[str]) -> Iterator[Any]:
+        """Yield the rows of some columns, no whole number of which is rounded."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        types = {name: self.schema.field(name).type for name in names}
+        unchecked = {name for name, kind in types.items() if pa.types.is_floating(kind)}
+        for batch in self._opened(column_types=types, include_columns=names):
+            for name in [*unchecked]:
+                if pc.any(pc.greater_equal(pc.abs(batch[name]), EXACT_BELOW)).as_py():
+                    self._check_exact(name)
+                    unchecked.remove(name)
+            yield batch
+
+    def _opened(self, **convert: Any) -> Any:
+        from pyarrow import csv
+
+        return csv.open_csv(
+            str(self._path),
+            csv.ReadOptions(block_size=BLOCK_BYTES, **self._options),
+            csv.ParseOptions(delimiter=DELIMITERS[self._path.suffix]),
+            csv.ConvertOptions(timestamp_parsers=[], **convert),
         )
-    if len(types) < len(schema):
-        raise UsageError(f"{path.name} has two columns of one name. Rename one in its first line.")
-    if all(map(pa.types.is_null, schema.types)):
-        raise UsageError(f"{path.name} has no row below its first line. Expected a row a step.")
-    _check_exact(path, [name for name, kind in types.items() if pa.types.is_floating(kind)])
-    whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
-    if whole and path.stat().st_size > BLOCK_BYTES:
-        for batch in _opened(path, _as_text(whole)):
-            for name in whole:
-                if pc.any(pc.match_substring_regex(batch[name], "[.eEnN]")).as_py():
-                    types[name] = pa.float64()
-    return types
 
+    def _schema(self) -> Any:
+        """Return the columns and their types; the numbers of a vector have one."""
+        import pyarrow as pa
 
-def _check_exact(path: Path, names: list[str]) -> None:
-    """Refuse whole numbers among fractions of the first block that float64 would round."""
-    import pyarrow.compute as pc
+        from datasets_cli.exchange.arrow_table import table_columns
 
-    texts = next(iter(_opened(path, _as_text(names)))) if names else {}
-    for name in names:
-        whole = texts[name].filter(pc.match_substring_regex(texts[name], "^[+-]?[0-9]{16,}$"))
-        for text in whole.to_pylist():
-            if int(float(text)) != int(text):
+        types = self._types()
+        floats = {
+            name: pa.float64() if pa.types.is_integer(kind) else kind
+            for name, kind in types.items()
+        }
+        for column in table_columns(pa.schema(floats))[0].values():
+            names = [name for (name,) in column.paths]
+            if len({types[name] for name in names}) > 1:
+                types |= dict.fromkeys(names, pa.float64())
+        return pa.schema(types)
+
+    def _types(self) -> dict[str, Any]:
+        """Return the types by the first block; whole numbers may have fractions below."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        schema = self._opened().schema
+        types = dict(zip(schema.names, schema.types, strict=True))
+        if all(map(pa.types.is_null, schema.types)):
+            raise UsageError(
+                f"{self._path.name} has no row below its first line. Expected a row a step."
+            )
+        whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
+        if whole and self._path.stat().st_size > BLOCK_BYTES:
+            for batch in self._texts(whole):
+                for name in whole:
+                    if pc.any(pc.match_substring_regex(batch[name], "[.eEnN]")).as_py():
+                        types[name] = pa.float64()
+        return types
+
+    def _check_exact(self, name: str) -> None:
+        """Refuse a column with a whole number that float64 rounds."""
+        import pyarrow.compute as pc
+
+        first = 0
+        for batch in self._texts([name]):
+            rows = pc.indices_nonzero(pc.match_substring_regex(batch[name], WHOLE))
+            texts = batch[name].take(rows).to_pylist()
+            numbers = zip((first + row for row in rows.to_pylist()), map(int, texts), strict=True)
+            if problem := rounded(numbers):
                 raise UsageError(
-                    f"{path.name}: {name} is read as float64, which does not hold {text}. Write "
-                    "it with a fraction if it may be rounded, or as text."
+                    f"{self._path.name}: {name} {problem}. Write it with a fraction if it may be "
+                    "rounded, or as text."
                 )
+            first += batch.num_rows
+
+    def _texts(self, names: list[str]) -> Any:
+        """Return the rows of some columns alone, as text."""
+        import pyarrow as pa
+
+        return self._opened(column_types=dict.fromkeys(names, pa.string()), include_columns=names)
 
 
-def _as_text(names: list[str]) -> dict[str, Any]:
-    """Return how to read some columns alone, as text."""
-    import pyarrow as pa
-
-    return {"column_types": dict.fromkeys(names, pa.string()), "include_columns": names}
+def _expanded(columns: Sequence[str]) -> list[str]:
+    """Return names, of ``x_0..2`` the three of a vector."""
+    names = []
+    for name in columns:
+        vector = VECTOR.fullmatch(name)
+        names += [f"{vector[1]}{n}" for n in range(int(vector[2]) + 1)] if vector else [name]
+    return names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import islice
@@ -77,8 +77,8 @@ class Format(Protocol):
         """
 
 
-def format_of(name: str, *, is_written: bool = False) -> Format:
-    """Return the format of a name."""
+def format_of(name: str, *, is_written: bool = False, columns: Sequence[str] = ()) -> Format:
+    """Return the format of a name, which may read its columns under other names."""
     names = [each for each in NAMES if not (is_written and each in READ_ONLY)]
     if name not in names:
         what = "is read, and not written" if name in NAMES else "is unknown"
@@ -86,18 +86,23 @@ def format_of(name: str, *, is_written: bool = False) -> Format:
             f"{argument('format')}: {name!r} {what}. Expected one of {', '.join(names)}."
         )
     module: Any = import_module(f"datasets_cli.exchange.{name}")
-    return module  # type: ignore[no-any-return]
+    if columns and name != "csv":
+        raise UsageError(
+            f"{argument('columns')} names the columns of a CSV file, and the format is {name}. "
+            f"Leave it out; {argument('map')} says what a column is."
+        )
+    return module.Csv(columns) if columns else module  # type: ignore[no-any-return]
 
 
-def recognised(path: Path, name: str | None) -> tuple[str, Recognised]:
+def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tuple[str, Recognised]:
     """Return the format of what is at a path, which may be told, and what it finds there."""
-    tried = (name,) if name else NAMES
+    tried = (name,) if name else ("csv",) if columns else NAMES
     with path_errors(path):
         if not (path.is_file() or path.is_dir()):  # a pipe or a device would be waited for
             found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
             raise UsageError(f"{path} {found}. Give a regular file or a folder.")
         for each in tried:
-            if (known := format_of(each).recognise(path)) is not None:
+            if (known := format_of(each, columns=columns).recognise(path)) is not None:
                 return each, known
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
     unread = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ class ImportCall(OwnOptions):
         map: the column for each key, such as ``{"observation": "obs"}``, or texts such as
             ``"observation=obs"``, after what names say; a key of no column is left out.
             ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
+        columns: the names of a CSV file's columns where its first line has none, or the same one
+            twice: ``["x_0..16", "a", "reward"]`` or ``"x_0..16,a,reward"``, where ``x_0..16`` names
+            17 columns. A first line of numbers is a step; any other is replaced.
     """
 
     path: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "PATH"})
@@ -70,6 +74,20 @@ class ImportCall(OwnOptions):
     map: Mapping[str, str] | Iterable[str] | None = field(
         default=None, metadata={"metavar": "KEY=COLUMN", "help": "The column for a key."}
     )
+    columns: str | Iterable[str] = field(
+        default=(),
+        metadata={
+            "typed": str,
+            "metavar": "NAMES",
+            "help": "Names of a CSV file's columns that its first line lacks: x_0..16,a,reward.",
+        },
+    )
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns, one by one."""
+        texts = self.columns.split(",") if isinstance(self.columns, str) else self.columns
+        return tuple(str(name).strip() for name in texts)
 
 
 @takes_fields(ImportCall)
@@ -88,7 +106,7 @@ def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
     """Return the plan, and what the files say of the data."""
     call.chosen_config()  # refuses two roots, as the import would
     path, id = Path(call.path), own_id(call.id)
-    name, found = recognised(path, call.format)
+    name, found = recognised(path, call.format, call.names)
     columns = chosen_map(found, call.map)
     lost = tuple(lost_names(found, columns))
     return ImportPlan(path, name, id, columns, lost, found.ends, found.notes), found.info
@@ -110,7 +128,7 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
     with making(plan.id, call) as told:
         for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
             told.note(f"{plan.id}: {note}")
-        steps = format_of(plan.format).blocks(plan.path, plan.map)
+        steps = format_of(plan.format, columns=call.names).blocks(plan.path, plan.map)
         info = {**said, **(call.info or {}), "imported_from": plan.format}
         with SourceFiles(plan.path) as files:
             return save_steps(plan.id, steps, replace(call, info=info), told, files.resource)

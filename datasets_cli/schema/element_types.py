@@ -11,6 +11,7 @@ Slices, ``take``, ``concatenate``, ``zeros`` and ``==`` work on them as on numbe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,18 @@ ITEM_BYTES = {
 torch's others are shells without operations (``int4``, ``bits8``) or have a scale beside the
 elements (``qint8``). An element of ``float4_e2m1fn_x2`` is a pair of numbers.
 """
+
+EXACT_BELOW = 2**53
+"""Smaller whole numbers are values of float64; larger ones may lie between two."""
+
+
+def rounded(numbers: Iterable[tuple[int, int]]) -> str:
+    """Return the first whole number that float64 does not hold, for messages; empty for none."""
+    # numbers: each after its row.
+    for row, number in numbers:
+        if (nearest := float(str(number))) != number:
+            return f"has {number} in row {row:,}, which float64 would round to {nearest:.0f}"
+    return ""
 
 
 @lru_cache

@@ -18,7 +18,7 @@ from datasets_cli.schema.columns import (
     Key,
     show_key,
 )
-from datasets_cli.schema.element_types import element_type
+from datasets_cli.schema.element_types import EXACT_BELOW, element_type, rounded
 from datasets_cli.schema.texts import TEXT, AnyColumn, any_column, as_text, is_text
 
 StepRows = dict[Key, np.ndarray]
@@ -82,17 +82,27 @@ class StepCheck:
         return texts
 
     def _reward(self, rewards: np.ndarray) -> np.ndarray:
-        if rewards.dtype.kind in "iub":
-            rewards = rewards.astype(np.float64)  # TED rewards are floating point; this is lossless
         if rewards.ndim == 1:
             rewards = rewards[:, None]
         kind = TEXT if is_text(rewards) else rewards.dtype
-        if rewards.shape[1:] != (1,) or element_type(rewards.dtype) not in REWARD_TYPES:
+        is_whole = rewards.dtype.kind in "iub"
+        is_number = is_whole or element_type(rewards.dtype) in REWARD_TYPES
+        if rewards.shape[1:] != (1,) or not is_number:
             raise SourceError(
                 f"{self.id}: {show_key(REWARD)}: rewards are {kind} {list(rewards.shape)}; "
                 "expected one number per step. Convert it, or choose another column."
             )
-        return rewards
+        return self._floats(rewards) if is_whole else rewards
+
+    def _floats(self, rewards: np.ndarray) -> np.ndarray:
+        """Return whole numbers as float64: TED rewards are floating point."""
+        large = np.flatnonzero((rewards >= EXACT_BELOW) | (rewards <= -EXACT_BELOW))
+        numbers = zip((self._row + large).tolist(), rewards.flat[large].tolist(), strict=True)
+        if problem := rounded(numbers):
+            raise SourceError(
+                f"{self.id}: {show_key(REWARD)} {problem}. Give float64 where that is meant."
+            )
+        return rewards.astype(np.float64)
 
     def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
         if flags.ndim == 2 and flags.shape[1] == 1:

@@ -164,6 +164,85 @@ def test_fractions_below_whole_numbers_are_read(
         import_dataset(path, "mine/b", config=config)
 
 
+HEAD, *LINES = CSV.splitlines(keepends=True)
+NAMES = HEAD.strip().split(",")
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "num_steps"),
+    [
+        ("", NAMES, 3),
+        ("", "observation_0..1, action,reward,episode,t", 3),
+        ("a,a,b,c,d,e\n", NAMES, 3),
+        ("0.5,1e3,0,-1,7,left\n", [*NAMES[:-1], "words"], 4),
+    ],
+)
+def test_columns_gives_names_to_a_file_whose_first_line_has_none(
+    config: Config, tmp_path: Path, head: str, columns: Any, num_steps: int
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(head + "".join(LINES))
+    with pytest.raises(UsageError, match="columns"):
+        import_dataset(path, "mine/a", config=config)
+    plan = datasets_cli.plan_import(path, "mine/a", columns=columns, config=config)
+    assert plan.map["observation"] == "observation_0..1" and "the first line" in plan.notes[-1]
+    made = import_dataset(path, "mine/a", columns=columns, layout="ted", config=config)
+    right = pandas.read_csv(path, header=None, names=NAMES, skiprows=int(head.startswith("a")))
+    assert made.num_transitions + made.dropped_steps == len(right) == num_steps
+    last = right.groupby("episode", sort=False).tail(1).index
+    assert columns_of("mine/a", config)["action",].tolist() == right["action"].drop(last).tolist()
+
+
+@pytest.mark.parametrize("columns", [NAMES[:5], [*NAMES[:5], "action"], "x_0..6", 3, [3]])
+def test_names_that_are_too_few_or_given_twice_are_refused(
+    config: Config, tmp_path: Path, columns: Any
+) -> None:
+    (tmp_path / "a.csv").write_text("".join(LINES))
+    with pytest.raises(UsageError, match="columns"):
+        import_dataset(tmp_path / "a.csv", "mine/a", columns=columns, config=config)
+    pq.write_table(pa.table({"action": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(UsageError, match="columns"):
+        import_dataset(
+            tmp_path / "a.parquet", "mine/a", format="parquet", columns="x", config=config
+        )
+
+
+LARGE = 2**53 + 1
+
+
+@pytest.mark.parametrize(
+    ("column", "first", "rest"),
+    [
+        ("x_0", "0", [str(LARGE)]),  # beside x_1, which has fractions
+        ("reward", "1", [str(LARGE), "0.5"]),
+        ("reward", "0.5", [f" -{LARGE} "]),
+        ("reward", "0.5", [str(10**20 + 1)]),
+        ("reward", "1", [str(LARGE)]),
+    ],
+)
+def test_a_whole_number_that_float64_rounds_is_refused_with_its_column_and_row(
+    config: Config,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    column: str,
+    first: str,
+    rest: Any,
+) -> None:
+    monkeypatch.setattr("datasets_cli.exchange.csv.BLOCK_BYTES", 60)
+    table = pandas.DataFrame({"x_0": ["1"] * 41, "x_1": "0.5", "action": 1, "reward": "1"})
+    table["episode"], table[column] = 0, [first] * 40 + ["2"]
+    map = {"observation": "x_0..1"}
+    for row in range(40, 40 + len(rest)):
+        table.loc[row] = table.loc[0]
+        table.loc[row, column] = rest[row - 40]
+    table.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(UsageError, match=rf"{column} has {rest[0].strip()} in row 40,"):
+        import_dataset(tmp_path / "a.csv", "mine/a", map=map, config=config)
+    table.loc[40, column] = str(2**60)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    import_dataset(tmp_path / "a.csv", "mine/a", map=map, config=config)
+
+
 WRONG: dict[str, tuple[str, str | bytes, type[RldsError]]] = {
     "empty": ("a.csv", "", SourceError),
     "no row": ("a.csv", CSV.splitlines()[0] + "\n", UsageError),

@@ -161,6 +161,19 @@ def test_a_column_that_cannot_be_kept_is_named(config: Config, column: Any, valu
 
 
 @pytest.mark.parametrize(
+    "value",
+    [np.int64(2**53 + 1), np.int64(-(2**53) - 1), np.int64(2**63 - 1), np.uint64(2**64 - 1)],
+)
+def test_whole_rewards_that_float64_rounds_are_refused(config: Config, value: Any) -> None:
+    rewards = np.full(8, 2**53, value.dtype)
+    create_dataset("mine/a", {**steps(), "reward": rewards}, lengths=LENGTHS, config=config)
+    assert columns_of("mine/a", config)["next", "reward"][:, 0].tolist() == [2**53] * 8
+    rewards[5:] = value
+    with pytest.raises(UsageError, match=f"next.reward has {value} in row 5,"):
+        create_dataset("mine/b", {**steps(), "reward": rewards}, lengths=LENGTHS, config=config)
+
+
+@pytest.mark.parametrize(
     "id", ["d4rl/mine", "minari/x", "recorded/x", "derived/x", "robot", "../x"]
 )
 def test_an_id_of_a_published_family_is_refused(config: Config, id: str) -> None:
