@@ -1,7 +1,7 @@
 """Priorities on disk: one file of numbers and one of settings.
 
     sampler_metadata.json   _alpha, _beta, _eps, _max_priority, _max_capacity, _schema_version 2,
-                            _num_rows
+                            _num_rows, _kind
     priorities.memmap       float64, little-endian, one a row; -1 where a row has none
 
 TorchRL 0.14 writes schema 1, or none: the transformed priorities ``(p + eps)^alpha`` of its whole
@@ -42,7 +42,7 @@ def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
     (folder / PRIORITIES).write_bytes(np.asarray(state["priorities"].cpu().numpy(), "<f8").data)
     metadata = {f"_{name}": state[name] for name in ("alpha", "beta", "eps", "max_priority")}
     metadata |= {"_max_capacity": max_capacity, "_schema_version": SCHEMA_VERSION}
-    metadata["_num_rows"] = len(state["priorities"])
+    metadata |= {"_num_rows": len(state["priorities"]), "_kind": state["kind"]}
     (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
 
 
@@ -59,7 +59,9 @@ def read_priorities(folder: Path) -> StateDict:
     version = whole({"_schema_version": 0} | metadata, "_schema_version", path)
     if version > SCHEMA_VERSION:
         raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")
-    state = {name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")}
+    state: StateDict = {
+        name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")
+    }
     if version == SCHEMA_VERSION:
         num_rows = whole(metadata, "_num_rows", path, capacity)
         priorities = _numbers(folder / PRIORITIES, capacity, -1, num_rows)
@@ -68,6 +70,8 @@ def read_priorities(folder: Path) -> StateDict:
         priorities = _from_leaves(_numbers(folder / SUM_TREE, capacity, 0), **state)
         # Before schema 1 this could be a transformed number: pytorch/rl#3925.
         highest = priorities.max(initial=-1.0) if version == 0 else _highest(metadata, path)
+    if "_kind" in metadata:  # TorchRL writes none
+        state["kind"] = metadata["_kind"]
     return state | {"max_priority": float(highest), "priorities": torch.from_numpy(priorities)}
 
 

@@ -7,16 +7,17 @@ PATH/rng_state/  the state of the buffer's own generator, as TorchRL 0.14 writes
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import DamagedDataset, RldsError
+from datasets_cli.errors import DamagedDataset, RldsError, UsageError
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.replay.draws.epochs import given_epoch
+from datasets_cli.replay.draws.priority_files import METADATA as PRIORITIES_META
 from datasets_cli.replay.draws.protocol import Sampler, has_priorities
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
 from datasets_cli.replay.keeping.dump_folder import GENERATOR, SAMPLER
@@ -74,6 +75,19 @@ def _trial(
 
 
 AGAIN = "Dump the buffer again."
+CHANGE_LATER = "change its sampler by set_sampler() after loads()."
+
+
+def check_kind(sampler: Sampler, state: object, what: str, remedy: str) -> None:
+    """Check that the state of a sampler is of one that draws in the same way."""
+    own = sampler.state_dict().get("kind")
+    drawn = state.get("kind") if isinstance(state, Mapping) else None
+    if state and drawn != own:
+        raise UsageError(
+            f"{what} is not the state of a {type(sampler).__name__}: it draws "
+            f"{drawn or 'in an unknown way'}, and this buffer's sampler "
+            f"{own or 'keeps no kind'}. Make the buffer with a sampler of that kind, or {remedy}"
+        )
 
 
 def continue_from(
@@ -135,20 +149,24 @@ def read_generator(path: Path, generator: torch.Generator) -> torch.Tensor | Non
 
 
 def read_sampler(sampler: Sampler, folder: Path) -> StateDict | None:
-    """Return the state of a sampler that was dumped, or None where it was of another kind."""
+    """Return the state of a sampler that was dumped, or None where none was."""
     if os.path.lexists(folder):
         check_folder(folder)
     if has_priorities(sampler):
         with _trial(sampler, str(folder), DamagedDataset, AGAIN, (RldsError, OSError)):
             sampler.loads(folder)
             return sampler.state_dict()
-    if os.path.lexists(folder / META_FILENAME):
-        state = _read_epoch(folder) if isinstance(sampler, SamplerWithoutReplacement) else None
+    if os.path.lexists(folder / PRIORITIES_META):
+        state: StateDict | None = {"kind": "by priority"}
+    elif os.path.lexists(folder / META_FILENAME):
+        if isinstance(sampler, SamplerWithoutReplacement) and sampler.has_slices:
+            return None  # TorchRL's epoch of slices counts trajectories differently
+        state = _read_epoch(folder)
     else:
         state = read_state(folder / STATE) if os.path.lexists(folder / STATE) else None
-    own = sampler.state_dict()
-    if state is None or state.get("kind") != own.get("kind") or not state.keys() >= own.keys():
+    if state is None:
         return None
+    check_kind(sampler, state, str(folder), CHANGE_LATER)
     try_state(sampler, state, str(folder), DamagedDataset, AGAIN)
     return state
 

@@ -59,8 +59,8 @@ class Persistence:
             ImmutableError: rows were dumped, and those there are are a dataset.
             MissingFile: nothing was written there.
             DamagedDataset: a file is missing, too short, or not what it should be.
-            UsageError: the storage has no room for the rows, or a dataset was dumped that is not
-                this one, or there is something pickled.
+            UsageError: the storage has no room for the rows, or another kind of sampler or another
+                dataset was dumped, or something in the folder is pickled.
         """
         with self._row_writer.lock:
             self.plan_load(path, tensorclass)()

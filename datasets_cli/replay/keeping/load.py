@@ -76,8 +76,7 @@ def plan_load(
     """Return what continues a buffer where ``dump``, or TorchRL 0.14, was called."""
     # Whatever may be refused is refused here, before the buffer changes.
     # A ring that is loaded into a larger storage begins there with its oldest row, and its epoch
-    # starts again. An epoch also starts again where another kind of sampler was dumped, or
-    # TorchRL's sampler of slices, which counts trajectories differently. Ranks that TorchRL's
+    # starts again. An epoch of TorchRL's slices also starts again. Ranks that TorchRL's
     # writer kept are computed from the rows again. A generator continues where it was dumped;
     # torch's global one does only for a dataset.
     folder = open_dump(Path(path))

@@ -10,8 +10,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.keeping.draws import WRONG_STATE, continue_from, try_state
+from datasets_cli.replay.keeping.draws import WRONG_STATE, check_kind, continue_from, try_state
 from datasets_cli.replay.keeping.write_folder import TensorClass, as_class
 from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter
 from datasets_cli.replay.rows.reader import BatchReader
@@ -24,6 +23,9 @@ from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_w
 STATE_FORMAT = 4
 
 AGAIN = "Save the state again."
+ONLY_STORAGE = (
+    "load only the storage: load_state_dict(state | {'sampler': buffer.state_dict()['sampler']})."
+)
 
 
 def rows_state(reader: BatchReader, writer: Writer) -> StateDict:
@@ -59,23 +61,10 @@ def plan_restore(
     if "dataset" in state:
         check_dataset(reader.storage, state["dataset"], "The state")
     generator = generator_in(state, reader.generator)
-    _check_kind(reader.sampler, state["sampler"])
+    check_kind(reader.sampler, state["sampler"], "The state's sampler", ONLY_STORAGE)
     try_state(reader.sampler, state["sampler"], "The state's sampler", UsageError, AGAIN)
     put = _plan_rows(reader, writer, state, tensorclass) if "rows" in state else None
     return partial(continue_from, reader, put, state["sampler"], generator)
-
-
-def _check_kind(sampler: Sampler, state: object) -> None:
-    """Check that a state is of a sampler that draws in the same way."""
-    own = sampler.state_dict().get("kind")
-    drawn = state.get("kind") if isinstance(state, Mapping) else None
-    if own and drawn and drawn != own:
-        raise UsageError(
-            f"The state's sampler is not the state of a {type(sampler).__name__}: it draws "
-            f"{drawn}, and this buffer's sampler {own}. Make the buffer with a sampler of that "
-            "kind, or load only the storage: load_state_dict(state | {'sampler': "
-            "buffer.state_dict()['sampler']})."
-        )
 
 
 def check_dataset(storage: Storage, expected: object, what: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +37,14 @@ class SampleInfo:
         """Put into a batch what it carries, and into ``info`` what follows from slice ends."""
         # rows: the batch, or the nested dict of its leaves, `[B]`.
         # index: flat row numbers int64 `[B]`.
+        inner: tuple[int, ...] = storage.row_batch_size
         if not isinstance(rows, dict):
             rows = _rows_first(rows)
-        inner = storage.row_batch_size
+            inner = rows.batch_size[1:]
+            if -1 in inner:
+                for part in _parts(rows, index, info):
+                    self.describe(*part, storage, sampler)
+                return
         numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
         if self.marks and not info and not inner:  # the most common batch, without further steps
             rows["index"] = numbers
@@ -63,9 +69,13 @@ class SampleInfo:
         batch = _rows_first(batch)
         if batch.batch_size[:1] != index.shape:
             return
+        if -1 in batch.batch_size:
+            for part in _parts(batch, index, info):
+                self.restore(*part, storage)
+            return
         for key, mark in {("index",): unravel_rows(storage, index), **info}.items():
             if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
-                batch[key[0]] = expand_to_rows(mark, storage.row_batch_size)
+                batch[key[0]] = expand_to_rows(mark, batch.batch_size[1:])
 
 
 def _rows_first(rows: Any) -> Any:
@@ -74,6 +84,16 @@ def _rows_first(rows: Any) -> Any:
     if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
         return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
     return rows
+
+
+def _parts(
+    rows: LazyStackedTensorDict, index: torch.Tensor, info: Info
+) -> Iterator[tuple[LazyStackedTensorDict, torch.Tensor, Info]]:
+    """Yield each row as a batch of one: rows whose batch sizes differ have no common marks."""
+    for number, row in enumerate(rows.tensordicts):
+        own = slice(number, number + 1)
+        marks = {key: mark[own] for key, mark in info.items()}
+        yield LazyStackedTensorDict(row, stack_dim=0), index[own], marks
 
 
 def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:

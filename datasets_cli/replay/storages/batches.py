@@ -69,15 +69,16 @@ def _is_part(part: Rows) -> bool:
 
 
 def lazy_stack(rows: list[Rows], dim: int) -> LazyStackedTensorDict:
-    """Return copies of rows of one batch size as a lazy stack."""
+    """Return copies of rows as a lazy stack; sizes that differ are -1 in its batch size."""
+    sizes = sorted({tuple(row.batch_size) for row in rows})
+    if len({*map(len, sizes)}) > 1:
+        raise UsageError(
+            f"Rows with the batch sizes {', '.join(map(str, sizes))} cannot be stacked: expected "
+            "the same number of dimensions. Give the rows batch sizes such as [T]."
+        )
     copies = [row.clone() for row in rows]
     stack: LazyStackedTensorDict = LazyStackedTensorDict.lazy_stack(copies, dim)
     return stack
-
-
-def batch_size_of(row: Rows) -> tuple[int, ...] | None:
-    """Return the batch size of a TensorDict or tensorclass; None for what is neither."""
-    return tuple(row.batch_size) if is_tensor_collection(row) else None
 
 
 ARRAYS = (np.ndarray, np.generic)

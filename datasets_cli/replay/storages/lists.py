@@ -9,7 +9,7 @@ from tensordict import is_non_tensor, is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.storages.batches import batch_size_of, lazy_stack, map_rows, stack_rows
+from datasets_cli.replay.storages.batches import lazy_stack, map_rows, stack_rows
 from datasets_cli.replay.storages.description import TensorBytes, describe, restore
 from datasets_cli.replay.storages.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
@@ -116,12 +116,12 @@ class ListStorage(WritableStorage):
     def collate(self, rows: list[Rows]) -> Rows:
         """Return rows as one batch; see ``stack_rows``.
 
-        TensorDicts that differ in their keys or shapes become a lazy stack of copies.
+        TensorDicts that differ in keys, shapes or batch sizes become a lazy stack of copies.
         """
         try:
             return stack_rows(rows)
         except UsageError:
-            if len({batch_size_of(row) for row in rows}) > 1 or batch_size_of(rows[0]) is None:
+            if not all(map(is_tensor_collection, rows)):
                 raise
             return lazy_stack(rows, 0)
 
@@ -180,7 +180,8 @@ def _owned(part: Rows) -> Rows:
 class LazyStackStorage(ListStorage):
     """Rows that are TensorDicts, one object each; a batch is a lazy stack of copies of them.
 
-    Rows may differ in their keys and shapes. Their entries are joined when they are asked for.
+    Rows may differ in keys, shapes and batch sizes. An entry is stacked when it is read; of rows
+    that differ in its shape, ``unbind`` the batch, or use its ``get(key, as_padded_tensor=True)``.
 
     Args:
         max_size: most rows; without a limit by default.
@@ -198,16 +199,10 @@ class LazyStackStorage(ListStorage):
         """Return rows as a lazy stack; those that are not TensorDicts as ``stack_rows`` does.
 
         Raises:
-            UsageError: rows have different batch sizes, or too few dimensions.
+            UsageError: rows have different numbers of batch dimensions, or too few.
         """
-        sizes = {batch_size_of(row) for row in rows}
-        if None in sizes:
+        if not all(map(is_tensor_collection, rows)):
             return stack_rows(rows)
-        if len(sizes) > 1:
-            raise UsageError(
-                f"Rows have the batch sizes {', '.join(map(str, sizes))}, so that they make no "
-                "stack. Give them the same."
-            )
         ndim = rows[0].ndim + 1
         if not -ndim <= self.stack_dim < ndim:
             raise UsageError(

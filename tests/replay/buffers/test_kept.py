@@ -254,6 +254,29 @@ def test_ragged_rows_make_a_lazy_stack_of_copies(storage: Any, write: Callable[.
     assert [row["a"].tolist() for row in ours[:].unbind(0)] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize("storage", [ListStorage, LazyStackStorage])
+@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
+@pytest.mark.parametrize("write", [lambda rows: rows, lazy_stack])
+def test_episodes_of_different_lengths_make_a_lazy_stack(
+    storage: Any, kind: Any, write: Any
+) -> None:
+    episodes = [
+        TensorDict({"a": torch.arange(n), "next": {"a": n + torch.arange(n)}}, [n]) for n in (2, 3)
+    ]
+    ours, theirs = kind(storage=storage(5)), peer.ReplayBuffer(storage=peer.LazyStackStorage(5))
+    ours.extend(write(episodes))
+    theirs.extend(write(episodes))
+    batch, info = ours.sample(8, return_info=True)
+    assert batch.batch_size == theirs.sample(8).batch_size == (8, -1)
+    for row, number in zip(batch.unbind(0), info["index"].tolist(), strict=True):
+        assert row["next", "a"].tolist() == episodes[number]["next", "a"].tolist()
+        assert kind is ReplayBuffer or row["index"].tolist() == [number] * (number + 2)
+    wide = TensorDict({"a": torch.zeros(2, 2, dtype=torch.int64), "next": {}}, [2, 2])
+    ours.extend([wide])
+    with pytest.raises(UsageError, match="batch sizes"):
+        ours[:]
+
+
 def test_the_dimension_of_a_lazy_stack_may_be_another() -> None:
     ours = TensorDictReplayBuffer(storage=LazyStackStorage(5, stack_dim=-1), batch_size=4)
     theirs = peer.ReplayBuffer(storage=peer.LazyStackStorage(5, stack_dim=-1))

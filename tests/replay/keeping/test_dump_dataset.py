@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, ImmutableError, UsageError
+from datasets_cli.errors import DamagedDataset, ImmutableError, MissingFile, UsageError
 from tests.replay.storages.test_storages import steps
 
 SAMPLERS: dict[str, Any] = {
@@ -70,6 +71,18 @@ def test_a_dump_has_no_rows_and_its_draws_continue(
     other.loads(tmp_path / "dump")
     for _ in range(3):
         assert torch.equal(first.sample()["index"], other.sample()["index"])
+
+
+@pytest.mark.parametrize(("dumped", "own"), [*itertools.permutations(SAMPLERS, 2)])
+def test_a_dump_is_refused_by_every_other_kind_of_sampler(
+    tmp_path: Path, door: str, dumped: str, own: str
+) -> None:
+    opened(door, dumped, seed=0).dumps(tmp_path / "dump")
+    replay = opened(door, own, seed=1)
+    before = repr(replay.state_dict())
+    with pytest.raises((UsageError, MissingFile)):
+        replay.loads(tmp_path / "dump")
+    assert repr(replay.state_dict()) == before
 
 
 def test_a_buffer_without_a_seed_continues_too(tmp_path: Path, door: str) -> None:

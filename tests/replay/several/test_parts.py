@@ -105,6 +105,15 @@ def test_what_only_some_members_say_cannot_be_joined_and_names_it() -> None:
         everyone(wide, narrow).sample_flat()
 
 
+def test_tensors_of_members_with_different_dtypes_are_not_converted() -> None:
+    members = [ReplayBuffer(storage=LazyTensorStorage(4)) for _ in range(2)]
+    for buffer, dtype in zip(members, (torch.float32, torch.float64), strict=True):
+        buffer.extend(torch.ones(4, dtype=dtype))
+    for draw in (everyone(*members).sample, everyone(*members).sample_flat):
+        with pytest.raises(UsageError):
+            draw()
+
+
 def test_a_seed_of_the_ensemble_gives_every_draw() -> None:
     def draw(seed: int) -> list[Any]:
         storages = [LazyTensorStorage(50), LazyTensorStorage(50)]

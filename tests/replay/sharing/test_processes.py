@@ -186,6 +186,19 @@ def test_priorities_stay_with_the_maker_which_finds_those_of_rows_that_others_wr
     assert known.tolist() == [*range(10), *[1.0] * 10]
 
 
+def clear_and_write(_: Connection, buffer: TensorDictReplayBuffer) -> None:
+    buffer.empty()
+    buffer.extend(rows(range(3)).set("td_error", torch.tensor([7.0, 8.0, 9.0])))
+
+
+def test_rows_written_after_another_process_cleared_have_their_own_priorities() -> None:
+    buffer = made(LazyTensorStorage, sampler=PrioritizedSampler(20, alpha=1.0, beta=1.0, eps=0.0))
+    buffer.extend(rows(range(20)).set("td_error", torch.ones(20)))
+    Child("fork", clear_and_write, buffer).result()
+    buffer.sample()
+    assert buffer.sampler.draw.priorities.known.tolist() == [7.0, 8.0, 9.0]
+
+
 def write_by_rank(_: Connection, buffer: ReplayBuffer) -> Any:
     with pytest.raises(UsageError, match="keeps what it knows of the rows"):
         buffer.empty()
