@@ -144,6 +144,7 @@ _LAZY_IMPORTS = {
     "EmptyBuffer": "errors",
     "OutOfRange": "errors",
     "UnknownKey": "errors",
+    "NoRewards": "errors",
     "UnknownDataset": "errors",
     "DatasetNotInstalled": "errors",
     "MissingFile": "errors",

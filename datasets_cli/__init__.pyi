@@ -50,6 +50,7 @@ from datasets_cli.errors import KnownDefect as KnownDefect
 from datasets_cli.errors import LockedError as LockedError
 from datasets_cli.errors import MissingFile as MissingFile
 from datasets_cli.errors import NetworkError as NetworkError
+from datasets_cli.errors import NoRewards as NoRewards
 from datasets_cli.errors import OfflineError as OfflineError
 from datasets_cli.errors import OutOfRange as OutOfRange
 from datasets_cli.errors import PartialFailure as PartialFailure

@@ -5,6 +5,7 @@
     │   ├── EmptyBuffer           2   RuntimeError       there are no rows to draw
     │   ├── OutOfRange            2   IndexError         no row or trajectory has this number
     │   └── UnknownKey            2   KeyError           no column has this key
+    │       └── NoRewards         2   AttributeError     rewards are needed, and rows have none
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
     ├── MissingFile               3   FileNotFoundError  a view's file, or a part of a dump
@@ -196,6 +197,18 @@ class OutOfRange(UsageError, IndexError):
 
 class UnknownKey(UsageError, KeyError):
     """No column, or no entry, has this key; the message lists those that are there."""
+
+
+class NoRewards(UnknownKey, AttributeError):
+    """Rewards are needed, and the rows have none, as those of demonstrations."""
+
+    @classmethod
+    def of(cls, what: str, rows: str) -> NoRewards:
+        """Return the error of ``what``, which needs the rewards of rows that have none."""
+        return cls(
+            f"{rows} has no rewards (no next.reward), and {what} needs them. Rewards can be added "
+            "with preprocess()."
+        )
 
 
 class UnknownDataset(RldsError, LookupError):

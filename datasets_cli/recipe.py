@@ -130,7 +130,8 @@ class Block:
 
     Args:
         columns: ``{key: array [n, ...]}`` with one leading dimension: ``observation``, ``action``
-            (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, and where known
+            (or keys below them), ``("next", "reward")`` ``[n]`` or ``[n, 1]``, which a recipe
+            without ``has_rewards`` may leave out, and where known
             ``("next", "terminated")``, ``("next", "truncated")``, ``("next", "observation")``,
             ``info``, ``("next", "info")``, and ``TRAJECTORY_END``.
         start: number of the first step, in a part of ``DeferredFrames``; None in all else, which
@@ -229,6 +230,8 @@ class Recipe(JsonForm):
             ship with the recipe; None where they are downloaded.
         fallback: the name of the dataset that is taken where the publisher of another one, with
             these options, refuses it, or where it alone is installed; None where there is none.
+        has_rewards: whether every dataset has rewards; where False, blocks may lack
+            ``("next", "reward")``, as of demonstrations, and the dataset then has none.
         identity: names of metadata that decide values and come from files that only describe the
             data (``Resource.describes``), such as the order of classes; the data are known by them
             and by the sha256 of all other files.
@@ -255,6 +258,7 @@ class Recipe(JsonForm):
     resources_at: Callable[[str, Place], list[Resource]] | None = None
     variant: Callable[[str, Mapping[str, str]], str] = lambda name, options: name
     fallback: Callable[[str, Mapping[str, str]], str | None] = lambda name, options: None
+    has_rewards: bool = True
     identity: tuple[str, ...] = ()
     folder: Path | None = None
 

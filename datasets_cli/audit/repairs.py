@@ -77,7 +77,7 @@ class Repairs:
         first = 0
         for block in blocks:
             columns = {key: np.asarray(rows) for key, rows in block.columns.items()}
-            count = len(columns[REWARD])
+            count = len(next(iter(columns.values())))
             within = {
                 rule: each[(each >= first) & (each < first + count)] - first
                 for rule, each in steps.items()
@@ -91,7 +91,7 @@ def repairs_of(recipe: Recipe, source: Source) -> Repairs:
     id = f"{recipe.family}/{source.name}"
     if recipe.deferred_frames(source):
         raise _without(id)
-    transitions, ends = Transitions(id), _Ends()
+    transitions, ends = Transitions(id, needs_rewards=recipe.has_rewards), _Ends()
     blocks = (block.columns for block in recipe.blocks(source))
     runs = map(ends.seen, iterate_rows(transitions, blocks))
     if (first := next(runs, None)) is None:

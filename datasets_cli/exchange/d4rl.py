@@ -89,8 +89,8 @@ def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
     dropped |= {name: problem for name, item in found.items() if (problem := problem_of(item))}
     good = {name: item for name, item in found.items() if name not in dropped}
     columns = _guessed(good, filename)
-    # What has another length than the rewards is no field of steps, and can still be named.
-    num_steps = {good[name].shape[0] for key, name in columns.items() if key == show_key(REWARD)}
+    # What has another length than the actions is no field of steps, and can still be named.
+    num_steps = {good[name].shape[0] for key, name in columns.items() if key.startswith("action")}
     columns = {
         key: name
         for key, name in columns.items()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.errors import RldsError, UsageError, argument
-from datasets_cli.exchange.format import Format, format_of
+from datasets_cli.exchange.format import NEED_REWARDS, Format, format_of
 from datasets_cli.install.installed import installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
@@ -87,6 +87,8 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
     id = installed_id(call.id, config)
     chosen = format_of(call.format, is_written=True)
     dataset = open_arrays(CacheRoot(config.root).dataset(id))
+    if call.format in NEED_REWARDS:
+        dataset.manifest.check_rewards(f"the format {call.format}")
     lost = tuple(chosen.losses(dataset.manifest))
     if call.dry_run:
         return ExportedDataset(id, call.format, path, lost)

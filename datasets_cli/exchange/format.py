@@ -21,6 +21,8 @@ NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
 """The formats, in the order in which a path is tried; each is a file of this room."""
 READ_ONLY = frozenset({"csv", "hf"})
 """Those that are not written, and whose files have no ``losses`` and ``write``."""
+NEED_REWARDS = frozenset({"d4rl", "minari"})
+"""Those whose readers need rewards."""
 
 ColumnMap = Mapping[str, str]
 """Their column for each of our keys, written with dots; ``ends``, ``lengths`` and ``episode`` are

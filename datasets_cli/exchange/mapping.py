@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
@@ -28,7 +29,7 @@ KNOWN_NAMES = {
 
 GROUPS = frozenset({"observation", "action", "next.observation", "info", "next.info"})
 """The keys whose columns may have names below them."""
-NEEDED = ("observation", "action", "next.reward")
+REWARD, NEEDED = "next.reward", ("observation", "action")
 ROOTS = ("observation.", "action.", "info.", "next.")
 """What names with dots begin with that are keys themselves."""
 
@@ -67,14 +68,22 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     if not found.ends:
         _check_ends(columns, found)
     have = {*columns, *(key.partition(".")[0] for key in columns)}
-    if missing := next((key for key in NEEDED if key not in have), ""):
+    unused = [*(name for name in found.columns if name not in columns.values()), *found.dropped]
+    # Demonstrations have no rewards; what a user leaves out is not asked for.
+    may_have_rewards = REWARD not in given and any(map(_is_like_reward, unused))
+    needed = (*NEEDED, REWARD) if may_have_rewards else NEEDED
+    if missing := next((key for key in needed if key not in have), ""):
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
-        unused = (name for name in found.columns if name not in columns.values())
         name = next((each for each in unused if each.startswith(KNOWN_NAMES[missing])), "COLUMN")
         why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
         option = f"{argument('map')} {missing}={name}"
-        raise UsageError(f"There is no column for {missing}. Name it: {option}. {why}")
+        left_out = f" Where it is none: {argument('map')} {REWARD}=." if missing == REWARD else ""
+        raise UsageError(f"There is no column for {missing}. Name it: {option}.{left_out} {why}")
     return columns
+
+
+def _is_like_reward(name: str) -> bool:
+    return any(part.startswith("rew") for part in re.split(r"[./]", name)[-1:])
 
 
 def _by_our_keys(given: ColumnMap | Iterable[str], guessed: ColumnMap) -> dict[str, str]:

@@ -68,6 +68,7 @@ def qlearning_dataset(
     """
     if like not in (None, "d4rl"):
         raise UsageError(f"like must be 'd4rl' or None, not {like!r}.")
+    storage.dataset.manifest.check_rewards("qlearning_dataset()")
     columns = {name: _array(storage, name) for name in COLUMNS}
     return columns if like is None else _like_d4rl(storage, columns)
 

@@ -355,6 +355,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """
         low, high = self.metadata.get("ref_min_score"), self.metadata.get("ref_max_score")
         if low is None or high is None:
+            self.manifest.check_rewards("a score")
             raise UsageError(f"{self.dataset_id} has no reference scores to normalise with.")
         try:
             return float((returns - low) / (high - low))

@@ -54,7 +54,8 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
     description, deferred = _described(resolved, source)
     for note in description.notes:
         progress.note(f"{id}: {note}")
-    transitions = Transitions(id, deferred.key if deferred else None)
+    needs_rewards = resolved.recipe.has_rewards
+    transitions = Transitions(id, deferred.key if deferred else None, needs_rewards=needs_rewards)
     builder = _new_builder() if deferred else None
     layout = conversion.layout or ("compact" if deferred else None)
     with LayoutWriter(layout, conversion.folder, id) as writer:

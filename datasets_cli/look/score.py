@@ -95,6 +95,8 @@ def _references(info: DatasetInfo) -> tuple[float, float, str]:
             continue
         if -math.inf < low < high < math.inf:
             return float(low), float(high), source
+    if manifest:
+        manifest.check_rewards("a score")
     raise UsageError(
         f"{info.id} has no reference scores, of a random and of an expert policy, to normalise "
         "returns by: neither its catalogue nor its publisher's file states any. Those of D4RL "

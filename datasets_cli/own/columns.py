@@ -45,7 +45,20 @@ def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
         named[key] = _array(key, values)
     if not named:
         raise UsageError("columns: there is none. Expected observation, action, reward and others.")
+    check_reward_name(named)
     return named
+
+
+def check_reward_name(named: StepColumns) -> None:
+    """Refuse columns that seem to have rewards under another name than ``reward``."""
+    if REWARD in named:
+        return
+    roots = (key[1:] if key[:1] == ("next",) else key for key in named if key[:2] != REWARD)
+    if near := [".".join(key) for key in roots if key[0].startswith("rew") and len(key) == 1]:
+        raise UsageError(
+            f"columns: there is no reward, but {near[0]}. Name the rewards 'reward'; where these "
+            "are other numbers, choose a name that does not begin with rew."
+        )
 
 
 def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
@@ -96,9 +109,14 @@ def check_lengths(columns: StepColumns, what: str) -> int:
 def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
     """Return the steps of one whole episode, its last one marked."""
     named = named_columns(columns)
-    size = len(named[REWARD]) if REWARD in named and named[REWARD].ndim else 0
+    actions = (key for key in named if key[0] == "action")
+    of_steps = REWARD if REWARD in named else next(actions, None)
+    size = len(named[of_steps]) if of_steps and named[of_steps].ndim else 0
     if not size:
-        raise UsageError(f"{what} has no step: expected a reward for each of one step or more.")
+        raise UsageError(
+            f"{what} has no step: expected an action, and a reward where there are rewards, for "
+            "each of one step or more."
+        )
     observed = [key for key in named if key[0] == "observation"]
     longer = [key for key in observed if named[key].ndim and len(named[key]) == size + 1]
     if longer and longer == observed and not any(key[:2] == NEXT_OBSERVATION for key in named):

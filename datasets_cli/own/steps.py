@@ -66,7 +66,7 @@ def write_steps(
 ) -> WrittenSteps:
     """Write the rows of steps into a new folder, after rows that are complete."""
     make_folder(folder.parent)
-    transitions, digest = Transitions(id), StepDigest()
+    transitions, digest = Transitions(id, needs_rewards=False), StepDigest()
     new = iterate_rows(transitions, map(digest.take, steps))
     with LayoutWriter(layout, folder, id) as writer:
         for rows in chain(before, new):

@@ -115,7 +115,7 @@ class DatasetWriter:
         name = f"Episode {journal.num_episodes}"
         steps = episode_steps(columns, name)
         try:
-            StepCheck(f"{self._id}: {name}").checked(steps)
+            StepCheck(f"{self._id}: {name}", needs_rewards=False).checked(steps)
             journal.add(steps)
         except SourceError as error:
             raise UsageError(str(error)) from error  # no bytes are damaged

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.schema.columns import Column, Key, key_in, show_key
+from datasets_cli.schema.columns import Column, Key, key_in, refuse_missing_reward, show_key
 from datasets_cli.store.manifest import Manifest
 
 MOST_CHANNELS = 4
@@ -31,6 +31,7 @@ class KnownColumns:
         named = key_in(self.keys, (text,))
         keys = [key for key in self.keys if key[: len(named)] == named]
         if not keys:
+            refuse_missing_reward(named, argument(owner), self.id)
             names = [*map(show_key, self.keys)]
             near = get_close_matches(text, names, n=3, cutoff=0.6)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(names)}."

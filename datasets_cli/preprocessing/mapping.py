@@ -26,7 +26,14 @@ from datasets_cli.replay.transforms.multi_step import MultiStep
 from datasets_cli.replay.transforms.scaling import ObservationNorm
 from datasets_cli.replay.transforms.steps import Reward2GoTransform
 from datasets_cli.replay.transforms.transform import Inverted, TransformLike
-from datasets_cli.schema.columns import DONE, REWARD, Key, check_key, show_key
+from datasets_cli.schema.columns import (
+    DONE,
+    REWARD,
+    Key,
+    check_key,
+    refuse_missing_reward,
+    show_key,
+)
 from datasets_cli.schema.tree import entry
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.selection import whole_dataset
@@ -158,9 +165,11 @@ def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLik
     if not pipeline.needs_trajectories:
         return
     name = "n_step" if pipeline.n_step is not None else "returns_to_go"
-    if missing := [show_key(key) for key in (REWARD, DONE) if key not in columns.numbers]:
+    if REWARD not in columns.numbers:
+        refuse_missing_reward(REWARD, argument(name), columns.id)
+    if DONE not in columns.numbers:
         raise UsageError(
-            f"{argument(name)} needs transitions: {columns.id} has no {' and no '.join(missing)}."
+            f"{argument(name)} needs transitions: {columns.id} has no {show_key(DONE)}."
         )
     gamma = 1.0 if pipeline.gamma is None else pipeline.gamma
     if pipeline.returns_to_go:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from datasets_cli.checked_json import Check, whole
-from datasets_cli.errors import ROOT, SourceError
+from datasets_cli.errors import ROOT, NoRewards, SourceError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.element_types import ITEM_BYTES, element_type
 from datasets_cli.sources.disk import MAX_NAME_BYTES
@@ -109,6 +109,12 @@ class Column(JsonForm):
     def entry(self, num_rows: int) -> dict[str, Any]:
         """Return the manifest's entry: key, dtype, shape of a row, size of the file in bytes."""
         return {**self.json_fields(), "bytes": num_rows * self.row_bytes}
+
+
+def refuse_missing_reward(key: Key, what: str, rows: str) -> None:
+    """Raise ``NoRewards`` if a key, which rows do not have, is that of the reward."""
+    if ".".join(key) in ("reward", "next.reward"):
+        raise NoRewards.of(what, rows)
 
 
 def key_in(known: Iterable[Key], written: Key) -> Key:

@@ -38,12 +38,14 @@ MADE_BY_THE_CORE = frozenset({EPISODE, DONE, *ROOT_FLAGS})
 class StepCheck:
     """Checks a stream of recorded steps, whose columns must stay those of the first block."""
 
-    def __init__(self, id: str, deferred: Key | None = None) -> None:
+    def __init__(self, id: str, deferred: Key | None = None, *, needs_rewards: bool = True) -> None:
         self.id = id
+        self.has_rewards = needs_rewards
         self.has_successors = False
         """Whether the source records the observation that follows each action."""
         self.num_missing_texts = 0
         self._deferred = {deferred} if deferred else set()
+        self._needed = (("observation",), ("action",), *([REWARD] if needs_rewards else []))
         self._columns: dict[Key, AnyColumn] | None = None
         self._row = 0  # source rows read, for messages
 
@@ -130,6 +132,7 @@ class StepCheck:
         if self._columns is None:
             self._check_names(columns)
             self._columns = columns
+            self.has_rewards = any(key[:2] == REWARD for key in columns)
             self.has_successors = any(key[:2] == NEXT_OBSERVATION for key in columns)
         if columns != self._columns:
             for key in sorted(columns.keys() | self._columns.keys()):
@@ -141,7 +144,7 @@ class StepCheck:
 
     def _check_names(self, columns: Mapping[Key, AnyColumn]) -> None:
         numbers = {key for key, column in columns.items() if isinstance(column, Column)}
-        for root in (("observation",), ("action",), REWARD):
+        for root in self._needed:
             if not any(key[: len(root)] == root for key in numbers | self._deferred):
                 is_text_there = any(key[: len(root)] == root for key in columns)
                 text = f"{show_key(root)} is text, or of type object"

@@ -28,15 +28,16 @@ from datasets_cli.schema.texts import is_text
 
 SHIFTED = "following step of the same trajectory"
 """What a manifest calls the rule drawn above."""
+NO_REWARDS = "the source records no rewards: the dataset has no next.reward, and no returns"
 
 
 class Transitions:
     """Turns a stream of recorded steps into complete TED rows, in bounded memory."""
 
-    def __init__(self, id: str, deferred: Key | None = None) -> None:
+    def __init__(self, id: str, deferred: Key | None = None, *, needs_rewards: bool = True) -> None:
         self.num_dropped = 0
         self.num_skipped_trajectories = 0
-        self._check = StepCheck(id, deferred)
+        self._check = StepCheck(id, deferred, needs_rewards=needs_rewards)
         self._held: StepRows | None = None
         self._previous_done = True
 
@@ -69,8 +70,8 @@ class Transitions:
     def notes(self) -> list[str]:
         """What a person should know of the rows so far."""
         num_missing = self._check.num_missing_texts
-        note = f"{num_missing} texts are missing in the source, and empty here"
-        return [note] if num_missing else []
+        missing = f"{num_missing} texts are missing in the source, and empty here"
+        return [missing] * bool(num_missing) + [NO_REWARDS] * (not self._check.has_rewards)
 
     @property
     def rule(self) -> dict[str, Any]:

@@ -14,7 +14,14 @@ import torch
 
 from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
-from datasets_cli.schema.columns import REWARD, Key, key_in, rows_per_block, show_key
+from datasets_cli.schema.columns import (
+    REWARD,
+    Key,
+    key_in,
+    refuse_missing_reward,
+    rows_per_block,
+    show_key,
+)
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, MappedFiles
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.arrays import ArrayRows, ArraySource, Columns, TreeRows
@@ -176,6 +183,7 @@ class Dataset(ArraySource):
             return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
         if any(column.key[: len(key)] == key for column in self._columns):
             return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
+        refuse_missing_reward(key, "this call", id)
         nested = key_in((column.key for column in self._columns), key)
         hint = f" Write {nested}." if nested != key else ""
         return f"{id} has no {show_key(key)}.{hint} It has: {self._known()}"

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 from datasets_cli.checked_json import Check, WrongValue, decode, has
 from datasets_cli.damage import MANIFEST_FILENAME, damaged, not_there
-from datasets_cli.errors import DamagedDataset
+from datasets_cli.errors import DamagedDataset, NoRewards
 from datasets_cli.json_form import JsonForm
 from datasets_cli.quantities import counted, human_bytes
-from datasets_cli.schema.columns import LARGEST, Column, Count, Key, show_key
+from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
 from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.content import content_of, derived_origin, recipe_origin
@@ -162,6 +162,16 @@ class Manifest(JsonForm):
         return sum(int(entry["bytes"]) for entry in self.files.values())
 
     @property
+    def has_rewards(self) -> bool:
+        """Whether rows have rewards; demonstrations need not."""
+        return any(column.key[:2] == REWARD for column in self.columns)
+
+    def check_rewards(self, what: str) -> None:
+        """Raise ``NoRewards`` if rows have no rewards, of which ``what`` is computed."""
+        if not self.has_rewards:
+            raise NoRewards.of(what, self.id)
+
+    @property
     def dropped_steps(self) -> int:
         """Steps of the publisher's files that are no rows, because nothing follows them there."""
         return int(self.successors.get("dropped_steps", 0))
@@ -201,6 +211,8 @@ class Manifest(JsonForm):
         """Return the entries of the file, without texts where there are none."""
         entries = super().json_fields()
         entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
+        if not self.has_rewards:
+            entries["rewards"] = "none"
         return entries if self.texts else {n: entries[n] for n in entries if n != "texts"}
 
 

@@ -39,6 +39,9 @@ def chart_of(kind: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> C
     """Return what a plot of a kind shows; tables that are not there yet are made and kept."""
     if kind == "ends":
         return _ends(datasets, root)
+    if kind in ("returns", "reward"):
+        for each in datasets:
+            each.manifest.check_rewards(f"a plot of {kind}")
     if kind in ("returns", "lengths"):
         values = [_of_trajectories(each, kind[:-1], root) for each in datasets]
         return _histogram(kind, kind[:-1], "trajectories", datasets, values)

@@ -87,6 +87,8 @@ def listed(
     id: str, table: Trajectories, names: Sequence[str], call: TrajectoriesCall
 ) -> ListedTrajectories:
     """Return some columns of the trajectories that a call asks for."""
+    if call.sort == "return" and call.sort not in [*table]:
+        table[call.sort]  # which says why there is none
     check_choice("sort", call.sort, names)
     places = _order(id, table[call.sort], call)[call.start : call.start + call.n]
     columns = {name: _plain(table[name][places]) for name in names}

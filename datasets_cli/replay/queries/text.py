@@ -12,7 +12,7 @@ from typing import cast
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NoRewards, UsageError
 from datasets_cli.replay.queries.conditions import Operator, Reduced, TermValues, apply
 from datasets_cli.replay.queries.syntax import RETURN, parse_condition, shown
 from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
@@ -94,6 +94,8 @@ class TextCondition:
     def _column(self, node: ast.Name) -> TermValues:
         try:
             column = self._table[node.id.replace(RETURN, "return")]
+        except NoRewards:
+            raise
         except KeyError as error:
             raise self._wrong(node, f"cannot be read. {error.args[0]}") from error
         if column.ndim > 1:
@@ -107,6 +109,8 @@ class TextCondition:
     def _reduced(self, node: ast.Call, leaf: ast.expr, reduction: Reduction) -> TermValues:
         try:
             return Reduced(tuple(self._show(leaf).split(".")), reduction).values(self._table)
+        except NoRewards:
+            raise
         except UsageError as error:
             raise self._wrong(node, f"cannot be read. {error}") from error
 

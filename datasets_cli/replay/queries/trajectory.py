@@ -22,7 +22,14 @@ from datasets_cli.replay.trajectories.reductions import (
 )
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.bits import take
-from datasets_cli.schema.columns import EPISODE, Key, key_in, rows_per_block, show_key
+from datasets_cli.schema.columns import (
+    EPISODE,
+    Key,
+    key_in,
+    refuse_missing_reward,
+    rows_per_block,
+    show_key,
+)
 from datasets_cli.store.dataset import Dataset
 
 
@@ -89,6 +96,7 @@ class Trajectory:
     def _entry(self, name: str) -> Any:
         entry = self.get(name)
         if entry is None:
+            refuse_missing_reward((name,), "this call", "the trajectory")
             names = sorted(show_key(key_of(key)) for key in self.data.keys(True, leaves_only=True))
             raise AttributeError(
                 f"The rows of this trajectory have neither {name} nor next.{name}. They have "
@@ -221,6 +229,7 @@ def find_leaf(leaves: TrajectoryLeaves, key: Key) -> Key:
     for name in names:
         if leaves.has(name):
             return name
+    refuse_missing_reward(key, "the condition", "the trajectory")
     raise UsageError(
         f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition could "
         "read. A nested entry is named by all its names: traj['next', 'reward'], or next.reward in "

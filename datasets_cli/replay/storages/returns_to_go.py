@@ -18,7 +18,7 @@ from numbers import Real
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NoRewards, UsageError
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.frame_stack import FrameStack
 from datasets_cli.replay.storages.protocol import Storage
@@ -52,10 +52,7 @@ def returns_to_go(
     # rows that are left.
     # offsets: of their trajectories, int64 `[K + 1]`.
     if not storage.has(REWARD):
-        raise UsageError(
-            f"These rows have no {show_key(REWARD)}, of which returns to go are the sums. Take "
-            "slices instead: slice_len=."
-        )
+        raise NoRewards.of("a sequence with returns to go", "the storage")
     dataset = dataset_of_rows(storage)
     if dataset is None:
         rewards = _rewards_of_storage(storage)

@@ -63,7 +63,8 @@ class Sequences(Storage):
     each beginning once. A batch ``[B, T]`` has every leaf of the rows, and
 
     - ``returns_to_go`` ``[B, T, 1]``: the sum of the row's reward and of those after it up to the
-      end of the trajectory, as far as it was recorded; for each number of the rewards separately;
+      end of the trajectory, as far as it was recorded; for each number of the rewards separately.
+      Demonstrations without rewards have no such leaf;
     - ``timesteps`` int64 ``[B, T]``: the row's place in its trajectory, from 0 on;
     - ``attention_mask`` bool ``[B, T]``: False for padding, which is zeros, and text ``""``.
 
@@ -92,7 +93,11 @@ class Sequences(Storage):
         self.device, self.device_options = storage.device, storage.device_options
         self.row_batch_size = (self.length,)
         self._offsets = consecutive_offsets(storage)
-        self._returns = returns_to_go(storage, self._offsets, self.gamma, root)
+        self._returns: np.ndarray | None = None
+        if self.gamma != 1 and self.dataset is not None:
+            self.dataset.manifest.check_rewards("gamma")
+        if self.dataset is None or self.dataset.manifest.has_rewards:
+            self._returns = returns_to_go(storage, self._offsets, self.gamma, root)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -115,20 +120,20 @@ class Sequences(Storage):
         return self.rows.reference()
 
     def has(self, key: Key) -> bool:
-        return key in ((RETURNS,), (TIMESTEPS,), (MASK,)) or self.rows.has(key)
+        if key == (RETURNS,):
+            return self._returns is not None
+        return key in ((TIMESTEPS,), (MASK,)) or self.rows.has(key)
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, T, ...]`` of the sequences that begin at rows int64 ``[B]``."""
         sequences = _sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
         tree: Tree = self.rows.gather(torch.from_numpy(sequences.rows))
         self._shape(tree, torch.from_numpy(sequences.padding), ())
-        returns = self._returns.take(sequences.rows, 0)
-        returns[sequences.padding] = 0
-        more = {
-            RETURNS: returns.reshape(*sequences.is_row.shape, *returns.shape[1:]),
-            TIMESTEPS: sequences.timesteps,
-            MASK: sequences.is_row,
-        }
+        more = {TIMESTEPS: sequences.timesteps, MASK: sequences.is_row}
+        if self._returns is not None:
+            returns = self._returns.take(sequences.rows, 0)
+            returns[sequences.padding] = 0
+            more[RETURNS] = returns.reshape(*sequences.is_row.shape, *returns.shape[1:])
         for name, values in more.items():
             tree[name] = self.device_options.to_output(torch.from_numpy(values))
         return tree

@@ -17,7 +17,16 @@ from datasets_cli.replay.trajectories.reductions import (
     leaf_blocks,
     reduced_leaf,
 )
-from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, Column, Key, key_in, show_key
+from datasets_cli.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Column,
+    Key,
+    key_in,
+    refuse_missing_reward,
+    show_key,
+)
 from datasets_cli.schema.trajectories import lengths_of
 from datasets_cli.store.arrays import ArraySource
 from datasets_cli.store.cache_root import CacheRoot
@@ -194,6 +203,8 @@ class Trajectories:
             return lengths_of(offsets)
         if leaf := self._leaf_of(name):
             return self.reduce(leaf, REDUCED[name][1])
+        if name == "return":
+            self._storage.dataset.manifest.check_rewards("the return of a trajectory")
         raise UnknownKey(
             f"The trajectories of {self._id} have no column {name!r}. Expected one of "
             f"{', '.join(self)}; reduce(key, reduction) makes others."
@@ -209,6 +220,7 @@ class Trajectories:
         if self._is_text(key):
             raise UsageError(f"{show_key(key)} of {self._id} is text, not numbers to reduce.")
         if key not in self._leaves:
+            refuse_missing_reward(key, "this call", self._id)
             below = [name for name in self._leaves if name[: len(key)] == key]
             expected = ", ".join(show_key(name) for name in below or self._leaves)
             raise UnknownKey(f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.")

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.nested_keys import NestedKeys, key_of, keys_of
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key, refuse_missing_reward, show_key
 from datasets_cli.schema.tree import entry
 
 
@@ -55,6 +55,7 @@ def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     except AttributeError:  # a leaf where the key has a group
         value = None
     if value is None:
+        refuse_missing_reward(key, owner, "the batch")
         names = batch.keys(include_nested=True, leaves_only=True)
         keys = sorted(show_key(key_of(name)) for name in names)
         raise UsageError(

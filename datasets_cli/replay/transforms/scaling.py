@@ -148,6 +148,7 @@ class RewardScaling(Transform):
         self._scaling = ObservationNorm(
             loc, scale, in_keys, out_keys, standard_normal=standard_normal
         )
+        self._scaling._read.owner = "RewardScaling"
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         return self._scaling(batch)

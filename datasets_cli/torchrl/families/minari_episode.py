@@ -11,7 +11,14 @@ from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.schema.bits import to_array
-from datasets_cli.schema.columns import REWARD, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.schema.columns import (
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    Key,
+    refuse_missing_reward,
+    show_key,
+)
 from datasets_cli.schema.tree import entry
 from datasets_cli.specs.described_spaces import DescribedSpace, space_at
 
@@ -64,6 +71,7 @@ class MinariNames:
         """Return what is at a key, one entry each where it is a group."""
         rows = entry(self, key)
         if rows is None:
+            refuse_missing_reward(key, "this call", "the episode")
             raise AttributeError(
                 f"The rows of this episode have no {show_key(key)}. Is it text (text=True reads "
                 "it), or do columns= or a transform leave it out?"
