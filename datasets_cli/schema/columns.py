@@ -113,7 +113,7 @@ class Column(JsonForm):
 
 def refuse_missing_reward(key: Key, what: str, rows: str) -> None:
     """Raise ``NoRewards`` if a key, which rows do not have, is that of the reward."""
-    if ".".join(key) in ("reward", "next.reward"):
+    if ".".join(key) == show_key(REWARD):
         raise NoRewards.of(what, rows)
 
 

@@ -161,9 +161,6 @@ NEEDS_REWARDS: dict[str, Case] = {
         transform=rlds.RelabelGoal(GoalRule.sparse(1.0), achieved=("next", "place"), goal=[0.0])
     ),
     "HERSampler": lambda x: x.draw(sampler=rlds.HERSampler(GoalRule.sparse(1.0), **KEYS)),
-    "TensorDictMaxValueWriter": lambda x: rlds.TensorDictReplayBuffer(
-        storage=rlds.LazyTensorStorage(9), writer=rlds.TensorDictMaxValueWriter()
-    ).extend(x.replay()[:]),
     "plot returns": lambda x: x.run("plot"),
     "plot reward": lambda x: x.run("plot", "mine/steps-ted", kind="reward"),
     "list_trajectories return": lambda x: x.run("list_trajectories", sort="return"),

@@ -14,15 +14,9 @@ from datasets_cli.replay.arguments import Numbers, as_tensor
 from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.storages.batches import make_batch
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.returns_to_go import dataset_of_rows
 from datasets_cli.schema.bits import to_tensor
-from datasets_cli.schema.columns import (
-    DONE,
-    TERMINATED,
-    TRUNCATED,
-    Key,
-    refuse_missing_reward,
-    show_key,
-)
+from datasets_cli.schema.columns import DONE, REWARD, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.tree import Tree, entry, put
 
 RELABELLED = ("relabelled",)
@@ -66,9 +60,9 @@ class GoalKeys:
                 f"success_key names {show_key(self.success)}, and the rule does not say what is a "
                 "success. Give GoalRule a success, or leave out success_key."
             )
+        if self.reward == REWARD and (dataset := dataset_of_rows(storage)):
+            dataset.manifest.check_rewards("a goal in hindsight")
         needed = (self.reached, self.desired, self.reward, *ends, *success)
-        if not storage.has(self.reward):
-            refuse_missing_reward(self.reward, "a goal in hindsight", "the storage")
         if missing := [show_key(key) for key in needed if not storage.has(key)]:
             raise UsageError(
                 f"Goals need {', '.join(map(show_key, needed))}, and the rows do not have "
@@ -191,8 +185,6 @@ def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
 def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     """Return a leaf as a tensor, where it is an array of numpy too."""
     leaf = _tensor(entry(rows, key))
-    if leaf is None:
-        refuse_missing_reward(key, "a new goal", "the batch")
     if not isinstance(leaf, torch.Tensor):
         kind = "missing from some rows" if leaf is None else type(leaf).__name__
         raise UsageError(f"{show_key(key)} is {kind}; goals need one tensor of all rows.")

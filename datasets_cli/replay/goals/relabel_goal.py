@@ -56,6 +56,7 @@ class RelabelGoal(Transform):
             raise UsageError(f"A goal is {size} numbers, and {name} is fewer. Name another.")
         ended = required_entry(rows, TERMINATED, "RelabelGoal").reshape(-1)
         is_known = ~(ended & (reached == 0).all(1))
+        required_entry(rows, REWARD, "RelabelGoal")
         keys = GoalKeys(self.achieved, self.achieved, REWARD)
         follow(rows, is_known, reached[:, :size], desired, keys, self.rule)
         return rows.reshape(batch.batch_size)

@@ -96,7 +96,7 @@ class Trajectory:
     def _entry(self, name: str) -> Any:
         entry = self.get(name)
         if entry is None:
-            refuse_missing_reward((name,), "this call", "the trajectory")
+            refuse_missing_reward(("next", name), "this call", "the trajectory")
             names = sorted(show_key(key_of(key)) for key in self.data.keys(True, leaves_only=True))
             raise AttributeError(
                 f"The rows of this trajectory have neither {name} nor next.{name}. They have "
@@ -229,7 +229,8 @@ def find_leaf(leaves: TrajectoryLeaves, key: Key) -> Key:
     for name in names:
         if leaves.has(name):
             return name
-    refuse_missing_reward(key, "the condition", "the trajectory")
+    for name in names:
+        refuse_missing_reward(name, "the condition", "the trajectory")
     raise UsageError(
         f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition could "
         "read. A nested entry is named by all its names: traj['next', 'reward'], or next.reward in "

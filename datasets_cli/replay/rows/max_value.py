@@ -14,7 +14,7 @@ from datasets_cli.replay.rows.writers import Writer
 from datasets_cli.replay.storages.form import outline
 from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.torchrl_words import COMPILABLE, takes
-from datasets_cli.schema.columns import Key, refuse_missing_reward, show_key
+from datasets_cli.schema.columns import Key, show_key
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
 """How several numbers a row become its rank."""
@@ -88,7 +88,6 @@ class TensorDictMaxValueWriter(Writer):
         try:
             numbers: torch.Tensor = data[self.rank_key]
         except (KeyError, IndexError, TypeError) as error:
-            refuse_missing_reward(key_of(self.rank_key), "TensorDictMaxValueWriter", "the batch")
             raise UsageError(
                 f"The rows, {outline(data)}, have no {show_key(key_of(self.rank_key))} to rank "
                 "them by. Give TensorDictMaxValueWriter another rank_key."

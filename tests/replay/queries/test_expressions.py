@@ -15,7 +15,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import Trajectory, TrajectoryPredicate, filter_trajectories, traj
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NoRewards, UsageError
 
 
 def rows(reward: list[float], dtype: torch.dtype = torch.float32) -> TensorDict:
@@ -105,7 +105,9 @@ def test_what_means_nothing_is_refused_where_it_is_written(
 
 def test_an_entry_that_rows_do_not_have_is_no_attribute() -> None:
     found = Trajectory(TensorDict({"a": torch.zeros(2)}, [2]))
-    with pytest.raises(AttributeError, match=r"neither reward nor next.reward. They have a\."):
+    with pytest.raises(AttributeError, match=r"neither b nor next.b. They have a\."):
+        found.b  # noqa: B018
+    with pytest.raises(NoRewards):
         found.total_reward  # noqa: B018
     assert not hasattr(found, "b")
     assert pickle.loads(pickle.dumps(found)).a.tolist() == [0, 0]
