@@ -14,7 +14,7 @@ from datasets_cli.errors import RldsError
 from datasets_cli.json_form import encode
 from datasets_cli.parallel.user_code import failed
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
-from datasets_cli.sources.disk import replacing
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.cache_root import CacheRoot
 
 logger = logging.getLogger(__name__)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import glob
 import os
-import shutil
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
@@ -18,8 +16,9 @@ from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.progress import ProgressOptions, expect_rows, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.disk import path_errors
+from datasets_cli.sources.new_files import recover, replacing
 from datasets_cli.store.arrays import open_arrays
-from datasets_cli.store.cache_root import CacheRoot, is_running
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 
 ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
@@ -99,20 +98,14 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
         )
     with shown(call.progress) as screen, of_dataset(screen, id) as told, path_errors(path):
         out = path.resolve()
+        recover(out)
         _check_free(out, chosen, config.root.resolve(), call.force)
-        # Beside it, under a name that says so: what is killed is never taken for the whole.
-        new = out.with_name(f".{out.name}.{os.getpid()}.unfinished")
-        _make_room(new, out)
+        out.parent.mkdir(parents=True, exist_ok=True)
         expect_rows(told, id, 0, len(dataset))
-        try:
+        with replacing(out) as new:
             chosen.write(dataset, new, told)
             _check_free(out, chosen, config.root.resolve(), call.force)
-            if out.is_dir():
-                _remove(out)
-            new.replace(out)
-            size = folder_size(out) if out.is_dir() else out.stat().st_size
-        finally:
-            _remove(new)
+        size = folder_size(out) if out.is_dir() else out.stat().st_size
     return ExportedDataset(id, call.format, path, lost, size)
 
 
@@ -137,21 +130,3 @@ def _is_export(path: Path, chosen: Format) -> bool:
     with suppress(RldsError):
         return not any(path.iterdir()) or chosen.recognise(path) is not None
     return False
-
-
-def _make_room(new: Path, out: Path) -> None:
-    """Make the folder of a path, without what killed exports to it left there."""
-    if not out.parent.exists():
-        out.parent.mkdir(parents=True, exist_ok=True)
-    _remove(new)  # of a process that had our number, as each has in a container
-    for old in out.parent.glob(f".{glob.escape(out.name)}.*.unfinished"):
-        process = Path(old.stem).suffix[1:]
-        if process.isdecimal() and not is_running(int(process)):
-            _remove(old)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)

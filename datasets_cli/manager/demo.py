@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from datasets_cli.look.sample import Leaves, leaves_of
 from datasets_cli.manager.verify import verify_installed
 from datasets_cli.options import takes_fields
 from datasets_cli.progress import Silent
+from datasets_cli.sources.new_files import temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
 
 BATCH_SIZE = 64
@@ -110,9 +110,9 @@ def _tour(config: Config, keep: bool) -> Iterator[DemoResult]:
         for stop in STOPS:
             yield _visited(stop, config)
         return
-    with tempfile.TemporaryDirectory(prefix="rlds-demo-") as folder:
+    with temporary_folder("demo") as folder:
         for stop in STOPS:
-            yield replace(_visited(stop, replace(config, root=Path(folder))), kept=None)
+            yield replace(_visited(stop, replace(config, root=folder)), kept=None)
 
 
 def _visited(stop: Stop, config: Config) -> DemoResult:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from datasets_cli.config import RootOptions
@@ -17,6 +19,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.replay.sharing.temporary import abandoned_folders
 from datasets_cli.sources.disk import broken_link
+from datasets_cli.sources.new_files import brought_back, is_abandoned, recover, stem_of
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
 from datasets_cli.store.check import folder_size
@@ -33,18 +36,19 @@ RAW = "raw files"
 RUN = "preprocess run"
 TABLES = "tables"
 ROWS = "rows of a buffer"
+UNFINISHED = "unfinished file"
 CONTINUED = frozenset({DOWNLOAD, RUN})
 """What the command that was interrupted takes up again."""
 
 
 @dataclass(frozen=True)
 class Leftover(JsonForm):
-    """A folder that no installed dataset needs.
+    """A folder or file that a process left and no installed dataset needs.
 
     Args:
         kind: ``"staging"``, ``"trash"``, ``"download"``, ``"raw files"``, ``"preprocess run"``,
-            ``"tables"`` or ``"rows of a buffer"``.
-        path: the folder.
+            ``"tables"``, ``"rows of a buffer"`` or ``"unfinished file"``.
+        path: the folder, or the file.
         size_bytes: of its files.
         age_days: since anything in it was written.
         id: of the dataset that it belongs to, where that is known.
@@ -67,17 +71,27 @@ class Leftover(JsonForm):
         return round(self.age_days, 2)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PruneCall(RootOptions):
     """What ``prune`` takes.
 
     Args:
+        folders: where killed commands left unfinished files, beside the cache root: exports,
+            pictures, pages. By default the working folder.
         older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
             only where nothing was written to it for so many days.
         raw: also delete raw files of installed datasets, which a download kept.
         dry_run: delete nothing, and return what would be deleted, and why the rest stays.
     """
 
+    folders: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = field(
+        default=".",
+        metadata={
+            **{"argument": True, "metavar": "FOLDER"},
+            "help": "Where unfinished exports and pictures may be; by default the working folder.",
+        },
+    )
+    _: KW_ONLY
     older_than_days: float = field(
         default=7.0,
         metadata={
@@ -104,8 +118,12 @@ def prune(call: PruneCall) -> list[Leftover]:
     place = CacheRoot(call.chosen_config().root)
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
-    rows = (leftover_of(ROWS, path) for path in abandoned_folders())
-    leftovers = [_judged(each, place, days, call.raw) for each in (*find_leftovers(place), *rows)]
+    given = call.folders
+    folders = map(Path, [given] if isinstance(given, str | os.PathLike) else given)
+    outside = (*_unfinished(folder.expanduser().glob(".*") for folder in folders), *_temporary())
+    leftovers = [
+        _judged(each, place, days, call.raw) for each in (*find_leftovers(place), *outside)
+    ]
     return leftovers if call.dry_run else [_delete(each, place) for each in leftovers]
 
 
@@ -118,7 +136,18 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
         *raw_files(root),
         *(leftover_of(RUN, path, id) for id, path in root.partial_runs()),
         *_orphaned_tables(root),
+        *_unfinished(root.path.glob(pattern) for pattern in ("catalogue/.*", "tables/*/.*")),
     ]
+
+
+def _unfinished(paths: Iterable[Iterable[Path]]) -> Iterator[Leftover]:
+    for path in sorted(filter(is_abandoned, chain.from_iterable(paths))):
+        yield leftover_of(UNFINISHED, path)
+
+
+def _temporary() -> Iterator[Leftover]:
+    for path in abandoned_folders():
+        yield leftover_of(ROWS if stem_of(path).endswith("rows") else UNFINISHED, path)
 
 
 def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:
@@ -133,16 +162,21 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
         return replace(leftover, kept="a download that keeps raw files may have kept them")
     if leftover.kind == TRASH and leftover.id and not is_installed(root, leftover.id):
         return replace(leftover, kept=f"it is the only copy of {leftover.id}, and is brought back")
+    if leftover.kind == UNFINISHED and (path := brought_back(leftover.path)):
+        return replace(leftover, kept=f"it is the only copy of {path}, and is brought back")
     return leftover
 
 
 def _delete(leftover: Leftover, root: CacheRoot) -> Leftover:
     """Delete a leftover that is not kept, under the lock of the processes that might use it."""
-    is_only_copy = bool(leftover.kind == TRASH and leftover.kept)
+    is_only_copy = bool(leftover.kind in (TRASH, UNFINISHED) and leftover.kept)
     if leftover.kept and not is_only_copy:
         return leftover
     try:
         with _lock(leftover, root):
+            if path := brought_back(leftover.path):
+                recover(path)
+                return leftover
             if is_only_copy:
                 restore(root, leftover.id)
                 return leftover

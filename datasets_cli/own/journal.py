@@ -25,7 +25,8 @@ from datasets_cli.own.steps import StepColumns
 from datasets_cli.schema.columns import TRAJECTORY_END, Key, rows_per_block, show_key
 from datasets_cli.schema.element_types import element_type, numpy_dtype
 from datasets_cli.schema.texts import TEXT, decode_text, encode_text, is_text
-from datasets_cli.sources.disk import disk_errors, make_folder, replacing
+from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.sources.new_files import replacing
 
 COLUMNS, EPISODES = "columns.json", "episodes"
 

@@ -7,10 +7,8 @@ DIR/index.html                      the datasets
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
-import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -24,7 +22,7 @@ from datasets_cli.install.installed import installed_id
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.quantities import counted
-from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.sources.new_files import beside, put_in_place, recover
 from datasets_cli.system_errors import imported
 
 if TYPE_CHECKING:
@@ -112,6 +110,7 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
     ids = [*dict.fromkeys(installed_id(text, page.config) for text in as_list(call.ids))]
     if not ids:
         raise UsageError(f"Pages are of datasets. Name one or more beside {argument('dest')}.")
+    recover(dest)
     with _made_whole(dest) as folder:
         for name in FILES:
             shutil.copyfile(FOLDER / "static" / name, folder / name)
@@ -125,20 +124,13 @@ def export_pages(call: ExportPagesCall) -> ExportedPages:
 @contextmanager
 def _made_whole(dest: Path) -> Iterator[Path]:
     """Yield a folder beside another one, whose name it gets when it is written."""
-    new = dest.parent / f".{dest.name}.{uuid.uuid4().hex}"
     if os.path.lexists(dest) and not (dest.is_dir() and not any(dest.iterdir())):
         raise UsageError(f"{dest} is there already. Choose a new folder, or an empty one.")
-    with disk_errors(dest.parent):
-        make_folder(new)
-        try:
-            yield new
-            new.rename(dest)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            raise UsageError(f"{dest} was filled meanwhile. Choose another folder.") from error
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
+    with beside(dest) as new:
+        new.mkdir()
+        yield new
+        if not put_in_place(new, dest):
+            raise UsageError(f"{dest} was filled meanwhile. Choose another folder.")
 
 
 def _write(folder: Path, page: LocalPage, name: str, template: str, **values: Any) -> None:

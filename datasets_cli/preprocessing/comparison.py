@@ -16,7 +16,8 @@ import numpy as np
 
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.schema.columns import DONE, Key, show_key
-from datasets_cli.sources.disk import flush, replacing
+from datasets_cli.sources.disk import flush
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.arrays import plain_numbers
 
 SAMPLED = 64

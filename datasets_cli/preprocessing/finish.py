@@ -31,14 +31,8 @@ from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import DONE, TRUNCATED, Column
 from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files
-from datasets_cli.sources.disk import (
-    check_free_space,
-    copy_bytes,
-    disk_errors,
-    flush,
-    make_folder,
-    replace_file,
-)
+from datasets_cli.sources.disk import check_free_space, copy_bytes, disk_errors, flush, make_folder
+from datasets_cli.sources.new_files import replace_file
 from datasets_cli.store.commit import commit_folder, sweep
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, describe_files

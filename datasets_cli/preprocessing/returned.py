@@ -20,7 +20,8 @@ from datasets_cli.preprocessing.comparison import Counts
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
-from datasets_cli.sources.disk import flush, replacing
+from datasets_cli.sources.disk import flush
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.layouts.records import FrameField, columns_of, frame_fields
 
 

@@ -34,7 +34,8 @@ from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import ResultColumns
 from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.schema.columns import one_file_each
-from datasets_cli.sources.disk import allocate, check_free_space, disk_errors, replacing
+from datasets_cli.sources.disk import allocate, check_free_space, disk_errors
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.cache_root import check_id, runs_to
 from datasets_cli.store.manifest import Digest

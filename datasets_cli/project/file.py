@@ -14,7 +14,7 @@ from typing import Any
 from datasets_cli.config import read_user_text
 from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.project.step import PreprocessStep
-from datasets_cli.sources.disk import write_text
+from datasets_cli.sources.new_files import write_text
 
 FILENAME = "rlds.toml"
 STEPS = "preprocess"

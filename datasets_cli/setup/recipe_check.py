@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field, replace
@@ -23,6 +22,7 @@ from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import file_rows
 from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
+from datasets_cli.sources.new_files import temporary_folder
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.deep_check.report import DeepReport
 
@@ -159,8 +159,8 @@ def _read(
     name = call.dataset or next(iter(entries))
     resolved = Resolved(recipe, name, entries.get(name) or recipe.find(name, None))
     options = InstallOptions(source=os.fspath(call.source or ""), accept_any=True)
-    with tempfile.TemporaryDirectory(prefix="rlds-recipe-") as folder:
-        root = CacheRoot(Path(folder))
+    with temporary_folder("recipe") as folder:
+        root = CacheRoot(folder)
         files = [
             raw_file(each, root, resolved.id, options, _no_web, told)
             for each in resources_of(resolved, options, _no_web)

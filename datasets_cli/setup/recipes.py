@@ -18,7 +18,7 @@ from datasets_cli.errors import RldsError, UnknownDataset, UsageError
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.recipe import Recipe
-from datasets_cli.sources.disk import write_text
+from datasets_cli.sources.new_files import write_text
 from datasets_cli.store.cache_root import CacheRoot
 
 FAMILY = {"argument": True, "metavar": "FAMILY", "complete": "family_names"}

@@ -26,7 +26,7 @@ from datasets_cli.formats.limits import LIMITS
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import takes_fields
 from datasets_cli.project.file import parse_tables, toml, toml_name
-from datasets_cli.sources.disk import write_text
+from datasets_cli.sources.new_files import write_text
 
 KEY = {"argument": True, "metavar": "KEY"}
 EXAMPLES = "core.root, limits.row_bytes, or mirrors. and the beginning of addresses"

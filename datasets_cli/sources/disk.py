@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 import shutil
 import stat
 import sys
-import tempfile
-import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError, argument
+from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
 from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
-"""Of a file or folder; systems take 255, and names of work under way are longer by up to 38."""
+"""Of a file or folder; systems take 255, and names of work under way are longer by up to 40."""
 
 COPIED_BYTES = 1 << 20
 
@@ -110,70 +107,6 @@ def broken_link(path: Path) -> str:
     return f"{path} is a symbolic link to {path.readlink()}, which does not exist"
 
 
-def replace_file(new: Path, path: Path) -> None:
-    """Give a new file the name of an older one."""
-    # At no moment is there no file of that name, but where the file system does not rename over
-    # one.
-    try:
-        os.replace(new, path)
-    except FileExistsError:
-        path.unlink(missing_ok=True)
-        os.replace(new, path)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a new file, which gets the name of an older one when it is written."""
-    new = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    with disk_errors(path.parent):
-        make_folder(path.parent)
-        try:
-            yield new
-            replace_file(new, path)
-        finally:
-            new.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str, *, private: bool = False) -> None:
-    """Give a file that users write by hand another text at once, or leave it as it is."""
-    path = path.resolve()  # users lay links
-    is_there = path.exists()
-    try:
-        with path_errors(path), replacing(path) as new:
-            new.touch(0o600 if private or is_there else 0o666)
-            new.write_text(text, encoding="utf-8")
-            if is_there and not private:
-                shutil.copymode(path, new)
-    except DiskFull as error:
-        raise DiskFull(f"The disk is full: {path} is left as it was. Make room.") from error
-
-
-def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:
-    """Return the path of a file that a user wants, checked before there is work."""
-    path = Path(out)
-    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
-        raise UsageError(f"{path.name} is too long: a name may have {MAX_NAME_BYTES} bytes.")
-    if path.suffix.lower() not in endings or path.is_dir():
-        expected = f"{', '.join(endings[:-1])} or {endings[-1]}"
-        raise UsageError(
-            f"{argument('out')} is {str(out)!r}; expected a file ending in {expected}."
-        )
-    if os.path.lexists(path) and not force:
-        raise UsageError(
-            f"{path} is there already. Add {argument('force')} to replace it, or choose another "
-            f"{argument('out')}."
-        )
-    # Of a full disk what is written tells.
-    with suppress(DiskFull), path_errors(path), tempfile.TemporaryFile(dir=path.parent):
-        pass
-    return path
-
-
-def is_unfinished(path: Path) -> bool:
-    """Return whether a file is one that ``replacing`` has not given its name yet."""
-    return re.fullmatch(r"\..+\.[0-9a-f]{32}", path.name) is not None
-
-
 def allocate(path: Path, size: int) -> None:
     """Create a file of zeros with all its disk space allocated."""
     # A mapping or a late write would else fail half-way on a full disk.
@@ -206,6 +139,14 @@ def flush(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def flush_all(folder: Path) -> None:
+    """Bring a file, or all files and folders below a folder, to the disk."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            flush(Path(parent, name))
+        flush(Path(parent))
 
 
 @contextmanager

@@ -24,7 +24,8 @@ from typing import Annotated, BinaryIO
 from datasets_cli.checked_json import Check, decode
 from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
-from datasets_cli.sources.disk import make_folder, replace_file
+from datasets_cli.sources.disk import make_folder
+from datasets_cli.sources.new_files import replace_file
 
 MAX_STATE_BYTES = 1 << 16
 

@@ -2,8 +2,8 @@
 
 <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
 <root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
-<root>/tmp/<slug>-<uuid>/            a dataset that is being written
-<root>/tmp/trash-<slug>-<uuid>/      a dataset that is being replaced or deleted
+<root>/tmp/<slug>-<owner>/           a dataset that is being written (``sources/new_files.py``)
+<root>/tmp/trash-<slug>-<owner>/     a dataset that is being replaced or deleted
 <root>/locks/<slug>.lock             one lock per id, while it is held (economy, not correctness)
 <root>/catalogue/                    cached remote catalogues
 <root>/tables/<content>/             what was found out about a dataset after it was committed
@@ -22,9 +22,6 @@ import logging
 import os
 import re
 import reprlib
-import socket
-import time
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +33,7 @@ import platformdirs
 from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.sources.disk import broken_link
+from datasets_cli.sources.new_files import is_abandoned, stem_of, temporary_name
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +41,8 @@ logger = logging.getLogger(__name__)
 # hidden file, or leave the folder.
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*")
 _RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
-_STAGING = re.compile(r"(?!trash-).+\.[0-9a-f]{8}-(.+-\d+-)?[0-9a-f]{32}")
-_TRASH = re.compile(r"trash-.+\.[0-9a-f]{8}-[0-9a-f]{32}")
+_TRASH = "trash-"
+_STEM = re.compile(rf"({_TRASH})?(.+\.[0-9a-f]{{8}})")
 
 
 @dataclass(frozen=True)
@@ -86,12 +84,11 @@ class CacheRoot:
 
     def new_staging(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a copy of this id to be written."""
-        owner = f"{_host()}-{os.getpid()}"
-        return self.path / "tmp" / f"{_slug(id)}-{owner}-{uuid.uuid4().hex}"
+        return self.path / "tmp" / temporary_name(_slug(id))
 
     def new_trash(self, id: str) -> Path:
         """Return a new folder name, on the same disk, for a dataset that is to go."""
-        return self.path / "tmp" / f"trash-{_slug(id)}-{uuid.uuid4().hex}"
+        return self.path / "tmp" / temporary_name(f"{_TRASH}{_slug(id)}")
 
     def staged(self, id: str = "") -> list[Path]:
         """Return what processes that have ended left of copies of this id, or of any."""
@@ -99,8 +96,8 @@ class CacheRoot:
 
     def staging(self, id: str = "") -> list[tuple[Path, bool]]:
         """Return the copies of this id, or of any, that are not committed; each may be in use."""
-        folders = self._temporary(_STAGING, f"{_slug(id)}-" if id else "")
-        return [(folder, _may_be_in_use(folder)) for folder in folders]
+        # To hold the lock of its id proves nothing where locks do not work.
+        return [(folder, not is_abandoned(folder)) for folder in self._temporary(None, id)]
 
     def ids_of_work(self, known: Iterable[str]) -> dict[str, str]:
         """Return ids by how the names of their locks and of what is made of them begin."""
@@ -108,7 +105,7 @@ class CacheRoot:
 
     def trashed(self, id: str = "") -> list[Path]:
         """Return earlier copies of this id, or of any, that a killed run left in the trash."""
-        return self._temporary(_TRASH, f"trash-{_slug(id)}-" if id else "")
+        return self._temporary(_TRASH, id)
 
     def partial_runs(self) -> list[tuple[str, Path]]:
         """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder."""
@@ -122,10 +119,13 @@ class CacheRoot:
                 runs.append((id, folder))
         return runs
 
-    def _temporary(self, name: re.Pattern[str], prefix: str) -> list[Path]:
+    def _temporary(self, prefix: str | None, id: str) -> list[Path]:
         # The root may be a folder that has a tmp of somebody else's, as / has.
-        paths = (self.path / "tmp").glob(f"{prefix}*")
-        return sorted(path for path in paths if name.fullmatch(path.name))
+        named = ((path, _STEM.fullmatch(stem_of(path))) for path in (self.path / "tmp").glob("*"))
+        slug = _slug(id) if id else ""
+        return sorted(
+            path for path, stem in named if stem and stem[1] == prefix and slug in ("", stem[2])
+        )
 
     def check_apart(self, id: str) -> None:
         """Check that no installed dataset is within the folder of an id, or around it."""
@@ -226,33 +226,6 @@ def _slug(id: str) -> str:
     """
     digest = hashlib.sha256(check_id(id).encode()).hexdigest()[:8]
     return f"{id.replace('/', '.')[:120]}.{digest}"
-
-
-def _host() -> str:
-    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
-
-
-def _may_be_in_use(staging: Path) -> bool:
-    """Return whether the process that made a staging folder may still run."""
-    # To hold the lock of its id proves nothing where locks do not work. Of another machine's
-    # processes nothing is known; their folders are not touched for a day.
-    match = re.search(r"-([^-]+)-(\d+)-[^-]+$", staging.name)
-    if match is None:
-        return False
-    if match[1] != _host():
-        return time.time() - staging.stat().st_mtime < 86_400
-    return is_running(int(match[2]))
-
-
-def is_running(process: int) -> bool:
-    """Return whether a process of this machine may be running."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def has_manifest(folder: Path) -> bool:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
 from datasets_cli.damage import MANIFEST_FILENAME, damaged
 from datasets_cli.errors import ROOT, DamagedDataset, RldsError, UsageError, argument
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
+from datasets_cli.sources.new_files import delete, put_in_place
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.manifest import Manifest, write_manifest
 
@@ -60,49 +60,16 @@ def commit_folder(
         flush(staging / MANIFEST_FILENAME)
         for path, _, _ in os.walk(staging):
             flush(Path(path))
-        is_committed = _put_in_place(staging, target, trash)
+        with _one_disk(staging, target):
+            is_committed = put_in_place(staging, target, trash)
         flush(target.parent)
     return is_committed
 
 
-def _put_in_place(staging: Path, target: Path, trash: Path | None) -> bool:
-    """Rename ``staging`` to ``target``; an older copy goes to the trash, or back if that fails."""
-    if trash is None:
-        return _move_if_free(staging, target)
+@contextmanager
+def _one_disk(folder: Path, target: Path) -> Iterator[None]:
     try:
-        with suppress(FileNotFoundError):
-            _rename(target, trash)
-        return _move_if_free(staging, target)
-    except BaseException:
-        if trash.is_dir():
-            _move_if_free(trash, target)
-        raise
-
-
-def _move_if_free(folder: Path, target: Path) -> bool:
-    """Rename a folder to a name that no folder with files has; tell whether it was free."""
-    for retries in reversed(range(10)):
-        make_folder(target.parent)
-        try:
-            _rename(folder, target)
-            return True
-        except FileNotFoundError:  # another process has removed the parent, which was empty
-            if not retries:
-                raise
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            # Not every file system renames over an empty folder; this removes no other.
-            try:
-                target.rmdir()
-            except OSError:
-                return False
-    raise AssertionError("the last try returns or raises")
-
-
-def _rename(folder: Path, target: Path) -> None:
-    try:
-        folder.rename(target)
+        yield
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -130,7 +97,8 @@ def remove(root: CacheRoot, id: str) -> None:
     """Delete a dataset: first by a rename, so that it is either there or gone."""
     target, trash = root.dataset(id), root.new_trash(id)
     make_folder(trash.parent)
-    _rename(target, trash)
+    with _one_disk(target, trash):
+        target.rename(trash)
     for folder in root.trashed(id):
         sweep(folder)
     remove_empty_parents(target, root.path / "datasets")
@@ -141,7 +109,7 @@ def restore(root: CacheRoot, id: str) -> None:
     # The caller holds the lock of `id`.
     for trash in root.trashed(id):
         if has_manifest(trash) and not root.dataset(id).exists():
-            _move_if_free(trash, root.dataset(id))
+            put_in_place(trash, root.dataset(id))
         sweep(trash)
     for staging in root.staged(id):
         sweep(staging)
@@ -149,13 +117,10 @@ def restore(root: CacheRoot, id: str) -> None:
 
 def sweep(folder: Path) -> None:
     """Delete a folder if it is there, its manifest first: half of a copy is never brought back."""
-    # Of a symbolic link the link goes, and what it leads to stays.
-    if folder.is_symlink():
-        folder.unlink(missing_ok=True)
-        return
-    with suppress(OSError):
-        (folder / MANIFEST_FILENAME).unlink()
-    shutil.rmtree(folder, ignore_errors=True)
+    if not folder.is_symlink():  # whose target stays
+        with suppress(OSError):
+            (folder / MANIFEST_FILENAME).unlink()
+    delete(folder)
 
 
 def remove_empty_parents(folder: Path, top: Path) -> None:

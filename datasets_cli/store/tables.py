@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.sources.disk import replacing
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.sources.regular_file import open_regular, read_bounded
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.sealed_json import parse

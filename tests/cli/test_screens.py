@@ -16,7 +16,9 @@ from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
 from datasets_cli.progress import Silent
+from datasets_cli.store.cache_root import CacheRoot
 from tests.support.demo_pages import PUBLISHERS, pages
+from tests.support.killed import of_dead
 from tests.support.origin import Origin
 from tests.support.terminals import in_terminal
 
@@ -57,7 +59,7 @@ def test_nor_is_one_about_what_is_installed(
     columns: int, door: str, config: Config, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (config.root / "datasets" / door / "manifest.json").write_text("{}")
-    (config.root / "tmp" / f"a.00000000-{'0' * 32}").mkdir(parents=True)
+    of_dead(CacheRoot(config.root).new_staging("mine/a")).mkdir(parents=True)
     on_terminal(monkeypatch, columns)
     for command in ("verify", "repair --dry-run", "du", "prune --dry-run", f"delete -y {door}"):
         assert main(command.split()) in (0, 4, 9)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import datasets_cli
 from datasets_cli import create_dataset, export_dataset
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, UsageError
 from tests.support.disks import Disks
+from tests.support.killed import digests, run_killed
 
 COUNT = 20_000
 
@@ -62,16 +65,28 @@ def test_force_replaces_an_export_an_empty_folder_and_what_a_link_leads_to(
     assert link.is_symlink() and out.is_dir() == (format != "npz")
 
 
-def test_what_a_killed_export_left_goes_with_the_next(config: Config, tmp_path: Path) -> None:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    gone, runs = (tmp_path / f".a.npz.{each}.unfinished" for each in (ended.pid, os.getppid()))
-    gone.mkdir()
-    (gone / "meta.json").write_text("{}")
-    for left in (runs, tmp_path / f".a.npz.{os.getpid()}.unfinished"):
-        left.write_bytes(b"half")
-    export(tmp_path / "a.npz", config)
-    assert sorted(path.name for path in tmp_path.glob("*a.npz*")) == [runs.name, "a.npz"]
+@pytest.mark.parametrize("format", ["npz", "torchrl", "minari"])
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_anywhere_an_export_that_replaces_another_leaves_one_whole_and_can_be_repeated(
+    config: Config, tmp_path: Path, format: str, stride: int
+) -> None:
+    datasets_cli.download("demo/iris", config=config)
+    older, newer, out = tmp_path / "older", tmp_path / "newer", tmp_path / "place" / "a.npz"
+    export(older, config, format)
+    export_dataset("demo/iris", format, newer, config=config, allow_loss=True)
+    whole = [digests(older), digests(newer)]
+    call = f"export demo/iris --to {format} --allow-loss --force -q --out {out}"
+    for step in range(0, 1000, stride):
+        shutil.rmtree(out.parent, ignore_errors=True)
+        out.parent.mkdir()
+        (shutil.copytree if older.is_dir() else shutil.copy)(older, out)
+        if run_killed(call, step, config.root, tmp_path) == 0:
+            break
+        [kept] = [out] if out.exists() else out.parent.glob(".*.old")
+        assert digests(kept) in whole, step
+        assert main([*shlex.split(call), "--root", str(config.root)]) == 0, step
+        assert digests(out) == whole[1] and [*out.parent.iterdir()] == [out], step
+    assert step > 0 and digests(out) == whole[1]
 
 
 @pytest.mark.parametrize("format", ["npz", "torchrl", "minari", "d4rl", "parquet"])

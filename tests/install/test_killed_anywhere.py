@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import shutil
-import signal
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.install.install import install_dataset
-from tests.support.forked import Forked
+from tests.support.killed import run_killed
 
 IRIS = "demo/iris"
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir"}
-
-
-def run_killed(call: str, step: int, root: Path, folder: Path) -> int:
-    """Run a command that is killed before the change of so many; return its exit code."""
-
-    def command() -> int:
-        changes = iter(range(step))
-
-        def count(event: str, arguments: tuple[Any, ...]) -> None:
-            is_write = event == "open" and bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR))
-            if (is_write or event in CHANGES) and next(changes, None) is None:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(count)
-        return main([*shlex.split(call), "--root", str(root)])
-
-    return Forked(command, folder).finish()[0]
 
 
 @pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])

@@ -22,7 +22,8 @@ from datasets_cli.install.install import install_dataset
 from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.manager.verify import verify_installed as verify
-from datasets_cli.sources.disk import allocate, flush, replace_file
+from datasets_cli.sources.disk import allocate, flush
+from datasets_cli.sources.new_files import replace_file
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 from tests.support.d4rl_files import save, steps

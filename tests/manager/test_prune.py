@@ -20,8 +20,10 @@ from datasets_cli.manager import prune
 from datasets_cli.manager.prune import SECONDS_A_DAY
 from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.replay.sharing import temporary
+from datasets_cli.sources.new_files import OLD, new_temporary_folder, temporary_name
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked, locked
+from tests.support.killed import of_dead
 from tests.support.processes import Child
 
 OTHER = "d4rl/hopper-random-v2"
@@ -52,7 +54,7 @@ def root(config: Config) -> CacheRoot:
 
 
 def test_a_copy_that_a_dead_process_was_writing_goes(config: Config, root: CacheRoot) -> None:
-    left = file(root.new_staging(OTHER).with_name(_staging_of(0)) / "data" / "reward.memmap")
+    left = file(of_dead(root.new_staging(OTHER)) / "data" / "reward.memmap")
     assert outcomes(config, dry_run=True) == {"staging": False} and left.exists()
     assert outcomes(config) == {"staging": True}
     assert not left.exists() and outcomes(config) == {}
@@ -63,15 +65,6 @@ def test_a_copy_that_a_running_process_writes_is_not_even_listed(
 ) -> None:
     left = file(root.new_staging(OTHER) / "reward.memmap")  # the name has our process
     assert outcomes(config, older_than_days=0) == {} and left.exists()
-
-
-def _staging_of(process: int) -> str:
-    """Return the name of a staging folder of a process of this machine that does not run."""
-    import socket
-
-    dead = 4_194_303 if process == 0 else process  # Linux has no process of that number
-    host = "".join(c if c.isalnum() or c == "." else "_" for c in socket.gethostname())
-    return f"d4rl.x.00000000-{host}-{dead}-{'ab' * 16}"
 
 
 def test_a_partial_download_stays_for_a_week(config: Config, root: CacheRoot) -> None:
@@ -171,7 +164,7 @@ def test_rows_of_a_killed_process_go_after_an_hour(
     places = (tmp_path / "memory", tmp_path / "disk")
     for place in places:
         place.mkdir()
-    monkeypatch.setattr(temporary, "_MEMORY", places[0])
+    monkeypatch.setattr(temporary, "IN_MEMORY", places[0])
     monkeypatch.setattr(tempfile, "tempdir", str(places[1]))
     monkeypatch.setattr(prune, "abandoned_folders", temporary.abandoned_folders)
     Child("fork", keep_rows_and_die).die()
@@ -186,6 +179,42 @@ def test_rows_of_a_killed_process_go_after_an_hour(
     assert outcomes(config) == {"rows of a buffer": True}
     there = [path for place in places for path in place.iterdir()]
     assert there == [places[0] / "rlds-mine", alive.scratch_dir]
+
+
+def test_temporaries_of_every_kind_are_known_by_their_names(
+    config: Config, root: CacheRoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work := tmp_path / "work").mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.setattr(temporary, "IN_MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
+    monkeypatch.setattr(prune, "abandoned_folders", temporary.abandoned_folders)
+    beside = [root.path / "catalogue/x.json", root.tables("0" * 64) / "x.json", work / "x.gif"]
+    here = [file(each.with_name(temporary_name(f".{each.name}"))) for each in beside]
+    left = [file(of_dead(each)) for each in here]
+    for each in ("memory", "disk"):
+        (tmp_path / each).mkdir()
+        here.append(new_temporary_folder("rows", tmp_path / each))
+        left.append(here[-1].rename(of_dead(here[-1])))  # killed before it had a lock
+        os.utime(left[-1], (0.0, 0.0))
+    file(root.dataset("mine/x") / "manifest.json").write_text("{}")  # the tables are nobody's
+    found = datasets_cli.prune([".", tmp_path / "nowhere"], config=config)
+    assert {each.path.resolve() for each in found if each.deleted} == {*left}
+    assert not any(map(os.path.lexists, left)) and all(each.exists() for each in here[:3])
+
+
+@pytest.mark.parametrize("is_free", [True, False])
+def test_an_older_export_gets_its_name_back_where_it_is_free(
+    config: Config, tmp_path: Path, is_free: bool
+) -> None:
+    out = tmp_path / "out"
+    old = of_dead(tmp_path / f"{temporary_name('.out')}{OLD}")
+    file(old / "meta.json")
+    if not is_free:
+        file(out / "new.json")
+    [found] = datasets_cli.prune(tmp_path, config=config)
+    assert found.deleted is not is_free and not old.exists()
+    assert [path.name for path in out.iterdir()] == ["meta.json" if is_free else "new.json"]
 
 
 def test_files_of_others_in_a_folder_that_is_taken_for_the_root_stay(

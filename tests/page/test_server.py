@@ -25,7 +25,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.page.connections import MOST_CONNECTIONS
 from datasets_cli.page.server import PageCall
-from datasets_cli.replay.sharing.process import TEMPORARY
+from datasets_cli.sources.new_files import TEMPORARY
 from tests.support.refusals import check_refused
 
 Capture = pytest.CaptureFixture[str]

@@ -24,7 +24,7 @@ from datasets_cli.look.summary import load_summary
 from datasets_cli.progress import Silent
 from datasets_cli.project import tables
 from datasets_cli.project.results import PreprocessResults
-from datasets_cli.sources.disk import replacing
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.store import lock
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size

@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,7 +25,7 @@ from datasets_cli.environments.actions import CheckActions, Outside
 from datasets_cli.environments.record.episodes import EpisodePiece, StepColumns, SteppedEpisodes
 from datasets_cli.environments.record.options import Recording
 from datasets_cli.environments.record.policies import seed_of
-from datasets_cli.sources.disk import disk_errors
+from datasets_cli.sources.new_files import replacing
 
 CHUNK = "chunk.json"
 
@@ -60,10 +58,8 @@ class ChunkTask:
 def record_chunk(task: ChunkTask) -> None:
     """Record the episodes of a chunk; runs in a worker."""
     options = task.options
-    new = task.folder / f".{task.number:06}.{os.getpid()}"
-    shutil.rmtree(new, ignore_errors=True)
-    with disk_errors(task.folder), _global_seeds_kept():
-        new.mkdir(parents=True)
+    with replacing(task.done) as new, _global_seeds_kept():
+        new.mkdir()
         function = None if task.policy is None else cloudpickle.loads(task.policy)
         episodes = range(task.first, task.stop)
         with closing(SteppedEpisodes(options, episodes, task.check_actions)) as recorded:
@@ -75,8 +71,6 @@ def record_chunk(task: ChunkTask) -> None:
             num_steps = _write(new, recorded.pieces(actor))
         summary = {"episodes": len(episodes), "steps": num_steps, **asdict(recorded.outside)}
         (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
-        shutil.rmtree(task.done, ignore_errors=True)
-        new.rename(task.done)
 
 
 @contextmanager

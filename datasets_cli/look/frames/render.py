@@ -12,7 +12,7 @@ from datasets_cli.install.installed import open_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import check_numbers, takes_fields
 from datasets_cli.schema.columns import Key
-from datasets_cli.sources.disk import file_to_make, replacing
+from datasets_cli.sources.new_files import file_to_make, replacing
 
 FPS = 20
 MOST_FPS = {".gif": 50, ".png": 1000, ".mp4": 1000}

@@ -10,7 +10,7 @@ from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
 from datasets_cli.install.installed import open_installed
 from datasets_cli.look.plots.chart import Chart
 from datasets_cli.options import check_choice, takes_fields
-from datasets_cli.sources.disk import file_to_make, replacing
+from datasets_cli.sources.new_files import file_to_make, replacing
 from datasets_cli.store.cache_root import CacheRoot
 
 Kind = Literal["returns", "lengths", "reward", "actions", "observations", "ends"]

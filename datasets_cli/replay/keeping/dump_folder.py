@@ -28,7 +28,7 @@ from datasets_cli.replay.storages.state_files import (
     read_state,
     write_state,
 )
-from datasets_cli.sources.disk import disk_errors, flush
+from datasets_cli.sources.disk import disk_errors, flush, flush_all
 
 PARTIAL = ".partial"
 NEXT = ".next"
@@ -119,7 +119,7 @@ def _new_dump(folder: Path, is_part: Callable[[str], object]) -> Iterator[Path]:
         new = sorted(path.name for path in partial.iterdir())
         old = sorted({path.name for path in folder.iterdir() if is_part(path.name)} - {*new})
         write_state(partial / PARTS, asdict(_Parts(tuple(new), tuple(old))))
-        _flush_all(partial)
+        flush_all(partial)
         partial.rename(folder / NEXT)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -162,14 +162,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def _flush_all(folder: Path) -> None:
-    """Bring all files and folders to the disk."""
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            flush(Path(parent, name))
-        flush(Path(parent))
 
 
 def _remove_older(path: Path, new: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from datasets_cli.checked_json import Check, decode
 from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
 from datasets_cli.schema.trajectories import lengths_of
-from datasets_cli.sources.disk import replacing
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.sealed_json import check_seal, parse, seal
 from datasets_cli.store.selection import Selection

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from datasets_cli.errors import UsageError
-
-TEMPORARY = "rlds-"
-"""How names of folders begin that are deleted with their storage; the maker's number follows."""
+from datasets_cli.sources.new_files import stem_of
 
 _names: dict[int, str] = {}  # by the number of the process; a forked one has its parent's too
 
@@ -134,8 +132,7 @@ class ProcessLock:
 
 def rows_are_gone(folder: Path) -> UsageError:
     """Return the error of rows whose files were deleted."""
-    is_own = folder.name.startswith(f"{TEMPORARY}{os.getpid()}-")
-    if is_own or not folder.name.startswith(TEMPORARY):
+    if not stem_of(folder) or f"-{os.getpid()}-" in folder.name:
         return UsageError(
             f"The shared rows in {folder} are gone: their files were deleted, or another storage "
             "was made there. Keep the folder for as long as its storage is used, and give each "

@@ -13,18 +13,23 @@ from contextlib import suppress
 from pathlib import Path
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.replay.sharing.process import TEMPORARY, this_process
+from datasets_cli.replay.sharing.process import this_process
+from datasets_cli.sources.new_files import (
+    IN_MEMORY,
+    TEMPORARY,
+    is_abandoned,
+    new_temporary_folder,
+)
 from datasets_cli.sources.regular_file import open_regular
 
-_MEMORY = Path("/dev/shm")  # Linux: files that are memory
 _OWNER = ".owner"
 _owned: dict[Path, int] = {}  # descriptors of the locked files; a forked process shares the locks
 
 
 def temporary_folder(*, in_memory: bool) -> Path:
     """Return a new folder for files, on a disk or in memory where the system can."""
-    where = _MEMORY if in_memory and _MEMORY.is_dir() else None
-    folder = Path(tempfile.mkdtemp(prefix=f"{TEMPORARY}{os.getpid()}-", dir=where))
+    is_memory = in_memory and IN_MEMORY.is_dir()
+    folder = new_temporary_folder("rows", IN_MEMORY if is_memory else Path(tempfile.gettempdir()))
     with suppress(OSError):  # nobody deletes it for a process that is killed then
         _owned[folder] = os.open(folder / _OWNER, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(_owned[folder], fcntl.LOCK_EX)
@@ -33,7 +38,7 @@ def temporary_folder(*, in_memory: bool) -> Path:
 
 def is_in_memory(folder: Path) -> bool:
     """Return whether files of a folder take memory and no disk."""
-    return folder.parent == _MEMORY
+    return folder.parent == IN_MEMORY
 
 
 def delete_with(owner: object, folder: Path) -> None:
@@ -49,8 +54,8 @@ def _delete(folder: Path, maker: str) -> None:
 
 
 def abandoned_folders() -> Iterator[Path]:
-    """Yield the folders that this user's processes made which have ended."""
-    for place in sorted({_MEMORY, Path(tempfile.gettempdir())}):
+    """Yield the temporary folders of this user's processes that have ended."""
+    for place in sorted({IN_MEMORY, Path(tempfile.gettempdir())}):
         yield from filter(_is_abandoned, sorted(place.glob(f"{TEMPORARY}*")))
 
 
@@ -60,8 +65,9 @@ def _is_abandoned(folder: Path) -> bool:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
-        with open_regular(folder / _OWNER) as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.lexists(folder / _OWNER):  # forked processes hold it, too
+            with open_regular(folder / _OWNER) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (OSError, DamagedDataset):
         return False
-    return True
+    return is_abandoned(folder)

@@ -186,7 +186,7 @@ def test_what_cannot_be_shared_says_so(storage: Any, problem: str) -> None:
 def test_memory_that_is_not_there_is_refused_before_a_write_kills_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(temporary, "_MEMORY", tmp_path)
+    monkeypatch.setattr(temporary, "IN_MEMORY", tmp_path)
     buffer = ReplayBuffer(storage=LazyTensorStorage(2**40), shared=True)
     with pytest.raises(DiskFull, match=r"need 18,691,697,672,192 bytes.*--shm-size"):
         buffer.extend(rows(range(3)))
@@ -264,7 +264,7 @@ def test_only_an_ended_process_is_said_to_have_ended(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="their files were deleted, or another storage"):
             pickle.loads(place)
     with pytest.raises(UsageError, match="the process that made their storage has ended"):
-        open_sharing(tmp_path / "rlds-1-gone", b"key")
+        open_sharing(tmp_path / f"rlds-rows-{'0' * 8}-1-{'0' * 16}", b"key")
 
 
 def test_what_the_key_does_not_sign_is_not_believed(tmp_path: Path) -> None:

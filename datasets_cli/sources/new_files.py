@@ -1,0 +1,258 @@
+"""New files and folders: written under a temporary name, and put in place when they are whole.
+
+<stem>-<host>-<process>-<token>          in a folder of temporaries, such as <root>/tmp
+.<name>-<host>-<process>-<token>         beside <name>, which it becomes when it is whole
+.<name>-<host>-<process>-<token>.old     what <name> was, whole, while its successor gets the name
+
+A process that is killed leaves them. The next call that writes to <name> deletes them, as
+``rlds prune`` does, or gives an older copy its name back where the name is free.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+
+from datasets_cli.errors import DiskFull, UsageError, argument
+from datasets_cli.sources.disk import (
+    MAX_NAME_BYTES,
+    disk_errors,
+    flush_all,
+    make_folder,
+    path_errors,
+)
+
+OLD = ".old"
+TEMPORARY = "rlds-"
+"""How names in the system's temporary folders begin."""
+IN_MEMORY = Path("/dev/shm")  # Linux: files that are memory
+SECONDS_A_DAY = 86_400
+
+_NAME = re.compile(r"(?P<stem>.+)-(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{16}(\.old)?")
+_TRIES = 10
+_made: set[str] = set()  # names: a killed process may have had the number that is now ours
+
+
+def temporary_name(stem: str) -> str:
+    """Return a new name, from which every process can tell whether the temporary is in use."""
+    name = f"{stem}-{_host()}-{os.getpid()}-{secrets.token_hex(8)}"
+    _made.add(name)
+    return name
+
+
+def stem_of(path: Path) -> str:
+    """Return the stem of a temporary's name; "" for a path that is not a temporary."""
+    named = _NAME.fullmatch(path.name)
+    return named["stem"] if named else ""
+
+
+def is_abandoned(path: Path) -> bool:
+    """Return whether a path is a temporary whose process does not run any more."""
+    named = _NAME.fullmatch(path.name)
+    if named is None:
+        return False
+    if named["host"] != _host():  # of another machine's processes nothing is known
+        with suppress(OSError):
+            return time.time() - path.lstat().st_mtime > SECONDS_A_DAY
+        return False
+    process = int(named["process"])
+    if process == os.getpid():
+        return path.name.removesuffix(OLD) not in _made
+    return not _is_running(process)
+
+
+@cache
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+@contextmanager
+def temporary_folder(stem: str) -> Iterator[Path]:
+    """Yield a new folder, which is deleted at the end."""
+    folder = new_temporary_folder(stem, Path(tempfile.gettempdir()))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def new_temporary_folder(stem: str, place: Path) -> Path:
+    """Make a temporary folder that only this user can read."""
+    folder = place / temporary_name(f"{TEMPORARY}{stem}")
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside another one; what is there at the end is deleted."""
+    new = path.with_name(temporary_name(f".{path.name}"))
+    with disk_errors(path):
+        make_folder(path.parent)
+        try:
+            yield new
+        finally:
+            delete(new)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the path of a new file or folder, which takes the place of ``path`` when it is whole.
+
+    Killed at any time, the older one or the new one is whole: at ``path``, or as a temporary that
+    the next call gives the name back.
+    """
+    with beside(path) as new:
+        yield new
+        if new.is_dir() or path.is_dir():
+            _replace_folder(new, path)
+        else:
+            replace_file(new, path)
+
+
+def replace_file(new: Path, path: Path) -> None:
+    """Give a new file the name of an older one."""
+    # At no moment is there no file of that name, but where the file system does not rename over
+    # one.
+    try:
+        os.replace(new, path)
+    except FileExistsError:
+        path.unlink(missing_ok=True)
+        os.replace(new, path)
+
+
+def _replace_folder(new: Path, path: Path) -> None:
+    flush_all(new)  # to the disk, before the older one is deleted
+    for _ in range(_TRIES):
+        old = path.with_name(temporary_name(f".{path.name}") + OLD)
+        try:
+            if put_in_place(new, path, old):
+                return
+        finally:
+            if path.exists():
+                delete(old)
+    raise UsageError(f"{path} is replaced by other processes again and again. Wait for them.")
+
+
+def put_in_place(new: Path, path: Path, old: Path | None = None) -> bool:
+    """Give a new folder its name if that is free; return whether it was.
+
+    With ``old``, what has the name is renamed to that first, and back if this fails.
+    """
+    if old is None:
+        return _move_if_free(new, path)
+    try:
+        with suppress(FileNotFoundError):
+            path.rename(old)
+        return _move_if_free(new, path)
+    except BaseException:
+        if os.path.lexists(old):
+            _move_if_free(old, path)
+        raise
+
+
+def _move_if_free(folder: Path, path: Path) -> bool:
+    for retries in reversed(range(_TRIES)):
+        make_folder(path.parent)
+        try:
+            folder.rename(path)
+            return True
+        except FileNotFoundError:  # another process has removed the parent, which was empty
+            if not retries:
+                raise
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            # Not every file system renames over an empty folder; this removes no other.
+            try:
+                path.rmdir()
+            except OSError:
+                return False
+    raise AssertionError("the last try returns or raises")
+
+
+def recover(path: Path) -> None:
+    """Delete what killed processes left beside a path; give an older copy its name back first."""
+    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}-*")):
+        if stem_of(left) != f".{path.name}" or not is_abandoned(left):
+            continue
+        if brought_back(left) is None or not _move_if_free(left, path):
+            delete(left)
+
+
+def brought_back(temporary: Path) -> Path | None:
+    """Return the path that an older copy gets back because nothing else is there; else None."""
+    path = temporary.with_name(stem_of(temporary)[1:] or temporary.name)
+    return path if temporary.suffix == OLD and not os.path.lexists(path) else None
+
+
+def delete(path: Path) -> None:
+    """Delete a temporary file or folder, if it is there."""
+    if path.suffix == OLD:  # half of an older copy must never get its name back
+        whole, path = path, path.with_name(temporary_name(stem_of(path)))
+        with suppress(FileNotFoundError):
+            whole.rename(path)
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str, *, private: bool = False) -> None:
+    """Give a file that users write by hand another text at once, or leave it as it is."""
+    path = path.resolve()  # users lay links
+    is_there = path.exists()
+    try:
+        with path_errors(path), replacing(path) as new:
+            recover(path)
+            new.touch(0o600 if private or is_there else 0o666)
+            new.write_text(text, encoding="utf-8")
+            if is_there and not private:
+                shutil.copymode(path, new)
+    except DiskFull as error:
+        raise DiskFull(f"The disk is full: {path} is left as it was. Make room.") from error
+
+
+def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:
+    """Return the path of a file that a user wants, checked before there is work."""
+    path = Path(out)
+    if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
+        raise UsageError(f"{path.name} is too long: a name may have {MAX_NAME_BYTES} bytes.")
+    if path.suffix.lower() not in endings or path.is_dir():
+        expected = f"{', '.join(endings[:-1])} or {endings[-1]}"
+        raise UsageError(
+            f"{argument('out')} is {str(out)!r}; expected a file ending in {expected}."
+        )
+    if os.path.lexists(path) and not force:
+        raise UsageError(
+            f"{path} is there already. Add {argument('force')} to replace it, or choose another "
+            f"{argument('out')}."
+        )
+    with suppress(DiskFull), path_errors(path):
+        recover(path)
+        # Of a full disk what is written tells.
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    return path
