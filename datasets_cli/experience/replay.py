@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+import numpy as np
+import torch
 
 from datasets_cli.audit.repaired import SUFFIX
 from datasets_cli.config import load_config
@@ -51,6 +54,9 @@ from datasets_cli.store.selection import Selection
 
 if TYPE_CHECKING:
     import gymnasium
+
+Returns = TypeVar("Returns", float, list[Any], np.ndarray, torch.Tensor)
+"""Returns of episodes: a number, or several."""
 
 
 class ExperienceReplay(TensorDictReplayBuffer):
@@ -347,17 +353,22 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
         return recover_environment(self.manifest, kwargs, evaluation=eval_env)
 
-    def get_normalized_score(self, returns: float) -> float:
-        """Return a score that is 0 for the reference policy's low end and 1 for its high end.
+    def get_normalized_score(self, returns: Returns) -> Returns:
+        """Return scores that are 0 for the reference policy's low end and 1 for its high end.
+
+        Args:
+            returns: a number, an array or tensor of any shape, or a list; scores are the same kind.
 
         Raises:
-            UsageError: this dataset has no reference scores, or ``returns`` is not a number.
+            UsageError: this dataset has no reference scores, or ``returns`` are not numbers.
         """
         low, high = self.metadata.get("ref_min_score"), self.metadata.get("ref_max_score")
         if low is None or high is None:
             self.manifest.check_rewards("a score")
             raise UsageError(f"{self.dataset_id} has no reference scores to normalise with.")
+        if isinstance(returns, list):
+            return [self.get_normalized_score(each) for each in returns]
         try:
-            return float((returns - low) / (high - low))
+            return (returns - low) / (high - low)  # in the order of D4RL and Minari, for their bits
         except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
-            raise UsageError(f"returns must be a number, not {returns!r}.") from error
+            raise UsageError(f"returns must be numbers, not {returns!r}.") from error

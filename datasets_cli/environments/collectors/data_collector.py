@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import RLock, Thread
 from typing import Any
 
 import torch
@@ -16,8 +19,20 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.trajectories.split import split_trajectories
 
 
+class NoLength(UsageError, TypeError):
+    """The length of a collector without an end; ``tqdm`` and ``list`` expect a ``TypeError``."""
+
+
 class DataCollector(ABC):
-    """Collects rows from environments, batch after batch."""
+    """Collects rows from environments, batch after batch.
+
+    Attributes:
+        policy: the policy that was given; None for random actions.
+        policy_version: None: versions are not tracked.
+        postproc: the function of each batch, which ``set_postproc`` sets.
+    """
+
+    policy_version: None = None
 
     def __init__(
         self,
@@ -34,6 +49,23 @@ class DataCollector(ABC):
         # Batches are where the environments' tensors are, unless a device was given.
         self._device = options.batches_on or device
         self._frames = self._num_batches = 0
+        self.policy: Any = getattr(options, "policy", None)
+        self.postproc = options.postproc
+        self._lock = RLock()  # the thread of `start` against the user's
+        self._thread: Thread | None = None
+        self._failure: Exception | None = None
+
+    def __len__(self) -> int:
+        """Return the number of batches that ``total_frames`` are collected in."""
+        if self.total_frames == -1:
+            raise NoLength(
+                "A collector with total_frames=-1 has no length. Give it total_frames, or count "
+                "its batches."
+            )
+        return math.ceil(self.total_frames / self.frames_per_batch)
+
+    def __bool__(self) -> bool:
+        return True  # it is no container: one without a length is a collector, too
 
     def _is_due(self, begun: int) -> bool:
         """Return whether another batch is to be collected after some frames."""
@@ -55,12 +87,48 @@ class DataCollector(ABC):
         Raises:
             UsageError: the collector is shut down, or there were ``total_frames``.
         """
+        with self._lock:
+            self._check_open()
+            if not self._is_due(self._frames):
+                raise UsageError(f"The collector has given all of its {self._frames} frames.")
+            if self._options.pre_collect_hook is not None:
+                self._options.pre_collect_hook()
+            return self._delivered(self._collect())
+
+    def start(self) -> None:
+        """Collect into the replay buffer in a thread, until the last frame or ``shutdown``.
+
+        Raises:
+            UsageError: there is no replay buffer, or the thread was started already.
+        """
         self._check_open()
-        if not self._is_due(self._frames):
-            raise UsageError(f"The collector has given all of its {self._frames} frames.")
-        if self._options.pre_collect_hook is not None:
-            self._options.pre_collect_hook()
-        return self._delivered(self._collect())
+        if self._options.replay_buffer is None or self._thread is not None:
+            found = "no replay_buffer" if self._thread is None else "a thread that was started"
+            raise UsageError(
+                f"start() of {type(self).__name__} collects into a replay buffer, once; found "
+                f"{found}. Make the collector with replay_buffer=buffer, and start it once."
+            )
+        self._thread = Thread(target=self._fill, name="rlds-collector", daemon=True)
+        self._thread.start()
+
+    def _fill(self) -> None:
+        """Collect until the end; ``shutdown`` raises the error that ended it."""
+        try:
+            while not self.is_closed and self._is_due(self._frames):
+                self.next()
+                time.sleep(0.001)  # a thread that waits for the lock gets it
+        except Exception as error:
+            self._failure = None if self.is_closed else error
+
+    def set_postproc(self, postproc: Callable[[Any], Any]) -> None:
+        """Set the function of a batch that returns the batch that is given.
+
+        Raises:
+            UsageError: the collector has one.
+        """
+        if self.postproc is not None:
+            raise UsageError(f"{type(self).__name__} has a postproc: {self.postproc!r}.")
+        self.postproc = postproc
 
     def _delivered(self, batch: TensorDictBase) -> TensorDictBase | None:
         self._frames += batch.numel()
@@ -69,8 +137,8 @@ class DataCollector(ABC):
             batch = batch.to(self._device)
         if self._options.split_trajs:
             batch = split_trajectories(batch, prefix="collector")
-        if self._options.postproc is not None:
-            batch = self._options.postproc(batch)
+        if self.postproc is not None:
+            batch = self.postproc(batch)
         if self._options.post_collect_hook is not None:
             self._options.post_collect_hook(batch)
         if self._options.replay_buffer is None:
@@ -92,13 +160,15 @@ class DataCollector(ABC):
             seed: of the first environment; the others have the numbers after it.
             static_seed: give every environment the same seed, and return it.
         """
-        self._check_open()
-        return self._source.set_seed(seed, static_seed)
+        with self._lock:
+            self._check_open()
+            return self._source.set_seed(seed, static_seed)
 
     def reset(self) -> None:
         """Begin new trajectories in every environment."""
-        self._check_open()
-        self._source.reset()
+        with self._lock:
+            self._check_open()
+            self._source.reset()
 
     def update_policy_weights_(
         self,
@@ -131,16 +201,18 @@ class DataCollector(ABC):
                 "update_policy_weights_ takes one module, state_dict or TensorDict, for every "
                 f"process. Found: {found}."
             )
-        self._source.update_weights(given[0] if given else None)
+        with self._lock:
+            self._source.update_weights(given[0] if given else None)
 
     def state_dict(self) -> CollectorState:
         """Return the counts of frames and trajectories, and the policy's state if it has one.
 
         Environments are not in it: after ``load_state_dict`` new trajectories begin.
         """
-        self._check_open()
-        states = self._source.states()
-        return {"frames": self._frames, "iter": self._num_batches, "sources": states}
+        with self._lock:
+            self._check_open()
+            states = self._source.states()
+            return {"frames": self._frames, "iter": self._num_batches, "sources": states}
 
     def load_state_dict(self, state_dict: CollectorState) -> None:
         """Continue the counts of a state, with new trajectories.
@@ -155,15 +227,28 @@ class DataCollector(ABC):
                 f"{type(self).__name__} has {count} sources of batches. Expected: the state of one "
                 "that has as many."
             )
-        self._source.load_states(states)
-        self._frames = state_dict["frames"]
-        self._num_batches = state_dict["iter"]
+        with self._lock:
+            self._source.load_states(states)
+            self._frames = state_dict["frames"]
+            self._num_batches = state_dict["iter"]
 
     def shutdown(self) -> None:
-        """Close the environments, and end the processes that they are in."""
-        if not self.is_closed:
+        """Close the environments, and end the processes that they are in.
+
+        Raises:
+            Exception: what ended the thread of ``start``.
+        """
+        if self.is_closed:
+            return
+        with self._lock:
             self.is_closed = True
             self._source.close()
+        if self._thread is not None:
+            self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    async_shutdown = shutdown
 
     def _check_open(self) -> None:
         if self.is_closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from tensordict.nn import (
     TensorDictModule,
     TensorDictSequential,
 )
+from tqdm import tqdm
 
 from datasets_cli import (
     Collector,
@@ -49,6 +51,59 @@ def test_batches_have_memory_of_their_own_and_end() -> None:
     assert [*collector] == [] and bool((first == copy).all())
     with pytest.raises(UsageError, match="all of its 80 frames"):
         collector.next()
+
+
+@pytest.mark.parametrize("total", [80, 81, 30])
+@pytest.mark.filterwarnings("ignore:total_frames is")
+def test_the_length_is_the_number_of_batches(total: int) -> None:
+    collector = collector_of(total_frames=total)
+    assert len(collector) == len([*collector]) == -(-total // 40)
+
+
+def test_a_collector_without_an_end_has_no_length() -> None:
+    collector = collector_of(total_frames=-1)
+    with pytest.raises(UsageError):
+        len(collector)
+    assert collector and next(iter(tqdm(collector, disable=None))).shape == (40,)
+
+
+def test_a_collector_fills_a_buffer_in_a_thread_while_weights_are_updated() -> None:
+    policy = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["action"])
+    policy = TensorDictSequential(policy, TensorDictModule(one_hot, ["action"], ["action"]))
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4000))
+    collector = collector_of(policy=policy, replay_buffer=buffer, total_frames=4000)
+    assert collector.policy is policy and collector.policy_version is None
+    collector.start()
+    with pytest.raises(UsageError):
+        collector.start()
+    for _ in range(3):
+        collector.update_policy_weights_()
+    while len(buffer) < 80:
+        time.sleep(0.01)
+    collector.async_shutdown()
+    num_rows = len(buffer)
+    time.sleep(0.1)
+    assert collector.is_closed and len(buffer) == num_rows and num_rows % 40 == 0
+
+
+def one_hot(scores: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.one_hot(scores.argmax(-1), 2)
+
+
+def test_the_error_that_ended_a_thread_is_raised_at_shutdown() -> None:
+    def fails(_: Any) -> None:
+        raise RuntimeError("no more")
+
+    collector = collector_of(replay_buffer=ReplayBuffer(storage=LazyTensorStorage(80)))
+    collector.set_postproc(fails)
+    with pytest.raises(UsageError):
+        collector.set_postproc(fails)
+    collector.start()
+    time.sleep(0.2)
+    with pytest.raises(RuntimeError, match="no more"):
+        collector.shutdown()
+    with pytest.raises(UsageError):
+        collector_of().start()
 
 
 def test_a_second_loop_continues_the_trajectories_of_the_first() -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -173,9 +174,9 @@ def test_a_source_that_is_not_there_is_said_of_an_installed_dataset(
 
 def test_a_score_of_what_is_no_number_is_refused(door: str) -> None:
     replay = ExperienceReplay(door)
-    values: list[Any] = ["a", None, torch.zeros(2)]
+    values: list[Any] = ["a", None, [1.0, "a"], np.array(["a"])]
     for value in values:
-        with pytest.raises(UsageError, match=r"^returns must be a number, not "):
+        with pytest.raises(UsageError):
             replay.get_normalized_score(value)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import minari
 import numpy as np
 import pytest
 import torch
@@ -205,6 +207,26 @@ def test_the_q_learning_dataset_is_numpy_of_the_whole(replay: ExperienceReplay) 
 def test_scores_are_normalised_by_the_published_references(replay: ExperienceReplay) -> None:
     assert replay.get_normalized_score(-56.512833) == pytest.approx(0)
     assert replay.get_normalized_score(2880.5693087298737) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        *(1200, 1200.1, np.float32(1200.1), np.float64(1200.1), np.float32([[1200.1], [7.3]])),
+        *(np.array([1200.1, -3.3]), np.arange(3), torch.tensor([1200.1, 7.3])),
+    ],
+)
+def test_scores_are_of_the_kind_and_the_bits_that_minari_gives(
+    replay: ExperienceReplay, returns: Any
+) -> None:
+    theirs = SimpleNamespace(storage=SimpleNamespace(metadata=replay.metadata))
+    expected: Any = minari.get_normalized_score(theirs, returns)  # type: ignore[arg-type]
+    found = replay.get_normalized_score(returns)
+    assert type(found) is type(expected)
+    assert getattr(found, "dtype", float) == getattr(expected, "dtype", float)
+    assert np.asarray(found).tobytes() == np.asarray(expected).tobytes()
+    numbers = np.asarray(returns).tolist()
+    assert replay.get_normalized_score([numbers]) == [replay.get_normalized_score(numbers)]
 
 
 @pytest.mark.parametrize("download", [False, True])
