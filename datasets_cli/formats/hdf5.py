@@ -7,14 +7,14 @@ import math
 import os
 from collections.abc import Hashable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
 import numpy as np
 
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.gzip import fastest_zlib
 from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
 from datasets_cli.formats.structure.hdf5 import (
@@ -33,30 +33,29 @@ BAND_BYTES = 64 << 20
 MAX_THREADS = 4
 
 
-def open_hdf5(path: Path) -> h5py.File:
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[h5py.File]:
     """Open an HDF5 file for reading after checking that it holds all its data itself.
 
     A downloaded file could otherwise point at other files of this disk through external links,
     external raw storage, virtual datasets, or soft links that lead out of its tree.
 
     Raises:
-        SourceError: it is not a whole HDF5 file, refers to anything outside itself, or has chunks,
-            names or a nesting beyond the limits.
+        SourceError: it is not a whole HDF5 file, also where reading finds that later; it refers to
+            anything outside itself, or has chunks, names or a nesting beyond the limits.
     """
     try:
         # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
         # not end at a chunk border do not decompress a chunk twice.
-        with ExitStack() as opened:
-            file = opened.enter_context(h5py.File(path, "r", rdcc_nbytes=4 << 20))
-            HDF5Check(path.name, file.id).check_group(file.id, f"{path.name}:")
-            opened.pop_all()  # it stays open where the check passes
-    except SourceError:
+        with h5py.File(path, "r", rdcc_nbytes=4 << 20) as file:
+            HDF5Check(path.name, file).check()
+            yield file
+    except RldsError:
         raise
-    except (RuntimeError, KeyError, ValueError, OSError) as error:
+    except (RuntimeError, LookupError, ValueError, TypeError, OSError) as error:
         raise SourceError(
             f"{path.name} is not a whole HDF5 file ({error}). It is cut off or damaged."
         ) from error
-    return file
 
 
 def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.ndarray]]:

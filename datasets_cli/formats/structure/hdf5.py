@@ -7,6 +7,15 @@ Each link must lead to data inside the file. HDF5 lists the chunks that a read t
 
 Any number of rows can refer to the same bytes, and HDF5 copies them for each: rows of 16 bytes
 become gigabytes. So the lengths are added up before the values are read.
+
+libhdf5 follows version-1 trees of groups and chunks without noticing a circle, and copies a chunk's
+full size from a smaller buffer. Both end the process, so the trees are walked here first:
+
+    object header    messages: type, size, flags, body; a continuation leads to more of them
+    node of a tree   TREE | kind uint8 | level uint8 | entries uint16 | siblings | key, child, ...
+    key of a chunk   stored bytes uint32 | skipped filters uint32 | first row and columns uint64 ...
+
+Newer structures carry checksums, which libhdf5 compares.
 """
 
 from __future__ import annotations
@@ -14,6 +23,9 @@ from __future__ import annotations
 import math
 import os
 import reprlib
+import struct
+from array import array
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
@@ -26,6 +38,12 @@ SHOWN = 200
 """Characters of a path that a message shows."""
 _REFERENCE_BYTES = 16
 
+_UNDEFINED = (1 << 64) - 1
+_CONTINUATION, _LAYOUT, _SYMBOL_TABLE = 0x10, 0x08, 0x11
+_MOST_HEADER_BYTES = 1 << 24
+_KEEP_SIZE = {h5py.h5z.FILTER_SHUFFLE: 0, h5py.h5z.FILTER_FLETCHER32: 4}
+"""The filters whose result has a known size: how many bytes they add to a chunk."""
+
 _LINKS = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
 
 
@@ -34,13 +52,28 @@ class HDF5Check:
 
     Args:
         filename: for messages.
-        root: the group that all others are below.
+        file: the open file.
     """
 
-    def __init__(self, filename: str, root: h5py.h5g.GroupID) -> None:
+    def __init__(self, filename: str, file: h5py.File) -> None:
         self._filename = filename
-        self._seen: set[int] = {h5py.h5o.get_info(root).addr}
+        self._root = file.id
+        self._trees = _Trees(filename, file.id.get_vfd_handle(), file.userblock_size)
+        self._seen: set[int] = set()
         self._num_links = 0
+
+    def check(self) -> None:
+        """Check every object of the file.
+
+        Raises:
+            SourceError: a tree is damaged, something refers to what is outside the file, or is
+                beyond a limit.
+        """
+        address = self._trees.root()
+        self._seen.add(address)
+        self._trees.chunks(address)
+        self.check_group(self._root, f"{self._filename}:")
+        self._trees.check_overlap()
 
     def check_group(self, group: h5py.h5g.GroupID, where: str, nesting: int = 0) -> None:
         """Check what is below a group and has not been seen.
@@ -60,11 +93,12 @@ class HDF5Check:
             if address in self._seen:  # hard links may form a circle
                 continue
             self._seen.add(address)
+            chunks = self._trees.chunks(address)
             item = h5py.h5o.open(group, name)
             if isinstance(item, h5py.h5g.GroupID):
                 self.check_group(item, path, nesting + 1)
             elif isinstance(item, h5py.h5d.DatasetID):
-                _check_dataset(item, path)
+                _check_dataset(item, path, chunks)
 
     def _links(self, group: h5py.h5g.GroupID, where: str) -> list[tuple[bytes, int, int]]:
         """Return name, kind and address of each link of a group."""
@@ -91,8 +125,122 @@ def _short(path: str) -> str:
     return path if len(path) <= SHOWN else f"{path[: SHOWN // 2]}...{path[-SHOWN // 2 :]}"
 
 
-def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
-    """Refuse data in other files, and chunks beyond the limits."""
+class _Trees:
+    """The version-1 trees of a file, read without libhdf5.
+
+    Args:
+        filename: for messages.
+        descriptor: of the open file.
+        base: bytes before the HDF5 part; addresses count from there.
+    """
+
+    def __init__(self, filename: str, descriptor: int, base: int) -> None:
+        self._filename = filename
+        self._descriptor = descriptor
+        self._base = base
+        self._size = os.fstat(descriptor).st_size - base
+        self._nodes: set[int] = set()
+        self._extents = array("Q")  # address and size of each chunk
+
+    def root(self) -> int:
+        """Return the address of the root group's object header, which the superblock states."""
+        head = self._read(0, 96)
+        version, widths = head[8], head[13:15] if head[8] < 2 else head[9:11]
+        if widths != b"\x08\x08":
+            raise self._damaged(f"its addresses have {widths[0]} bytes, and 8 are expected")
+        return _number(head, {0: 64, 1: 68}.get(version, 36))
+
+    def chunks(self, address: int) -> set[tuple[int, int, int]]:
+        """Return stored bytes, skipped filters and unpacked bytes of an object's chunks.
+
+        Raises:
+            SourceError: the object's tree is damaged, or a chunk is not inside the file.
+        """
+        found: set[tuple[int, int, int]] = set()
+        for kind, body in self._messages(address):
+            if kind == _SYMBOL_TABLE:
+                for _ in self._leaves(_number(body, 0), 0, 8):
+                    pass  # walking it is the check
+            elif kind == _LAYOUT and body[0] < 4 and body[2 if body[0] < 3 else 1] == 2:
+                rank, at = (body[1], 8) if body[0] < 3 else (body[2], 3)
+                unpacked = math.prod(struct.unpack_from(f"<{rank}I", body, at + 8))
+                for key, chunk in self._leaves(_number(body, at), 1, 8 + 8 * rank):
+                    size, skipped = struct.unpack_from("<II", key)
+                    if chunk + size > self._size:
+                        raise self._damaged("a chunk ends beyond the end of the file")
+                    found.add((size, skipped, unpacked))
+                    self._extents.extend((chunk, size))
+        return found
+
+    def check_overlap(self) -> None:
+        """Reject a file in which two chunks share bytes.
+
+        Raises:
+            SourceError: they do.
+        """
+        extents = np.frombuffer(self._extents, np.uint64).reshape(-1, 2)
+        extents = extents[np.argsort(extents[:, 0])]
+        if (extents[1:, 0] < extents[:-1].sum(1)).any():
+            raise self._damaged("two chunks have the same bytes")
+
+    def _messages(self, address: int) -> Iterator[tuple[int, bytes]]:
+        """Yield type and body of each message of an object header."""
+        head = self._read(address, 32)
+        is_new = head[:4] == b"OHDR"  # type uint8, size, flags, order uint16 where bit 2 is set
+        if is_new:
+            start = 6 + bool(head[5] & 32) * 16 + bool(head[5] & 16) * 4
+            width, prefix = 1 << (head[5] & 3), 6 if head[5] & 4 else 4
+            spans = [(address + start + width, int.from_bytes(head[start:][:width], "little"))]
+        else:
+            spans, prefix = [(address + 16, int.from_bytes(head[8:12], "little"))], 8
+        for start, size in spans:  # grows
+            if size > _MOST_HEADER_BYTES or len(spans) > _MOST_HEADER_BYTES >> 12:
+                raise self._damaged("an object header has no end")
+            data = self._read(start, size)
+            if is_new and data[:4] == b"OCHK":
+                data = data[4:-4]
+            at = 0
+            while at + prefix <= len(data):
+                kind, length = struct.unpack_from("<BH" if is_new else "<HH", data, at)
+                body, at = data[at + prefix :][:length], at + prefix + length
+                if kind == _CONTINUATION:
+                    spans.append((_number(body, 0), _number(body, 8)))
+                elif kind in (_LAYOUT, _SYMBOL_TABLE):
+                    yield kind, body.ljust(1100, b"\0")
+
+    def _leaves(self, root: int, kind: int, key_bytes: int) -> Iterator[tuple[bytes, int]]:
+        """Yield key and child of each leaf entry of a tree; a file has each node once."""
+        nodes = [] if root == _UNDEFINED else [root]
+        while nodes:
+            address = nodes.pop()
+            head = self._read(address, 24)
+            if head[:4] != b"TREE" or head[4] != kind or address in self._nodes:
+                raise self._damaged("a tree of its groups or chunks is not one")
+            self._nodes.add(address)
+            size = int.from_bytes(head[6:8], "little") * (key_bytes + 8)
+            for key, child in struct.iter_unpack(f"<{key_bytes}sQ", self._read(address + 24, size)):
+                if head[5]:
+                    nodes.append(child)
+                else:
+                    yield key, child
+
+    def _read(self, address: int, size: int) -> bytes:
+        if address + size > self._size:
+            raise self._damaged("it refers to bytes beyond its end")
+        return os.pread(self._descriptor, size, self._base + address)
+
+    def _damaged(self, why: str) -> SourceError:
+        return SourceError(
+            f"{self._filename} is damaged: {why}. Download it again, or copy it from a whole one."
+        )
+
+
+def _number(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "little")
+
+
+def _check_dataset(item: h5py.h5d.DatasetID, path: str, chunks: set[tuple[int, int, int]]) -> None:
+    """Refuse data in other files, and chunks that are damaged or beyond the limits."""
     made = item.get_create_plist()
     layout = made.get_layout()
     if layout == h5py.h5d.VIRTUAL or made.get_external_count():
@@ -105,6 +253,28 @@ def _check_dataset(item: h5py.h5d.DatasetID, path: str) -> None:
         size = math.prod(chunk) * item.get_type().get_size()
         check_limit("chunk_bytes", size, f"a chunk of {_short(path)}")
         check_limit("chunks", chunks_beside(item.shape, chunk), f"a row of {_short(path)}")
+        _check_filters(made, path, chunks)
+
+
+def _check_filters(made: h5py.h5p.PropDCID, path: str, chunks: set[tuple[int, int, int]]) -> None:
+    """Refuse filters that are not installed, and chunks of an impossible size."""
+    filters = [made.get_filter(number) for number in range(made.get_nfilters())]
+    for code, _, _, name in filters:
+        if not h5py.h5z.filter_avail(code):
+            raise SourceError(
+                f"{_short(path)} is packed by filter {code} ({name.decode(errors='replace')}), "
+                "which is not installed. Expected gzip or none. Import the package that has the "
+                "filter, or repack the file with gzip; a damaged file may name any filter."
+            )
+    for stored, skipped, unpacked in chunks:
+        used = [code for number, (code, *_) in enumerate(filters) if not skipped >> number & 1]
+        if not all(code in _KEEP_SIZE for code in used):
+            continue  # it was compressed, to any size
+        if stored != (expected := unpacked + sum(_KEEP_SIZE[code] for code in used)):
+            raise SourceError(
+                f"{_short(path)} has a damaged chunk: its stored size is {stored:,} bytes, and "
+                f"{expected:,} are expected. Download the file again."
+            )
 
 
 def chunks_beside(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
