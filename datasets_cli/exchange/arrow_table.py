@@ -29,6 +29,7 @@ from datasets_cli.schema.texts import TEXT, AnyColumn
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     from datasets_cli.formats import arrow
 except ModuleNotFoundError as error:
@@ -255,7 +256,9 @@ def _values(batch: pa.RecordBatch, path: tuple[str, ...], name: str, first: int)
         inner = inner.flatten()
     if _is_list(inner.type):
         raise _ragged(name)
-    if pa.types.is_dictionary(inner.type):  # of texts
+    if pa.types.is_dictionary(inner.type):  # of texts, of which each row may have the longest
+        lengths = pc.binary_length(inner.dictionary).take(inner.indices)
+        check_limit("text_bytes", pc.sum(lengths).as_py() or 0, name)
         inner = inner.dictionary_decode()
     if not pa.types.is_floating(inner.type):  # where pandas writes NaN as missing
         _check_whole(inner, name, first, len(inner) // len(values))

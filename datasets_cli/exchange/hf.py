@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.formats.limits import check_limit
 from datasets_cli.own.steps import StepColumns
-from datasets_cli.sources.regular_file import read_bounded
+from datasets_cli.schema.columns import rows_per_block
+from datasets_cli.sources.regular_file import kind_of, open_regular, read_bounded
 
 LIST, SPLITS = "state.json", "dataset_dict.json"
 MOST_LIST_BYTES = 16 << 20
@@ -44,15 +47,19 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
                 )
             for batch in stream:
                 batch.validate(full=True)  # offsets may point out of their arrays
-                yield batch
+                step = rows_per_block(batch.nbytes // max(1, batch.num_rows))
+                yield from (batch.slice(row, step) for row in range(0, batch.num_rows, step))
 
     return arrow_table.table_steps(columns, schema, batches, path.name)
 
 
 def _streams(path: Path) -> Iterator[Any]:
-    """Yield the files that the list names, in its order, mapped."""
+    """Yield the files that the list names, in its order, once what they unpack to is known."""
     import pyarrow as pa
 
+    from datasets_cli.formats import arrow
+
+    _check_regular(path / LIST)
     document = json.loads(read_bounded(path / LIST, MOST_LIST_BYTES))
     try:
         names = [str(each["filename"]) for each in document["_data_files"]]
@@ -60,5 +67,21 @@ def _streams(path: Path) -> Iterator[Any]:
         names = []
     if not names or any(Path(name).name != name for name in names):
         raise SourceError(f"{path / LIST} names {names}, and expected are files beside it.")
+    num_rows = 0
     for name in names:
-        yield pa.ipc.open_stream(pa.memory_map(str(path / name)))
+        _check_regular(path / name)
+        with open_regular(path / name) as file:
+            what, dictionary_bytes = f"{path.name}/{name}: a run of rows", 0
+            for message in arrow.messages(file):
+                check_limit("table_bytes", dictionary_bytes + message.num_bytes, what)
+                num_rows += message.num_rows * (message.kind == arrow.RECORD_BATCH)
+                if message.kind == arrow.DICTIONARY_BATCH:  # which stay
+                    dictionary_bytes += message.num_bytes
+            check_limit("rows", num_rows, path.name)
+            file.seek(0)
+            yield pa.ipc.open_stream(file)
+
+
+def _check_regular(path: Path) -> None:
+    if not stat.S_ISREG(mode := path.lstat().st_mode):
+        raise SourceError(f"{path} is {kind_of(mode)}. Expected a regular file: copy it there.")

@@ -81,8 +81,10 @@ def read_table(paths: Sequence[Path], format: str) -> pa.Table:
 def _read_arrow(file: BinaryIO, name: str, room: int) -> pa.Table:
     """Read an Arrow file after adding up what its messages say they have unpacked."""
     num_bytes = num_rows = num_batches = 0
-    for message in messages(file, os.fstat(file.fileno()).st_size):
-        num_bytes += message.num_bytes + message.num_values // 8
+    if file.read(len(MAGIC)) != MAGIC:
+        raise BadMessage(f"it does not begin with {MAGIC!r}")
+    for message in messages(file):
+        num_bytes += message.num_bytes
         num_rows += message.num_rows
         num_batches += message.kind == RECORD_BATCH
         _check_table(name, num_bytes, num_rows, room)
@@ -176,32 +178,27 @@ class Message:
     Args:
         kind: ``RECORD_BATCH``, ``DICTIONARY_BATCH`` or another.
         num_rows: as it says.
-        num_bytes: of all its buffers, unpacked; those that share bytes count each.
-        num_values: of the longest column, at any depth.
+        num_bytes: of all its buffers, unpacked; those that share bytes count each, and a bit more
+            for each value of the longest column.
     """
 
     kind: int
     num_rows: int
     num_bytes: int
-    num_values: int
 
 
-def messages(file: BinaryIO, size: int) -> Iterator[Message]:
-    """Yield what each message of a file says, in order; no body is read.
+def messages(file: BinaryIO) -> Iterator[Message]:
+    """Yield what each message of the rest of a file says, in order; no body is read.
 
     Args:
-        file: at any position.
-        size: of the file in bytes.
+        file: where its messages begin, which is where a stream does.
 
     Raises:
-        BadMessage: it is not an Arrow file.
+        BadMessage: they are not Arrow's.
     """
-    file.seek(0)
-    if file.read(len(MAGIC)) != MAGIC:
-        raise BadMessage(f"it does not begin with {MAGIC!r}")
-    position = len(MAGIC)
+    position, size = file.tell(), os.fstat(file.fileno()).st_size
     try:
-        while True:
+        while position < size:
             file.seek(position)
             length, position = _envelope(file, position)
             if not length:
@@ -233,7 +230,7 @@ def _message(table: _Table, file: BinaryIO, start: int, body_bytes: int) -> Mess
     if kind == DICTIONARY_BATCH and batch:
         batch = batch.table(1)
     if kind not in (DICTIONARY_BATCH, RECORD_BATCH) or batch is None:
-        return Message(kind, 0, 0, 0)
+        return Message(kind, 0, 0)
     is_packed = batch.table(3) is not None
     num_bytes = 0
     for offset, length in batch.pairs(2):
@@ -241,7 +238,7 @@ def _message(table: _Table, file: BinaryIO, start: int, body_bytes: int) -> Mess
             raise BadMessage(f"a buffer of {length} bytes at {offset} is not in its body")
         num_bytes += _unpacked(file, start + offset, length) if is_packed and length else length
     num_values = max((length for length, _ in batch.pairs(1)), default=0)
-    return Message(kind, batch.number(0, "<q"), num_bytes, num_values)
+    return Message(kind, batch.number(0, "<q"), num_bytes + num_values // 8)
 
 
 def _unpacked(file: BinaryIO, position: int, length: int) -> int:

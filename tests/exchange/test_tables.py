@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -389,3 +390,48 @@ def test_datasets_reads_it_and_its_folder_comes_back(config: Config, tmp_path: P
     right, back = columns_of("mine/a", config), columns_of("mine/b", config)
     assert made.num_transitions == 8
     assert back.keys() == right.keys() and all(same(back[key], right[key]) for key in right)
+
+
+def folder_of(path: Path, table: pa.Table, compression: str | None = None) -> Path:
+    """Write a table as ``save_to_disk`` does; return the file of its rows."""
+    path.mkdir()
+    (path / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(path / "a.arrow", table.schema, options=options) as stream:
+        stream.write_table(table)
+    return path / "a.arrow"
+
+
+STEPS = {"observation": np.zeros(3000), "action": range(3000), "reward": np.ones(3000)}
+
+
+def test_a_small_file_that_asks_for_more_memory_than_a_table_has_is_refused(
+    config: Config, tmp_path: Path
+) -> None:
+    table = pa.table({**STEPS, "episode": np.zeros(3000, int)})
+    file = folder_of(tmp_path / "a", table, "zstd")
+    data, size = file.read_bytes(), (3000 * 8).to_bytes(8, "little")
+    assert size in data and len(data) < 10_000
+    file.write_bytes(data.replace(size, (20 * 10**9).to_bytes(8, "little"), 1))
+    with pytest.raises(SourceError, match="table_bytes"):
+        import_dataset(tmp_path / "a", "mine/a", config=config)
+    words = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3000, np.int8)), ["x" * 10**5])
+    folder_of(tmp_path / "b", table.append_column("info.word", words), "zstd")
+    with pytest.raises(SourceError, match="text_bytes"):
+        import_dataset(tmp_path / "b", "mine/b", config=config)
+
+
+@pytest.mark.parametrize("name", ["a.arrow", "state.json"])
+@pytest.mark.parametrize("kind", ["a symbolic link", "a named pipe"])
+def test_what_is_no_regular_file_of_a_folder_is_not_opened(
+    config: Config, tmp_path: Path, name: str, kind: str
+) -> None:
+    folder_of(tmp_path / "a", pa.table({**STEPS, "episode": np.zeros(3000, int)}))
+    import_dataset(tmp_path / "a", "mine/a", config=config)
+    there = tmp_path / "a" / name
+    file = there.rename(tmp_path / "kept")
+    os.mkfifo(there) if kind == "a named pipe" else there.symlink_to(file)
+    # A folder with such a list is of no format.
+    with pytest.raises(UsageError if there.is_fifo() and name == "state.json" else SourceError):
+        import_dataset(tmp_path / "a", "mine/b", config=config)
+    assert not [*config.root.glob("datasets/mine/b*")]
