@@ -28,6 +28,7 @@ from datasets_cli.exchange.flat import (
 from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
 from datasets_cli.exchange.mapping import guess
 from datasets_cli.formats.limits import check_limit
+from datasets_cli.formats.npy import read_header
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
@@ -175,10 +176,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
         raise zipfile.BadZipFile(f"{info.filename} is packed as numpy packs none")
     with archive.open(info) as file:
         head = BytesIO(_bytes(file, MOST_HEADER_BYTES))
-    read = (
-        npy.read_array_header_1_0 if npy.read_magic(head) == (1, 0) else npy.read_array_header_2_0
-    )
-    shape, is_fortran, dtype = read(head)
+    shape, is_fortran, dtype = read_header(head)
     size = math.prod(shape) * dtype.itemsize + head.tell()
     if not dtype.hasobject and (size != info.file_size or min(shape, default=0) < 0):
         raise ValueError(f"{info.filename} has not the bytes that its header says")

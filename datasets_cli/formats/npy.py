@@ -10,6 +10,7 @@ from pathlib import Path
 from tokenize import TokenError
 
 import numpy as np
+from numpy.lib import format as npy
 
 from datasets_cli.errors import MIRROR, SOURCE, SourceError
 from datasets_cli.formats.gzip import GzipStream
@@ -76,20 +77,10 @@ def read_shape(path: Path, dtype: str, shape: ArrayShape) -> tuple[int, ...]:
 
 def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> tuple[int, ...]:
     try:
-        version, header = _read_header(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }[version]
-        # Of Python 2's headers.
-        with warnings.catch_warnings(action="ignore", category=UserWarning):
-            shape, fortran_order, found = read(header)
+        shape, fortran_order, found = read_header(stream)
     except SourceError:
         raise
-    except (
-        *(ValueError, TypeError, LookupError, SyntaxError, TokenError),
-        *(ArithmeticError, RecursionError, MemoryError),  # of brackets in brackets
-    ) as error:
+    except ValueError as error:
         raise SourceError(
             f"{path.name} is not an array as numpy saves it ({error}). Check {SOURCE} or {MIRROR}."
         ) from error
@@ -112,14 +103,29 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> 
     return tuple(shape)
 
 
-def _read_header(stream: GzipStream) -> tuple[tuple[int, int], io.BytesIO]:
-    """Return the version of the format, and what numpy reads as the header."""
-    version = np.lib.format.read_magic(stream)
-    length_bytes = stream.read(2 if version == (1, 0) else 4)
-    length = int.from_bytes(length_bytes, "little")
-    if length > MAX_HEADER_BYTES:
-        raise ValueError(f"its header has {length:,} bytes; expected {MAX_HEADER_BYTES:,} at most")
-    return version, io.BytesIO(length_bytes + stream.read(length))
+def read_header(stream: GzipStream | io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Read the header of an array: its shape, whether in Fortran's order, and its element type.
+
+    Raises:
+        ValueError: it is no header of numpy's.
+    """
+    try:
+        version = npy.read_magic(stream)
+        length_bytes = stream.read(2 if version == (1, 0) else 4)
+        length = int.from_bytes(length_bytes, "little")
+        if length > MAX_HEADER_BYTES:
+            raise ValueError(f"its header has {length:,} bytes, and {MAX_HEADER_BYTES:,} at most")
+        header = io.BytesIO(length_bytes + stream.read(length))
+        ones, others = npy.read_array_header_1_0, npy.read_array_header_2_0
+        read = {(1, 0): ones, (2, 0): others, (3, 0): others}[version]
+        # Of Python 2's headers.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
+            return read(header)
+    except (
+        *(TypeError, LookupError, SyntaxError, TokenError),
+        *(ArithmeticError, RecursionError, MemoryError),  # of brackets in brackets
+    ) as error:
+        raise ValueError(f"its header is damaged: {error or 'too many brackets'}") from error
 
 
 def _end(

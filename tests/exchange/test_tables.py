@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, create_dataset, export_dataset, import_dataset
 from datasets_cli.config import Config
 from datasets_cli.errors import OutOfRange, RldsError, SourceError, UsageError
+from datasets_cli.formats.limits import raised_limits
 from tests.own.test_create import columns_of, steps
 
 
@@ -208,6 +211,18 @@ def test_names_that_are_too_few_or_given_twice_are_refused(
         )
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_another_delimiter_is_named_and_a_name_may_have_one(
+    config: Config, tmp_path: Path, delimiter: str
+) -> None:
+    (tmp_path / "a.csv").write_text(CSV.replace(",", delimiter))
+    with pytest.raises(UsageError, match=re.escape(repr(delimiter))):
+        import_dataset(tmp_path / "a.csv", "mine/a", config=config)
+    lines = [f"{number},{line}" for number, line in enumerate(CSV.splitlines())]
+    (tmp_path / "a.csv").write_text("\n".join(lines).replace("0", f"n{delimiter}", 1))
+    assert import_dataset(tmp_path / "a.csv", "mine/a", config=config).num_transitions == 1
+
+
 LARGE = 2**53 + 1
 
 
@@ -334,6 +349,28 @@ def test_what_arrow_has_not_is_named_before_a_byte_is_written(
     path = tmp_path / "a.parquet"
     export_dataset("mine/a", "parquet", path, allow_loss=True, config=config)
     assert "wave" not in pq.read_schema(path).names
+
+
+def test_what_arrow_has_not_is_named_and_can_be_left_out(config: Config) -> None:
+    columns = {**steps(), "wave": np.zeros(8, np.complex64)}
+    create_dataset("mine/a", columns, lengths=[3, 1, 4], config=config)
+    replay = ExperienceReplay("mine/a", root=config.root)
+    with pytest.raises(UsageError, match="wave"):
+        replay.to_arrow()
+    found = replay.to_arrow(["action"]).read_all()["action"].to_pylist()
+    assert found == columns["action"].tolist()
+
+
+@pytest.mark.parametrize("most", [7, 8])
+def test_a_parquet_file_of_more_rows_than_the_limit_is_refused(
+    config: Config, tmp_path: Path, most: int
+) -> None:
+    create_dataset("mine/a", steps(), lengths=[3, 1, 4], config=config)
+    export_dataset("mine/a", "parquet", tmp_path / "a.parquet", config=config)
+    with raised_limits({"rows": most}):
+        refused = pytest.raises(SourceError, match='"rows"') if most < 8 else nullcontext()
+        with refused:
+            datasets_cli.plan_import(tmp_path / "a.parquet", "mine/b", config=config)
 
 
 def test_rows_in_memory_are_those_of_the_files(config: Config) -> None:
