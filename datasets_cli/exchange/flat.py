@@ -50,7 +50,7 @@ def flat_steps(columns: ColumnMap, runs: Runs) -> Iterator[StepColumns]:
         named = named_columns({key: run[name] for key, name in names.items()})
         count = check_lengths(named, f"The steps from {first:,} on")
         if ends is None:
-            own = flagged_ends(named, count)
+            own = flagged_ends(named, count, first)
         elif len(ends) < first + count:
             raise _of_other_length(len(ends), "more")
         else:

@@ -3,7 +3,8 @@
 What is recorded stays until the dataset has its name, so that the same call continues a recording
 that was killed, with the same result as one that was not:
 
-<root>/downloads/recorded/NAME/    recording.json: what is recorded; chunks/
+<root>/downloads/recorded/NAME/              recording.json: what is recorded; chunks/
+<root>/downloads/recorded/.NAME.recorded/    the same after the commit, until it is deleted
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.progress import Progress, of_dataset
 from datasets_cli.progress_bars import shown
-from datasets_cli.sources.disk import disk_errors, make_folder
+from datasets_cli.sources.disk import replacing
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -62,12 +63,16 @@ def record(call: RecordCall) -> InstalledDataset:
         older = open_dataset(folder) if has_manifest(folder) else None
         earlier = older.manifest if older and call.append else None
         run = RecordingRun(recording, function, earlier, call.check_actions)
-        if older is None or call.append:
-            workers = Workers(num_workers=call.num_workers)
-            manifest = _recorded(run, older, place, id, layout, workers, told)
-        elif _is_same(older.manifest.metadata.get("recordings"), run.plan):
+        recordings = older.manifest.metadata.get("recordings", []) if older else []
+        if was_committed := _is_committed(place.downloads(id), recordings):
+            _remove(place.downloads(id))
+        is_last = bool(recordings) and _is_of(recordings[-1], run.plan, but="first_episode")
+        if older and is_last and (was_committed if call.append else len(recordings) == 1):
             told.note(f"{id} is up to date: the same call recorded it")
             manifest = older.manifest
+        elif older is None or call.append:
+            workers = Workers(num_workers=call.num_workers)
+            manifest = _recorded(run, older, place, id, layout, workers, told)
         else:
             raise UsageError(
                 f"{id} is there already and was recorded otherwise. Add to it with "
@@ -95,7 +100,7 @@ def _recorded(
     commit(root, staging, manifest)
     if older is not None:
         remove_tables(root, older.manifest.content)
-    shutil.rmtree(work, ignore_errors=True)
+    _remove(work)
     return manifest
 
 
@@ -104,10 +109,28 @@ def recorded_id(name: str) -> str:
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
 
 
-def _is_same(recordings: Any, plan: dict[str, Any]) -> bool:
-    if not isinstance(recordings, list) or len(recordings) != 1:
-        return False
-    return all(recordings[0].get(name) == value for name, value in plan.items())
+def _is_committed(work: Path, recordings: list[dict[str, Any]]) -> bool:
+    """Return whether a call was killed after its commit, before it had deleted its chunks."""
+    path = work / PLAN
+    plan = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    is_among = plan is not None and any(_is_of(each, plan) for each in recordings)
+    return is_among or _committed(work).exists()
+
+
+def _is_of(recording: dict[str, Any], plan: dict[str, Any], but: str = "") -> bool:
+    return all(recording.get(name) == value for name, value in plan.items() if name != but)
+
+
+def _committed(work: Path) -> Path:
+    return work.with_name(f".{work.name}.recorded")
+
+
+def _remove(work: Path) -> None:
+    """Delete the chunks of a recording that is committed, first by a rename."""
+    # The new name says of any part that is left what the plan said.
+    if not _committed(work).exists():
+        work.rename(_committed(work))
+    shutil.rmtree(_committed(work), ignore_errors=True)
 
 
 def _begin(work: Path, plan: dict[str, Any]) -> None:
@@ -117,9 +140,8 @@ def _begin(work: Path, plan: dict[str, Any]) -> None:
     # A first call that failed before any episode was finished, such as one whose policy is wrong,
     # left nothing to lose.
     if not path.is_file() or not any((work / CHUNKS).glob("[0-9]*")):
-        with disk_errors(work):
-            make_folder(work)
-            path.write_text(text, encoding="utf-8")
+        with replacing(path) as new:
+            new.write_text(text, encoding="utf-8")
         return
     known = json.loads(path.read_text(encoding="utf-8"))
     differing = sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name))

@@ -11,6 +11,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.own.ends import check_flags
 from datasets_cli.own.steps import StepColumns, array_of
 from datasets_cli.schema.columns import (
+    DONE,
+    EPISODE,
     REWARD,
     TERMINATED,
     TRAJECTORY_END,
@@ -18,7 +20,7 @@ from datasets_cli.schema.columns import (
     Key,
     show_key,
 )
-from datasets_cli.schema.steps import MADE_BY_THE_CORE, NEXT_OBSERVATION
+from datasets_cli.schema.steps import MADE_BY_THE_CORE, NEXT_OBSERVATION, flag_problem
 
 RETURNED: dict[Key, Key] = {
     ("reward",): REWARD,
@@ -31,11 +33,17 @@ RETURNED: dict[Key, Key] = {
 
 def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
     """Return columns as arrays, each under its key in a dataset."""
-    # columns: arrays, tensors or lists by name, by tuple of names, or in dicts in one another.
+    # columns: arrays, tensors or lists by name, by tuple of names, or in dicts in one another. Rows
+    # of a dataset keep their `episode`; the other columns that follow from flags are left out.
+    leaves = [*_leaves(columns)]
+    # Beside next.terminated, terminated is of the step before, as in every dataset.
+    are_rows = {TERMINATED, TRUNCATED} <= {key for key, _ in leaves}
     named: StepColumns = {}
-    for given, values in _leaves(columns):
+    for given, values in leaves:
         key = (*RETURNED.get(given[:1], given[:1]), *given[1:])
-        if key in MADE_BY_THE_CORE or key == TRAJECTORY_END:
+        if are_rows and given in MADE_BY_THE_CORE:
+            key = given
+        elif key in MADE_BY_THE_CORE or key == TRAJECTORY_END:
             raise UsageError(
                 f"columns: {show_key(key)} is no column to give: rlds makes it of terminated, "
                 "truncated and where trajectories end."
@@ -45,6 +53,8 @@ def named_columns(columns: Mapping[Any, Any]) -> StepColumns:
         named[key] = _array(key, values)
     if not named:
         raise UsageError("columns: there is none. Expected observation, action, reward and others.")
+    for key in MADE_BY_THE_CORE.intersection(named) - {EPISODE}:
+        _check_made(key, named.pop(key), named)
     check_reward_name(named)
     return named
 
@@ -61,6 +71,16 @@ def check_reward_name(named: StepColumns) -> None:
         )
 
 
+def _check_made(key: Key, values: np.ndarray, named: StepColumns) -> None:
+    """Check that a flag has the values that it gets again, so that it can be left out."""
+    is_done = (named[TERMINATED] != 0) | (named[TRUNCATED] != 0)
+    if not np.array_equal(values != 0, is_done if key == DONE else np.zeros_like(is_done)):
+        raise UsageError(
+            f"columns: {show_key(key)} has other values than rlds makes of next.terminated and "
+            "next.truncated. Leave it out, or give it another name to keep it."
+        )
+
+
 def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, Any]]:
     if not isinstance(columns, Mapping):
         raise UsageError(
@@ -68,13 +88,24 @@ def _leaves(columns: Mapping[Any, Any], above: Key = ()) -> Iterator[tuple[Key, 
         )
     for name, values in columns.items():
         names = name if isinstance(name, tuple) else (name,)
+        if isinstance(name, str) and not above:  # dots part its names, as to_numpy() writes them
+            names = tuple(name.split("."))
         if not all(isinstance(each, str) and each for each in names) or not names:
             raise UsageError(f"columns: a key is a name or a tuple of names, not {name!r}.")
         key = (*above, *names)
-        if isinstance(values, Mapping):
-            yield from _leaves(values, key)
-        else:
+        if not isinstance(values, Mapping):
             yield key, values
+        elif hasattr(values, "tolist") and _is_text(values):
+            yield key, values.tolist()
+        else:
+            yield from _leaves(values, key)
+
+
+def _is_text(values: Any) -> bool:
+    """Return whether an entry of a TensorDict is text."""
+    from tensordict import is_non_tensor  # which is imported, as there is an entry
+
+    return bool(is_non_tensor(values))
 
 
 def _array(key: Key, values: Any) -> np.ndarray:
@@ -125,13 +156,18 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
         named |= {key: named[key][:-1] for key in observed} | following
     for key in (TERMINATED, TRUNCATED):
         if key in named and not named[key].ndim:  # of the episode: what its last step returned
-            if named[key].item() not in (0, 1):
-                found = f"found {named[key].item()!r}"
-                raise UsageError(f"{what}: {show_key(key)} must be true or false, {found}.")
+            if problem := flag_problem(named[key].reshape(1)):
+                raise UsageError(f"{what}: {show_key(key)} must be 0 or 1, found {problem}.")
             flags = np.zeros(size, np.bool_)
             flags[-1] = named[key].item()
             named[key] = flags
     check_lengths(named, what)
+    numbers = named.pop(EPISODE, np.zeros(0))
+    if len(counts := np.unique(numbers)) > 1:
+        raise UsageError(
+            f"{what} is one trajectory; found rows of the episodes {counts[0]} and {counts[1]}. "
+            "Add each alone."
+        )
     try:
         ends = check_flags(np.arange(size) == size - 1, named)
     except UsageError as error:

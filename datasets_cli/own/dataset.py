@@ -15,7 +15,7 @@ from datasets_cli.config import RootOptions
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError, argument
 from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import StepColumns, WrittenSteps, write_steps
+from datasets_cli.own.steps import FiniteCheck, StepColumns, WrittenSteps, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
@@ -41,6 +41,7 @@ class OwnOptions(ProgressOptions, RootOptions):
             ``env_spec``, ``ref_min_score``, ``ref_max_score`` and anything else.
         layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
         force: replace a dataset of this id that holds other data.
+        strict: refuse actions and rewards that are NaN or infinite, instead of counting them.
     """
 
     info: Mapping[str, Any] | None = field(default=None, metadata={"typed": None})
@@ -48,6 +49,7 @@ class OwnOptions(ProgressOptions, RootOptions):
     force: bool = field(
         default=False, metadata={"help": "Replace a dataset of this name that holds other data."}
     )
+    strict: bool = False
 
     def __post_init__(self) -> None:
         check_layout(self.layout)
@@ -113,6 +115,8 @@ def save_steps(
     # source: called after the last step; what the manifest records of where the steps came from.
     root = CacheRoot(options.chosen_config().root)
     staging, folder = root.new_staging(id), root.dataset(id)
+    check = FiniteCheck(strict=options.strict)
+    steps = map(check.take, steps)
     written = _write(staging, id, options.layout, steps, progress.writing)
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
@@ -134,7 +138,7 @@ def save_steps(
                 f"{'is' if count == 1 else 'are'} no row: nothing follows them, for "
                 "next_observation is not given"
             )
-        for note in written.notes:
+        for note in (*written.notes, *check.notes):
             progress.note(f"{id}: {note}")
         described = (manifest.metadata, manifest.resources)
         is_described = older and (older.metadata, older.resources) == described

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.own.steps import StepColumns, array_of
-from datasets_cli.schema.columns import TERMINATED, TRUNCATED
+from datasets_cli.schema.columns import TERMINATED, TRUNCATED, show_key
+from datasets_cli.schema.steps import flag_problem
 
 
 def trajectory_ends(
@@ -36,22 +37,22 @@ def trajectory_ends(
     return flagged_ends(columns, num_steps)
 
 
-def flagged_ends(columns: StepColumns, num_steps: int) -> np.ndarray:
-    """Return where a step is terminated or truncated; values are checked where they are written."""
-    flags = np.zeros(num_steps, np.bool_)
+def flagged_ends(columns: StepColumns, num_steps: int, first: int = 0) -> np.ndarray:
+    """Return where a step is terminated or truncated, once both are flags."""
+    # first: the number of the first of these steps.
+    ends = np.zeros(num_steps, np.bool_)
     for key in (TERMINATED, TRUNCATED):
-        if key in columns and num_steps and columns[key].dtype.names is None:
-            flags |= (columns[key] != 0).reshape(num_steps, -1).any(1)
-    return flags
+        if key in columns:
+            ends |= _of_flags(show_key(key), columns[key], num_steps, first)
+    return ends
 
 
-def _of_flags(name: str, flags: np.ndarray, num_steps: int) -> np.ndarray:
-    if flags.shape != (num_steps,) or not np.isin(flags, (0, 1)).all():
-        raise UsageError(
-            f"{name}: expected 0 or 1 for each of {num_steps:,} steps, found "
-            f"{flags.dtype} {list(flags.shape)}."
-        )
-    return flags.astype(np.bool_)
+def _of_flags(name: str, flags: np.ndarray, num_steps: int, first: int = 0) -> np.ndarray:
+    problem = flag_problem(flags, first)
+    if problem or len(flags) != num_steps:
+        found = problem or f"{flags.dtype} {list(flags.shape)}"
+        raise UsageError(f"{name}: expected 0 or 1 for each of {num_steps:,} steps, found {found}.")
+    return flags.reshape(-1).astype(np.bool_)
 
 
 def _of_lengths(name: str, counts: np.ndarray, num_steps: int) -> np.ndarray:
@@ -121,7 +122,7 @@ def check_flags(
 ) -> np.ndarray:
     """Return where trajectories end, once no flag is known to say anything else."""
     # first: the number of the first of these steps. may_be_cut: the last one may end the file alone
-    flagged = flagged_ends(columns, len(ends))
+    flagged = flagged_ends(columns, len(ends), first)
     # Where truncated is given it is kept: an end without a flag would become a truncation.
     unflagged = ends & ~flagged & (TRUNCATED in columns)
     if may_be_cut and TERMINATED in columns:
@@ -142,4 +143,8 @@ def check_flags(
     )
 
 
-MARKED = {"ends": _of_flags, "lengths": _of_lengths, "episode": _of_numbers}
+MARKED: dict[str, Callable[[str, np.ndarray, int], np.ndarray]] = {
+    "ends": _of_flags,
+    "lengths": _of_lengths,
+    "episode": _of_numbers,
+}

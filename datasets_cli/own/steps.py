@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
-from datasets_cli.schema.columns import TRAJECTORY_END, Key
+from datasets_cli.errors import UsageError, argument, for_reader
+from datasets_cli.quantities import counted
+from datasets_cli.schema.columns import REWARD, TRAJECTORY_END, Key, show_key
 from datasets_cli.schema.texts import as_text, is_text
 from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.sources.disk import make_folder
+from datasets_cli.store.arrays import plain_numbers
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.ted_writer import Written
 from datasets_cli.store.manifest import Manifest
@@ -109,6 +112,47 @@ class StepDigest:
             digest.update(data)
 
 
+class FiniteCheck:
+    """Counts the steps whose action or reward is NaN or infinite, or refuses the first one."""
+
+    def __init__(self, *, strict: bool, what: str = "") -> None:
+        self._strict, self._what = strict, what
+        self._count = self._num_steps = 0
+        self._first = ""
+
+    def take(self, columns: StepColumns) -> StepColumns:
+        """Check steps, and return them."""
+        size = len(next(iter(columns.values())))
+        wrong = np.zeros(size, np.bool_)
+        for key, rows in columns.items():
+            values = plain_numbers(rows) if key == REWARD or key[0] == "action" else None
+            if values is None or values.dtype.kind not in "fc" or np.isfinite(values).all():
+                continue
+            wrong |= (own := ~np.isfinite(values).reshape(size, -1).all(1))
+            if not self._first:
+                step = int(own.argmax())
+                value = values[step][~np.isfinite(values[step])].flat[0]
+                self._first = f"{show_key(key)} is {value} in step {self._num_steps + step:,}"
+        if self._strict and self._first:
+            raise UsageError(
+                f"{self._what}{self._first}. Expected finite actions and rewards, which "
+                f"{argument('strict', 'True')} asks for. Correct the values, or leave it out."
+            )
+        self._count += int(wrong.sum())
+        self._num_steps += size
+        return columns
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the values; empty where all are finite."""
+        steps = counted(self._count, "step")
+        note = (
+            f"actions or rewards are NaN or infinite in {steps}: {self._first}; "
+            f"{for_reader(argument('strict', 'True'))} refuses them"
+        )
+        return [note] if self._count else []
+
+
 def _text_bytes(key: Key, values: np.ndarray) -> bytes:
     # Bytes that are not UTF-8 stand in a str as escapes.
     return "\0".join([*as_text(key, values).flat, ""]).encode(errors="surrogatepass")
@@ -116,7 +160,12 @@ def _text_bytes(key: Key, values: np.ndarray) -> bytes:
 
 def array_of(values: Any, what: str) -> np.ndarray:
     """Return values as an array, none of which is masked."""
+    torch = sys.modules.get("torch")
     try:
+        if torch and isinstance(values, torch.Tensor) and not values.requires_grad:
+            from datasets_cli.schema.bits import to_array  # also of types that numpy lacks
+
+            values = to_array(values)
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged lists; a tensor with gradients
         raise UsageError(f"{what} is no array: {error}.") from error

@@ -15,6 +15,7 @@ from datasets_cli.options import takes_fields
 from datasets_cli.own.columns import episode_steps
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.journal import Journal
+from datasets_cli.own.steps import FiniteCheck
 from datasets_cli.schema.steps import StepCheck
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 
@@ -102,18 +103,22 @@ class DatasetWriter:
         Args:
             columns: arrays ``[T, ...]`` by name, as ``create_dataset`` takes them; ``observation``
                 may have T + 1 rows, the last one after the last action; ``terminated`` and
-                ``truncated`` may be one flag, of the last step.
+                ``truncated`` may be one flag, of the last step; or a TensorDict that ``episode()``
+                of a dataset returns.
 
         Returns:
             The number of episodes so far.
 
         Raises:
             UsageError: its columns are not those of the episodes before it or differ in length,
-                observation, action or reward is missing, or flags are not 0 and 1.
+                observation, action or reward is missing, flags are not 0 and 1, or with ``strict``
+                an action or a reward is not finite.
         """
         journal = self._opened
         name = f"Episode {journal.num_episodes}"
         steps = episode_steps(columns, name)
+        if self._options.strict:
+            FiniteCheck(strict=True, what=f"{name}: ").take(steps)
         try:
             StepCheck(f"{self._id}: {name}", needs_rewards=False).checked(steps)
             journal.add(steps)

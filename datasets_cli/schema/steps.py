@@ -107,20 +107,11 @@ class StepCheck:
         return rewards.astype(np.float64)
 
     def _flag(self, key: Key, flags: np.ndarray) -> np.ndarray:
-        if flags.ndim == 2 and flags.shape[1] == 1:
-            flags = flags[:, 0]
-        problem = ""
-        if flags.ndim != 1:
-            problem = f"shape {list(flags.shape)}"
-        elif flags.dtype.kind not in "biufc":
-            problem = f"element type {flags.dtype}"
-        elif len(wrong := np.flatnonzero((flags != 0) & (flags != 1))):
-            problem = f"{flags[wrong[0]]} in row {self._row + wrong[0]}"
-        if problem:
+        if problem := flag_problem(flags, self._row):
             raise SourceError(
                 f"{self.id}: {show_key(key)} must be 0 or 1 for every step, found {problem}."
             )
-        return flags.astype(np.bool_)
+        return flags.reshape(-1).astype(np.bool_)
 
     def _check_columns(self, steps: StepRows) -> None:
         try:
@@ -167,6 +158,21 @@ class StepCheck:
                 f"{self.id}: next.observation has other parts or shapes or types than observation: "
                 f"{after}, not {before}."
             )
+
+
+def flag_problem(flags: np.ndarray, first: int = 0) -> str:
+    """Return why an array is not a flag, 0 or 1, of each step; empty where it is."""
+    # first: the number of its first step.
+    if flags.ndim != 1 and flags.shape[1:] != (1,):
+        return f"shape {list(flags.shape)}"
+    if flags.dtype.kind not in "biufc":
+        return f"dtype {flags.dtype}"
+    if flags.dtype.kind == "b":
+        return ""
+    flat = flags.reshape(-1)
+    if not (wrong := np.flatnonzero((flat != 0) & (flat != 1))).size:
+        return ""
+    return f"{flat[wrong[0]]} ({flags.dtype}) in row {first + wrong[0]:,}"
 
 
 def _show(column: AnyColumn | None) -> str:

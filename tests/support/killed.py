@@ -24,7 +24,9 @@ def run_killed(call: str, step: int, root: Path, folder: Path) -> int:
 
         def count(event: str, arguments: tuple[Any, ...]) -> None:
             is_write = event == "open" and bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR))
-            if (is_write or event in CHANGES) and next(changes, None) is None:
+            is_change = is_write or event in CHANGES
+            is_lock = is_change and str(arguments[0]).endswith(".lock")  # tells nothing of data
+            if is_change and not is_lock and next(changes, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(count)

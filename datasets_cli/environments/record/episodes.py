@@ -158,6 +158,20 @@ def make_environments(options: Recording) -> gymnasium.vector.VectorEnv[Any, Any
         ) from error
 
 
+def check_spaces(envs: gymnasium.vector.VectorEnv[Any, Any, Any]) -> None:
+    """Check that observations and actions have columns, of which one or more are numbers."""
+    for key, space in (
+        (OBSERVATION, envs.single_observation_space),
+        (ACTION, envs.single_action_space),
+    ):
+        if all(leaf.is_text for leaf in leaves_of(space, key, one_hot=False, text=True)):
+            raise UsageError(
+                f"An environment's space {key[0]} is {space}. Expected numbers, with or without "
+                "text. Wrap the environment: let it return a Dict that has a number beside the "
+                "text."
+            )
+
+
 @contextmanager
 def _failures_of(env: str) -> Iterator[None]:
     """Give failures, which are the environment's where they are not told of yet, its name."""

@@ -19,7 +19,7 @@ from datasets_cli.environments.record.chunks import (
     outside_in,
     record_chunk,
 )
-from datasets_cli.environments.record.episodes import make_environments
+from datasets_cli.environments.record.episodes import check_spaces, make_environments
 from datasets_cli.environments.record.options import RANDOM, Recording
 from datasets_cli.environments.record.policies import PolicyFunction
 from datasets_cli.errors import UsageError, argument, for_reader
@@ -57,6 +57,7 @@ class RecordingRun:
             identity = identity_of(policy)
             self.policy_entry = {"name": identity.name, "digest": identity.digest}
         with closing(make_environments(replace(options, num_envs=1))) as envs:
+            check_spaces(envs)
             spec = envs.envs[0].spec  # type: ignore[attr-defined]
             # As texts, which may have the bare word Infinity: as Minari keeps them.
             self.environment = {

@@ -173,6 +173,15 @@ def test_text_is_recorded_as_text() -> None:
         record("Written-v0", "x", num_episodes=2, append=True)
 
 
+@pytest.mark.parametrize(("acts", "space"), [(False, "observation"), (True, "action")])
+def test_text_alone_is_refused_before_anything_is_recorded(
+    acts: bool, space: str, config: Config
+) -> None:
+    with pytest.raises(UsageError, match=rf"space {space} is Text\("):
+        record("Spoken-v0", "x", num_episodes=1, env_options={"acts": acts})
+    assert not (config.root / "downloads").exists()
+
+
 def test_an_endless_environment_is_cut_by_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
     record("Endless-v0", "x", num_steps=10)
     assert ExperienceReplay("recorded/x")[:]["observation"].tolist() == list(range(10))

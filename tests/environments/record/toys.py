@@ -87,10 +87,19 @@ class Written(gymnasium.Env[dict[str, Any], int]):
         return observation, 1.0, False, False, {}
 
 
+class Spoken(Written):
+    """Observes text alone, or takes text alone as an action."""
+
+    def __init__(self, *, acts: bool = False) -> None:
+        name = "action_space" if acts else "observation_space"
+        setattr(self, name, spaces.Text(12))
+
+
 gymnasium.register("Corridor-v0", entry_point=f"{__name__}:Corridor")
 gymnasium.register("Endless-v0", entry_point=f"{__name__}:Endless")
 gymnasium.register("Falling-v0", entry_point=f"{__name__}:Falling")
 gymnasium.register("Written-v0", entry_point=f"{__name__}:Written", max_episode_steps=3)
+gymnasium.register("Spoken-v0", entry_point=f"{__name__}:Spoken", max_episode_steps=3)
 
 
 def lean(batch: TensorDict) -> TensorDict:
