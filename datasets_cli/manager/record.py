@@ -24,7 +24,7 @@ from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.progress import Progress, of_dataset
 from datasets_cli.progress_bars import shown
-from datasets_cli.sources.disk import replacing
+from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.dataset import Dataset, open_dataset
