@@ -87,7 +87,7 @@ class Points:
         return value
 
 
-LOSS = "loss_"
+LOSS = "loss"
 
 
 class OptimiserStep:

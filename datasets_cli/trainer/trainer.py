@@ -52,11 +52,11 @@ class Trainer:
 
     Args:
         collector: gives TensorDicts ``[*B]`` of steps; what it is is up to you, a list too.
-        total_frames: training ends when this many steps were collected.
-        frame_skip: frames of the environment that a step stands for.
+        total_frames: training ends when this many frames were collected; None: with the collector.
+        frame_skip: frames of the environment that a step stands for; None: 1.
         optim_steps_per_batch: optimisation steps after each batch.
         loss_module: takes a sample and returns a TensorDict of scalars; those whose names begin
-            with ``loss_`` are summed and minimised. The parameters are the optimiser's.
+            with ``loss`` are summed and minimised. The parameters are the optimiser's.
         optimizer: updates the parameters; where None, a function at the point ``optimizer`` must.
         clip_grad_norm: ``clip_norm`` bounds the norm of all gradients together; else each value.
         clip_norm: the bound; None bounds nothing.
@@ -76,8 +76,8 @@ class Trainer:
         self,
         *,
         collector: Iterable[TensorDict],
-        total_frames: int,
-        frame_skip: int = 1,
+        total_frames: int | None,
+        frame_skip: int | None = 1,
         optim_steps_per_batch: int,
         loss_module: Callable[[TensorDict], TensorDict],
         optimizer: torch.optim.Optimizer | None = None,
@@ -91,7 +91,9 @@ class Trainer:
         logger: Logger | None = None,
         log_interval: int = 10_000,
     ) -> None:
-        numbers = {"total_frames": total_frames, "frame_skip": frame_skip}
+        frame_skip = 1 if frame_skip is None else frame_skip
+        numbers = {"frame_skip": frame_skip}
+        numbers |= {} if total_frames is None else {"total_frames": total_frames}
         numbers |= {"optim_steps_per_batch": optim_steps_per_batch, "num_epochs": num_epochs}
         numbers |= {"save_trainer_interval": save_trainer_interval, "log_interval": log_interval}
         for name, value in numbers.items():
@@ -153,7 +155,7 @@ class Trainer:
         bar.update(self.collected_frames)
         try:
             batches = iter(self.collector)
-            while self.collected_frames < self.total_frames:
+            while self.total_frames is None or self.collected_frames < self.total_frames:
                 collected = next(batches, None)
                 if collected is None:
                     break
