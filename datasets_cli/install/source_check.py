@@ -34,6 +34,12 @@ Installed = Mapping[str, Any]
 """What the manifest says of a raw file."""
 
 
+class OtherFiles(UsageError):
+    """A dataset was installed from other files than its source has; these may be the older ones."""
+
+    is_same_place = False  # whether the dataset was installed from this source
+
+
 def check_source(
     manifest: Manifest, resolved: Resolved | None, options: InstallOptions, http: Http
 ) -> None:
@@ -64,11 +70,13 @@ def check_source(
     if difference:
         command = f"rlds download --force {manifest.id} --source {options.source}"
         replaced = ' give force=True, or download="force" to a replay class'
-        raise UsageError(
+        error = OtherFiles(
             f"{manifest.id} is installed from {_origin(manifest)}, and "
             f"{argument('source', str(options.source))} has other files: {difference}. To install "
             f"those instead{by_reader(f': {command}', replaced)}"
         )
+        error.is_same_place = str(options.source) == _origin(manifest)
+        raise error
 
 
 def _differences(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,6 +16,7 @@ from datasets_cli.errors import DatasetNotInstalled, OutOfRange, UsageError
 from datasets_cli.experience.episodes import EpisodeReader
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
+from datasets_cli.install.source_check import OtherFiles
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import Rows, seeded
 from datasets_cli.replay.queries.choices import TrajectoryNumbers, trajectory_numbers
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
     from gymnasium import Space
     from gymnasium.envs.registration import EnvSpec
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MinariOptions(TrajectoryDatasetOptions):
@@ -41,7 +46,8 @@ class MinariOptions(TrajectoryDatasetOptions):
         split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
             rows; they are copied into memory.
         load_from_local_minari: read the files that Minari has of it, in ``MINARI_DATASETS_PATH`` or
-            ``~/.minari/datasets``; short for the ``source`` of that folder.
+            ``~/.minari/datasets``; short for the ``source`` of that folder. Files that were changed
+            since they were converted are converted anew.
     """
 
     split_trajs: bool = False
@@ -102,7 +108,14 @@ class MinariExperienceReplay(ExperienceReplay):
     @takes_fields(MinariOptions)
     def __init__(self, options: MinariOptions) -> None:
         opened = with_slices(options.from_minari())
-        open_split(self, opened) if opened.split_trajs else self._open(opened)
+        make = partial(open_split, self) if opened.split_trajs else self._open
+        try:
+            make(opened)
+        except OtherFiles as error:
+            if not (options.load_from_local_minari and error.is_same_place):
+                raise
+            logger.warning("%s has changed: it is converted anew.", opened.source)
+            make(replace(opened, download="force"))
 
     @property
     def _whole(self) -> EpisodeReader:
