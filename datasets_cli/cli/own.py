@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -11,9 +12,9 @@ import datasets_cli
 from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
-from datasets_cli.cli.terminal import fitted
+from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.environments.record.options import RecordCall
-from datasets_cli.errors import UsageError, for_reader
+from datasets_cli.errors import UsageError
 from datasets_cli.exchange.export_dataset import ExportCall
 from datasets_cli.exchange.import_dataset import ImportCall
 from datasets_cli.quantities import counted, human_bytes
@@ -28,32 +29,56 @@ def import_data(
 ) -> None:
     """Read files of another tool into a dataset of your own.
 
-    What its columns mean is taken from their names, shown as the --map options that say the same,
-    and asked about; --yes takes it, and so does a --map for every column that is read. Where
-    trajectories end is never guessed.
+    A table shows which columns are read, for which keys, and which are skipped. Names that have
+    one meaning are known; it asks whether they are right, unless --yes or a --map for every column
+    that is read says so. Where trajectories end is never guessed.
     """
     state = state_of(context).with_limits(limit)
     plan = datasets_cli.plan_import(**call, config=state.config)
-    said = {pair.partition("=")[2] for pair in call.get("map", ())}
-    if not (yes or said.issuperset(plan.map.values())):
-        _ask(state, plan, [pair for pair in call.get("map", ()) if pair.endswith("=")])
-    made = datasets_cli.import_dataset(**call, **state.settings)
-    lines = [f"{made.id}: {counted(made.num_transitions, 'transition')} in {made.path}"]
-    state.emit({**made.to_json(), "plan": plan.to_json()}, fitted(lines, state.width), [made.id])
+    for line in _plan_lines(state, plan):
+        state.note(line)
+    line = _same_again(plan, call)
+    is_tried, said = "dry_run" in call, {pair.partition("=")[2] for pair in call.get("map", ())}
+    is_said = said.issuperset(filter(None, plan.map.values()))
+    if not (yes or is_tried or is_said):
+        if not state.interactive:
+            raise UsageError(f"The columns are known by their names. Add --yes, or paste: {line}")
+        state.confirm(f"Read it into {plan.id} so?", yes=False)
+    made = datasets_cli.import_dataset(**call | {"map": plan.map}, **state.settings)
+    rows = counted(made.num_transitions, "transition")
+    counts = f"{rows} in {counted(made.num_trajectories, 'trajectory')}"
+    dropped = f", {counted(made.dropped_steps, 'last step')} dropped" if made.dropped_steps else ""
+    where = "nothing was written" if is_tried else f"in {made.path}"
+    lines = fitted([f"{made.id}: {counts}{dropped}, {where}"], state.width)
+    lines += [] if is_said else [line]  # not broken, to be pasted
+    state.emit({**made.to_json(), "plan": plan.to_json()}, lines, [made.id])
 
 
-def _ask(state: State, plan: ImportPlan, left_out: list[str]) -> None:
-    """Show what the columns are taken for, and go on if the user agrees."""
-    options = " ".join([plan.options, *(f"--map {pair}" for pair in left_out)])
-    by_names = f"{plan.path} is {plan.format}. By their names its columns are: {options}"
-    state.note(for_reader(by_names))
-    for line in plan.dropped:
-        state.note(f"Not read: {line}")
-    if not state.interactive:
-        raise UsageError(
-            f"The columns are known by their names alone. Add --yes to agree, or say it: {options}"
-        )
-    state.confirm(f"Read it into {plan.id} so?", yes=False)
+def _plan_lines(state: State, plan: ImportPlan) -> list[str]:
+    """Return the plan as a table, a column a line."""
+    rows = [
+        {
+            "KEY": each["key"] or "-",
+            "COLUMN": each["column"],
+            "DTYPE": each["dtype"],
+            "SHAPE": each["shape"],
+            "": f"skipped: {each['skipped']}" if each["skipped"] else "",
+        }
+        for each in plan.columns
+    ]
+    lines = [f"{plan.path} is {plan.format}.", *table(rows, state.width), *plan.notes]
+    keep = "A skipped column is kept by --map info.NAME=COLUMN."
+    lines += [keep] if any(each["skipped"] and each["dtype"] for each in plan.columns) else []
+    return [*lines, f"Trajectories: {plan.ends}."] if plan.ends else lines
+
+
+def _same_again(plan: ImportPlan, call: GivenOptions) -> str:
+    """Return the command that reads the same columns without a question."""
+    options = [f"--{name}" for name in ("force",) if name in call]
+    for flag, name in (("--from", "format"), ("--columns", "columns"), ("--layout", "layout")):
+        options += [flag, call[name]] if name in call else []
+    words = ["rlds", "import", str(plan.path), "--name", plan.id, *options]
+    return f"{shlex.join(words)} {plan.options}"
 
 
 @options_of(call=ExportCall)

@@ -1,9 +1,10 @@
-"""HDF5 as offline RL has it: D4RL's layout both ways; robomimic's and d3rlpy's are read.
+"""HDF5 as offline RL has it: D4RL's layout both ways; others are read.
 
 D4RL        observations, actions, rewards, terminals, timeouts, ...: all steps in one run
 d3rlpy 1    the same without timeouts; episode_terminals marks the last step of an episode
 d3rlpy 2    observations_0, actions_0, rewards_0, terminated_0 (of the last step): an episode each
 robomimic   data/demo_0/{obs/..., actions, rewards, next_obs/..., dones}: an episode a group
+ManiSkill   traj_0/{obs, actions, rewards, terminated, truncated, ...}: obs of T + 1 rows
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ SAID = f"{METADATA}/rlds"
 """What a manifest says of the data, as JSON."""
 TERMINATED_FLAG, NUMBERED = "terminated", re.compile(r"(.+?)_(\d+)(?:_(\d+))?")
 """d3rlpy's names: of a dataset, of an episode, and of one of several observations."""
+GROUP = re.compile(r"traj_(\d+)")
+"""A group of ManiSkill's."""
 BY_EPISODES = "each episode of the file is a trajectory"
 
 
@@ -96,9 +99,9 @@ def _of_one_run(found: dict[str, h5py.Dataset], filename: str) -> Recognised:
         for key, name in columns.items()
         if not key.startswith("info") or {good[name].shape[0]} == num_steps
     }
-    return Recognised(
-        {name: described(item) for name, item in good.items()}, columns, dropped, info
-    )
+    shown = {name: described(item) for name, item in good.items()}
+    by_marks = show_key(REWARD) in columns and "ends" in columns
+    return Recognised(shown, columns, dropped, info, format="d3rlpy" if by_marks else "")
 
 
 def _said(item: h5py.Dataset | None, filename: str) -> dict[str, Any]:
@@ -121,22 +124,23 @@ def _of_episodes(file: h5py.File, episodes: Episodes, filename: str) -> Recognis
                 dropped[name] = problem
             else:
                 kinds.setdefault(name, []).append(described(item))
-        attributes = file.get(f"{EPISODES}/{episode}", file).attrs
+        attributes = file.get(f"{EPISODES}/{episode}", file.get(episode, file)).attrs
         dropped |= {f"attribute {name}": "it is of an episode" for name in attributes}
     for name, of_episodes in kinds.items():
         if len(of_episodes) < len(episodes):
             dropped.setdefault(name, f"only {len(of_episodes):,} of {len(episodes):,} have it")
     columns = {name: each[0] for name, each in kinds.items() if name not in dropped}
-    return Recognised(columns, _guessed(columns, filename), dropped, ends=BY_EPISODES)
+    first, is_robomimic = next(iter(episodes)), isinstance(parent, h5py.Group)
+    name = "robomimic" if is_robomimic else "maniskill" if GROUP.fullmatch(first) else "d3rlpy"
+    guessed = _guessed(columns, filename)
+    return Recognised(columns, guessed, dropped, ends=BY_EPISODES, format=name)
 
 
 def _guessed(names: Iterable[str], filename: str) -> dict[str, str]:
     """Return the map of paths whose first name has a meaning."""
     if not names:
         raise UsageError(f"{filename} has no dataset with a row for each step, as is expected.")
-    # robomimic's states are a simulator's, and no observations.
-    has_obs = any(name.startswith("obs/") for name in names)
-    return guess((name for name in names if not (has_obs and name == "states")), "/")
+    return guess(names, "/")
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
@@ -166,13 +170,17 @@ def _episodes(file: h5py.File, filename: str) -> Episodes:
                 below = f"/{part[3]}" if part[3] else ""
                 numbered.setdefault(int(part[2]), {})[part[1] + below] = name
         return {f"episode {number}": numbered[number] for number in sorted(numbered)}
-    if not isinstance(parent, h5py.Group):
+    groups, numbered_name = parent, re.compile(r".*?(\d+)")
+    if any(map(GROUP.fullmatch, file)):
+        groups, numbered_name = file, GROUP
+    elif not isinstance(parent, h5py.Group):
         return {}
-    numbers = {name: int(found[0]) for name in parent if (found := re.search("[0-9]+$", name))}
+    numbers = {name: int(found[1]) for name in groups if (found := numbered_name.fullmatch(name))}
+    found = {name: groups[name] for name in sorted(numbers, key=numbers.__getitem__)}
     return {
-        name: {path: f"{EPISODES}/{name}/{path}" for path in datasets_below(parent[name], filename)}
-        for name in sorted(numbers, key=numbers.__getitem__)
-        if isinstance(parent[name], h5py.Group)
+        name: {path: f"{item.name[1:]}/{path}" for path in datasets_below(item, filename)}
+        for name, item in found.items()
+        if isinstance(item, h5py.Group)
     }
 
 
@@ -182,7 +190,14 @@ def _episode_steps(datasets: dict[str, h5py.Dataset], what: str) -> Iterator[Ste
     first, num_steps = 0, min((item.shape[0] for item in datasets.values()), default=0)
     if not num_steps:
         raise UsageError(f"{what} has no step. Remove it, or check the file.")
-    for run in runs_of(datasets, what):
+    longer = {
+        key: datasets.pop(key)
+        for key, item in [*datasets.items()]
+        if item.shape[0] == num_steps + 1
+        and key.startswith(("observation", "info"))
+        and f"next.{key}" not in datasets
+    }
+    for run in runs_of(datasets, what, longer):
         ends = np.arange(first, first + len(next(iter(run.values())))) == num_steps - 1
         run |= {key: ends & flag for key, flag in flags.items()}
         named = named_columns({tuple(key.split(".")): rows for key, rows in run.items()})

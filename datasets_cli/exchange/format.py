@@ -19,7 +19,9 @@ from datasets_cli.store.manifest import Manifest
 
 NAMES = ("npz", "d4rl", "minari", "torchrl", "parquet", "csv", "hf")
 """The formats, in the order in which a path is tried; each is a file of this room."""
-READ_ONLY = frozenset({"csv", "hf"})
+ALIASES = dict.fromkeys(("robomimic", "d3rlpy", "maniskill"), "d4rl")
+"""Other names of HDF5 files, and the format that reads them."""
+READ_ONLY = frozenset({"csv", "hf", *ALIASES})
 """Those that are not written, and whose files have no ``losses`` and ``write``."""
 NEED_REWARDS = frozenset({"d4rl", "minari"})
 """Those whose readers need rewards."""
@@ -40,6 +42,7 @@ class Recognised:
         info: what the files say of the data, as values of JSON.
         ends: how the files themselves say where trajectories end; empty where a column must.
         notes: sentences that a person should see.
+        format: what people call such a file, where that is one of ``ALIASES``.
     """
 
     columns: Mapping[str, str]
@@ -48,6 +51,7 @@ class Recognised:
     info: Mapping[str, Any] = field(default_factory=dict)
     ends: str = ""
     notes: tuple[str, ...] = ()
+    format: str = ""
 
 
 class Format(Protocol):
@@ -81,13 +85,13 @@ class Format(Protocol):
 
 def format_of(name: str, *, is_written: bool = False, columns: Sequence[str] = ()) -> Format:
     """Return the format of a name, which may read its columns under other names."""
-    names = [each for each in NAMES if not (is_written and each in READ_ONLY)]
+    names = [each for each in (*NAMES, *ALIASES) if not (is_written and each in READ_ONLY)]
     if name not in names:
-        what = "is read, and not written" if name in NAMES else "is unknown"
+        what = "is read, and not written" if name in READ_ONLY else "is unknown"
         raise UsageError(
             f"{argument('format')}: {name!r} {what}. Expected one of {', '.join(names)}."
         )
-    module: Any = import_module(f"datasets_cli.exchange.{name}")
+    module: Any = import_module(f"datasets_cli.exchange.{ALIASES.get(name, name)}")
     if columns and name != "csv":
         raise UsageError(
             f"{argument('columns')} names the columns of a CSV file, and the format is {name}. "
@@ -104,8 +108,9 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
             found = f"is {kind_of(path.stat().st_mode)}" if path.exists() else "is not there"
             raise UsageError(f"{path} {found}. Give a regular file or a folder.")
         for each in tried:
-            if (known := format_of(each, columns=columns).recognise(path)) is not None:
-                return each, known
+            known = format_of(each, columns=columns).recognise(path)
+            if known is not None and each in (*NAMES, known.format):
+                return known.format or each, known
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
     unread = ""
     if any(".tfrecord" in name for name in names):

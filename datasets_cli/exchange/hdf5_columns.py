@@ -7,18 +7,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import h5py
 import numpy as np
 
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.formats.hdf5 import read_rows
+from datasets_cli.formats.hdf5 import read_range, read_rows
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.formats.structure.hdf5 import has_texts_elsewhere
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.element_types import element_type
 from datasets_cli.schema.texts import TEXT, as_text, is_text
+
+NO_MORE: Mapping[str, h5py.Dataset] = MappingProxyType({})
 
 
 def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
@@ -63,13 +66,22 @@ def described(item: h5py.Dataset | np.ndarray) -> str:
     return f"{kind} {list(item.shape[1:])}"
 
 
-def runs_of(datasets: Mapping[str, h5py.Dataset], what: str) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the rows of datasets of one length in bounded runs, text as str."""
+def runs_of(
+    datasets: Mapping[str, h5py.Dataset], what: str, longer: Mapping[str, h5py.Dataset] = NO_MORE
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield the rows of datasets of one length in bounded runs, text as str.
+
+    Datasets that have one row more are read as their rows, and as the successors of these.
+    """
     rows = {name: item.shape[0] for name, item in datasets.items()}
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
         raise UsageError(f"{what}: expected a row a step in every dataset, found {listed}.")
-    for run in read_rows(datasets):
+    stop = 0
+    for run in read_rows({**datasets, **longer}):
+        stop += len(next(iter(run.values())))
+        last = {key: read_range(item, stop, stop + 1) for key, item in longer.items()}
+        run |= {f"next.{key}": np.concatenate([run[key][1:], row]) for key, row in last.items()}
         yield {name: as_text((name,), v) if is_text(v) else v for name, v in run.items()}
 
 

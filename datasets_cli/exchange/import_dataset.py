@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.errors import argument
-from datasets_cli.exchange.format import format_of, recognised
-from datasets_cli.exchange.mapping import chosen_map, lost_names
+from datasets_cli.errors import for_reader
+from datasets_cli.exchange.format import Recognised, format_of, recognised
+from datasets_cli.exchange.mapping import as_options, chosen_map, skipped
 from datasets_cli.install.options import InstalledDataset
 from datasets_cli.json_form import JsonForm
-from datasets_cli.options import takes_fields
-from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
+from datasets_cli.options import DRY_RUN, takes_fields
+from datasets_cli.own.dataset import OwnOptions, count_steps, making, own_id, save_steps
 from datasets_cli.own.source_files import SourceFiles
 
 
@@ -27,26 +27,32 @@ class ImportPlan(JsonForm):
         path: the file or the folder.
         format: its format.
         id: the dataset that it would be.
-        map: the column that is read for each key.
-        dropped: what is not read, a sentence each.
+        map: the column that is read for each key; ``""`` where a key with a known name is left out.
+        columns: what is at the path, each with ``column``, ``key``, ``dtype``, ``shape`` (of a
+            step) and ``skipped``, which says why it is not read; those that are read come first.
         ends: how the files say where trajectories end; empty where a column of the map does.
         notes: sentences that a person should see.
     """
 
-    JSON = "path format id map dropped ends notes"
+    JSON = "path format id map columns dropped ends notes"
 
     path: Path
     format: str
     id: str
     map: Mapping[str, str]
-    dropped: tuple[str, ...]
+    columns: tuple[Mapping[str, str], ...]
     ends: str
     notes: tuple[str, ...] = ()
 
     @property
+    def dropped(self) -> tuple[str, ...]:
+        """The columns that are not read, a sentence each."""
+        return tuple(f"{x['column']}: {x['skipped']}" for x in self.columns if x["skipped"])
+
+    @property
     def options(self) -> str:
-        """The options that say the map."""
-        return " ".join(f"{argument('map')} {key}={name}" for key, name in self.map.items())
+        """The options that say the map: the same columns are read again."""
+        return for_reader(as_options(self.map))
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class ImportCall(OwnOptions):
         columns: the names of a CSV file's columns where its first line has none, or the same one
             twice: ``["x_0..16", "a", "reward"]`` or ``"x_0..16,a,reward"``, where ``x_0..16`` names
             17 columns. A first line of numbers is a step; any other is replaced.
+        dry_run: read and check all rows, and write nothing.
     """
 
     path: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "PATH"})
@@ -82,6 +89,7 @@ class ImportCall(OwnOptions):
             "help": "Names of a CSV file's columns that its first line lacks: x_0..16,a,reward.",
         },
     )
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -107,9 +115,22 @@ def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
     call.chosen_config()  # refuses two roots, as the import would
     path, id = Path(call.path), own_id(call.id)
     name, found = recognised(path, call.format, call.names)
-    columns = chosen_map(found, call.map)
-    lost = tuple(lost_names(found, columns))
-    return ImportPlan(path, name, id, columns, lost, found.ends, found.notes), found.info
+    chosen = chosen_map(found, call.map)
+    columns = tuple(_columns(found, chosen))
+    return ImportPlan(path, name, id, chosen, columns, found.ends, found.notes), found.info
+
+
+def _columns(found: Recognised, chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield what the plan says of each column."""
+    keys: dict[str, list[str]] = {name: [] for name in chosen.values() if name}
+    for key, name in chosen.items():
+        if name:
+            keys[name].append(key)
+    reasons = dict.fromkeys(keys, "") | skipped(found, chosen)
+    for name, reason in reasons.items():
+        dtype, bracket, shape = found.columns.get(name, "").partition(" [")
+        row = {"column": name, "key": ", ".join(keys.get(name, ()))}
+        yield {**row, "dtype": dtype, "shape": bracket[1:] + shape, "skipped": reason}
 
 
 @takes_fields(ImportCall)
@@ -119,16 +140,23 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
     What columns mean is taken from their names, where these have one meaning, and from ``map``.
     Where trajectories end is never guessed.
 
+    Returns:
+        The dataset. With ``dry_run`` its state is ``"not installed"``, and it has no bytes.
+
     Raises:
         UsageError: as ``plan_import``, values are missing or of another type or shape than a
             dataset has, or the id is installed with other data.
         SourceError: the files are damaged.
     """
     plan, said = _planned(call)
+    read = {key: name for key, name in plan.map.items() if name}
+    steps = format_of(plan.format, columns=call.names).blocks(plan.path, read)
+    if call.dry_run:
+        return count_steps(plan.id, steps, call)
     with making(plan.id, call) as told:
         for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
-            told.note(f"{plan.id}: {note}")
-        steps = format_of(plan.format, columns=call.names).blocks(plan.path, plan.map)
+            if call.map != plan.map:  # whoever gives the map of a plan has seen it
+                told.note(f"{plan.id}: {note}")
         info = {**said, **(call.info or {}), "imported_from": plan.format}
         with SourceFiles(plan.path) as files:
             return save_steps(plan.id, steps, replace(call, info=info), told, files.resource)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from typing import Any
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 
 ENDS = ("ends", "lengths", "episode")
@@ -14,48 +16,72 @@ ENDS = ("ends", "lengths", "episode")
 
 KNOWN_NAMES = {
     "observation": ("observation", "observations", "obs", "state", "states"),
-    "action": ("action", "actions"),
-    "next.reward": ("reward", "rewards"),
+    "action": ("action", "actions", "acts"),
+    "next.reward": ("reward", "rewards", "rews"),
     "next.terminated": ("terminated", "terminals", "terminations", "terminal"),
     "next.truncated": ("truncated", "timeouts", "truncations", "timeout"),
-    "next.observation": ("next_observation", "next_observations", "next_obs", "next_states"),
+    "next.observation": (
+        *("next_observation", "next_observations", "next_obs", "obs_next", "next_states"),
+    ),
     "episode": ("episode", "episode_id", "episode_index", "episode_ids"),
     "lengths": ("lengths", "episode_lengths"),
     "ends": ("ends", "episode_terminals"),
     "info": ("info", "infos"),
     "next.info": ("next_info", "next_infos"),
 }
-"""Names that mean one thing. ``done`` does not: it may be an end, or a termination."""
+"""Names that mean one thing; where a file has several, the first one is read."""
 
+DONE_NAMES = ("done", "dones")
+"""They mean one of two things: an end, or a termination."""
 GROUPS = frozenset({"observation", "action", "next.observation", "info", "next.info"})
 """The keys whose columns may have names below them."""
 REWARD, NEEDED = "next.reward", ("observation", "action")
 ROOTS = ("observation.", "action.", "info.", "next.")
 """What names with dots begin with that are keys themselves."""
+WORDS = {
+    "episode": ("episode", "traj"),
+    "lengths": ("length",),
+    "ends": ("end", "last", "done", "terminal", "terminated"),
+}
+"""Words that begin a part of the name of a column that may say where trajectories end."""
 
 
 def guess(names: Iterable[str], between: str = ".") -> dict[str, str]:
-    """Return the column of each key whose names there is one of, and those named as keys are."""
+    """Return the columns of each key that has a known name, and those named as keys are."""
     paths = {name: name.split(between) for name in names}
-    heads = {path[0] for path in paths.values()}
     columns: dict[str, str] = {}
     for key, known in KNOWN_NAMES.items():
-        if len(given := heads.intersection(known)) == 1:
-            columns |= {
-                ".".join((key, *below)): name
-                for name, (head, *below) in paths.items()
-                if head in given and (key in GROUPS or not below)
-            }
+        for head in known:
+            found = {name: path[1:] for name, path in paths.items() if path[0] == head}
+            if head in found or key not in GROUPS:
+                found = {head: []} if head in found else {}
+            if found:
+                columns |= {".".join((key, *below)): name for name, below in found.items()}
+                break
     # They win: beside next.terminated, terminated is of the step before.
-    dotted = (name for name in paths if name.startswith(ROOTS) and name != "next.done")
-    return columns | {name: name for name in dotted}
+    dotted = {name: name for name in paths if name.startswith(ROOTS) and name != "next.done"}
+    return _beside(columns, dotted) | dotted
+
+
+def _beside(columns: ColumnMap, others: Iterable[str]) -> dict[str, str]:
+    """Return the columns whose keys are neither above nor below another key."""
+    return {
+        key: name
+        for key, name in columns.items()
+        if not any(key.startswith(f"{each}.") or each.startswith(f"{key}.") for each in others)
+    }
 
 
 def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> dict[str, str]:
-    """Return the columns to read: what is given, after what their names say."""
-    given = _by_our_keys([given] if isinstance(given, str) else given or (), found.map)
-    # A key of no column is left out.
-    columns = {key: name for key, name in {**found.map, **given}.items() if name}
+    """Return the columns to read: what is given, after what their names say.
+
+    A key that is left out has the column ``""``: the same map again reads the same columns.
+    """
+    given = _by_our_keys(given, found.map)
+    for key, name in given.items():
+        _check_key(key, name, found.map)
+    guessed = _beside(found.map, [key for key, name in given.items() if name])
+    columns = {key: name for key, name in {**guessed, **given}.items() if name}
     for key, name in columns.items():
         if name not in found.columns:
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
@@ -74,52 +100,107 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     needed = (*NEEDED, REWARD) if may_have_rewards else NEEDED
     if missing := next((key for key in needed if key not in have), ""):
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
-        name = next((each for each in unused if each.startswith(KNOWN_NAMES[missing])), "COLUMN")
         why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
-        option = f"{argument('map')} {missing}={name}"
-        left_out = f" Where it is none: {argument('map')} {REWARD}=." if missing == REWARD else ""
+        option = as_options(_suggested(missing, unused))
+        left_out = f" Where it is none: {as_options({REWARD: ''})}." if missing == REWARD else ""
         raise UsageError(f"There is no column for {missing}. Name it: {option}.{left_out} {why}")
-    return columns
+    return columns | {key: "" for key in {**guessed, **given} if key not in columns}
 
 
 def _is_like_reward(name: str) -> bool:
     return any(part.startswith("rew") for part in re.split(r"[./]", name)[-1:])
 
 
-def _by_our_keys(given: ColumnMap | Iterable[str], guessed: ColumnMap) -> dict[str, str]:
+def as_options(columns: ColumnMap) -> str:
+    """Return a map as its reader writes it."""
+    options = (f"--map {shlex.quote(f'{key}={name}')}" for key, name in columns.items())
+    return by_reader(" ".join(options), f"map={dict(columns)}")
+
+
+def _suggested(missing: str, unused: Iterable[str]) -> dict[str, str]:
+    """Return the columns that a key may mean, by a name that is like one of the key's."""
+    paths = {name: re.split("[./]", name) for name in unused}
+    heads, known = [path[0] for path in paths.values()], KNOWN_NAMES[missing]
+    begins = (each for each in heads if each.startswith(known))
+    near = (each for name in known for each in get_close_matches(name, heads, 1))
+    head = next(begins, next(near, ""))
+    names = {
+        ".".join((missing, *path[1:])): name for name, path in paths.items() if path[0] == head
+    }
+    return names if missing in GROUPS and names else {missing: names.get(missing, "COLUMN")}
+
+
+def _by_our_keys(given: ColumnMap | Iterable[str] | None, guessed: ColumnMap) -> dict[str, str]:
     """Return a map, or ``KEY=COLUMN`` texts, by our keys, some of which have other names, too."""
     columns: dict[str, str] = {}
-    pairs = given.items() if isinstance(given, Mapping) else [each.split("=", 1) for each in given]
-    for key, *name in (pairs := [*pairs]):
-        if not (key and name):
-            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {key!r}.")
+    listed: Any = [given] if isinstance(given, str) else given or ()
+    pairs = [*listed.items()] if isinstance(listed, Mapping) else [*map(_pair, listed)]
+    for key, name in pairs:
+        if not (key and isinstance(key, str) and isinstance(name, str)):
+            found = repr(key) if name is None else f"{key!r}: {name!r}"
+            raise UsageError(f"{argument('map')}: expected KEY=COLUMN, not {found}.")
         head, dot, below = key.partition(".")
         ours = next((each for each, known in KNOWN_NAMES.items() if head in known), head)
         # A column of such a name may be none of ours: beside an observation there is a state.
-        is_taken = key in guessed or any(ours + dot + below == each for each, *_ in pairs)
+        is_taken = key in guessed or any(ours + dot + below == each for each, _ in pairs)
         ours = key if is_taken else ours + dot + below
         if ours in columns:
             raise UsageError(f"{argument('map')}: {ours} is given twice. Leave one out.")
-        columns[ours] = name[0]
+        columns[ours] = name
     return columns
+
+
+def _pair(text: Any) -> tuple[Any, str | None]:
+    key, equals, name = text.partition("=") if isinstance(text, str) else (text, "", "")
+    return key, name if equals else None
+
+
+def _check_key(key: str, name: str, guessed: ColumnMap) -> None:
+    """Refuse a key that no dataset has, unless it is the column's own name."""
+    is_below = any(key.startswith(f"{each}.") for each in GROUPS)
+    if not (key in KNOWN_NAMES or is_below or key in guessed or key == name):
+        near = get_close_matches(key, KNOWN_NAMES, 1)
+        hint = f"Did you mean {near[0]}? " if near else ""
+        raise UsageError(
+            f"{argument('map')}: {key} is not a key of a dataset. {hint}Expected one of "
+            f"{', '.join(KNOWN_NAMES)}, or a name below one of them, such as "
+            f"info.{key.rpartition('.')[2]}."
+        )
 
 
 def _check_ends(columns: ColumnMap, found: Recognised) -> None:
     has_flags = "next.terminated" in columns and "next.truncated" in columns
-    if not has_flags and not any(key in columns for key in ENDS):
-        near = (meant for key in columns for meant in get_close_matches(key, ENDS, 1, 0.8))
-        hint = "".join(f" Did you mean the key {meant}?" for meant in near)
-        raise UsageError(
-            "Nothing says where trajectories end. Name a column of their last steps, "
-            f"{argument('map')} ends=COLUMN, of lengths, lengths=COLUMN, or of numbers, "
-            "episode=COLUMN; or both flags of a step, next.terminated=COLUMN and "
-            f"next.truncated=COLUMN. Found: {', '.join(found.columns)}.{hint}"
-        )
+    if has_flags or any(key in columns for key in ENDS):
+        return
+    numbers = [name for name, form in found.columns.items() if form.endswith(("[]", "[1]"))]
+    options = [
+        as_options({key: name})
+        for key, words in WORDS.items()
+        for name in numbers
+        if any(part.startswith(words) for part in re.split(r"[\W_]+", name.lower()))
+    ]
+    done = (name for name in numbers if name in DONE_NAMES)
+    options += [as_options({"ends": name, "next.terminated": name}) for name in done]
+    exact = f" By its name it may be {', or '.join(options)}." if options else ""
+    raise UsageError(
+        "Nothing says where trajectories end. Name a column of their last steps, "
+        f"{argument('map')} ends=COLUMN, of lengths, lengths=COLUMN, or of numbers, "
+        "episode=COLUMN; or both flags of a step, next.terminated=COLUMN and "
+        f"next.truncated=COLUMN.{exact} Found: {', '.join(found.columns)}."
+    )
 
 
-def lost_names(found: Recognised, columns: ColumnMap) -> list[str]:
-    """Return the columns that are not read, each with the reason."""
-    used = set(columns.values())
-    left = (name or "a column without a name" for name in found.columns if name not in used)
-    lost = [f"{name}: no key is given for it" for name in left]
-    return [*lost, *(f"{name}: {why}" for name, why in found.dropped.items())]
+def skipped(found: Recognised, columns: ColumnMap) -> dict[str, str]:
+    """Return why columns are not read, by their names."""
+    unread = (name for name in found.columns if name not in columns.values())
+    reasons = {name or "a column without a name": _why_unread(name, columns) for name in unread}
+    return reasons | dict(found.dropped)
+
+
+def _why_unread(name: str, columns: ColumnMap) -> str:
+    head = re.split("[./]", name)[0]
+    role = next((f"{key}." for key, known in KNOWN_NAMES.items() if head in known), "")
+    for key, other in columns.items():
+        if role and f"{key}.".startswith(role):
+            return f"{re.split('[./]', other)[0]} is read as {role[:-1]}"
+    return "it may mean an end or a termination" if head in DONE_NAMES else "no key is given for it"

@@ -85,8 +85,10 @@ def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.n
         for start in range(0, total, step):
             stop = min(start + step, total)
             block = {
-                key: ahead[key].take(stop - start) if key in ahead else _read(item, start, stop)
-                for key, item in datasets.items()
+                key: ahead[key].take(stop - start)
+                if key in ahead
+                else read_range(rows, start, stop)
+                for key, rows in datasets.items()
             }
             for reader in ahead.values():
                 reader.start(min(stop + step, total))
@@ -119,7 +121,8 @@ def read_scalar(dataset: h5py.Dataset) -> Any:
     return dataset[()]
 
 
-def _read(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+def read_range(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+    """Return some rows of a dataset."""
     if has_texts_elsewhere(dataset):
         return read_texts(dataset, start, stop)
     return read_array(dataset, start, stop)

@@ -6,8 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
+from functools import partial
+from operator import itemgetter
+from typing import Any, TypeVar, cast
 
 from datasets_cli.catalogue.registry import families
 from datasets_cli.checked_json import WrongValue, decode
@@ -15,16 +16,20 @@ from datasets_cli.config import RootOptions
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError, argument
 from datasets_cli.install.installed import Condition, condition_of
 from datasets_cli.install.options import LAYOUT, InstalledDataset, check_layout
-from datasets_cli.own.steps import FiniteCheck, StepColumns, WrittenSteps, write_steps
+from datasets_cli.own.steps import FiniteCheck, StepColumns, write_steps
 from datasets_cli.progress import Progress, ProgressOptions, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
+from datasets_cli.schema.columns import DONE
+from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.content import source_digest
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, Said
 from datasets_cli.store.tables import remove_tables
+
+T = TypeVar("T")
 
 RESERVED = frozenset({"demo", "derived", "recorded"})
 CHECKED = "own"
@@ -117,7 +122,8 @@ def save_steps(
     staging, folder = root.new_staging(id), root.dataset(id)
     check = FiniteCheck(strict=options.strict)
     steps = map(check.take, steps)
-    written = _write(staging, id, options.layout, steps, progress.writing)
+    write = partial(write_steps, staging, id, options.layout, on_rows=progress.writing)
+    written = _judged(steps, lambda read: write(steps=read))
     try:
         metadata = {**checked_info(options.info), "notes": [*written.notes]}
         manifest = written.manifest(id, {**source(), "checked": CHECKED}, metadata)
@@ -153,10 +159,28 @@ def save_steps(
     return InstalledDataset.of(folder, manifest)
 
 
-def _write(
-    folder: Path, id: str, layout: str | None, steps: Iterable[StepColumns], on_rows: Any
-) -> WrittenSteps:
-    """Write steps; what is wrong with their values, and no damage, is a ``UsageError``."""
+def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> InstalledDataset:
+    """Read and check steps as ``save_steps`` does, and return what would be installed."""
+    transitions, check = Transitions(id), FiniteCheck(strict=options.strict)
+    steps = map(check.take, steps)
+    done = _judged(steps, lambda read: [*map(itemgetter(DONE), iterate_rows(transitions, read))])
+    with shown(options.progress) as screen, of_dataset(screen, id) as told:
+        for note in (*transitions.notes, *check.notes):
+            told.note(f"{id}: {note}")
+    return InstalledDataset(
+        id,
+        CacheRoot(options.chosen_config().root).dataset(id),
+        num_transitions=sum(map(len, done)),
+        num_trajectories=sum(int(flags.sum()) for flags in done),
+        size_bytes=0,
+        layout=options.layout or "",
+        state="not installed",
+        dropped_steps=transitions.num_dropped,
+    )
+
+
+def _judged(steps: Iterable[StepColumns], use: Callable[[Iterator[StepColumns]], T]) -> T:
+    """Use steps; what is wrong with their values, and no damage, is a ``UsageError``."""
     damage: list[SourceError] = []
 
     def read() -> Iterator[StepColumns]:
@@ -167,7 +191,7 @@ def _write(
             raise
 
     try:
-        return write_steps(folder, id, layout, read(), on_rows)
+        return use(read())
     except SourceError as error:
         if error in damage:
             raise

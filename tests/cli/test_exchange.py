@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pandas
@@ -26,10 +27,11 @@ def table(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
 def test_without_a_terminal_the_guess_is_printed_and_not_taken(table: str, capsys: Capture) -> None:
     words = ["import", table, "--name", "mine/a"]
     assert main(words) == 2
-    options = capsys.readouterr().err.strip().rpartition("say it: ")[2].split()
-    assert options[:2] == ["--map", "observation=observation"]
-    assert main([*words, *options]) == 0
-    assert "t: no key is given" in capsys.readouterr().err
+    line = shlex.split(capsys.readouterr().err.strip().rpartition("paste: ")[2])
+    assert line[:7] == ["rlds", *words, "--map", "observation=observation"]
+    assert main(line[1:]) == 0
+    out, err = capsys.readouterr()
+    assert err.count("skipped: no key is given for it") == 1 and "--map" not in out
     assert main([*words, "--yes", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["id"], document["plan"]["format"]) == ("mine/a", "csv")
@@ -42,13 +44,25 @@ def test_on_a_terminal_it_shows_the_guess_and_asks(
     words = ["import", table, "--name", "mine/a"]
     screen = in_terminal(words, columns=200, answer=f"{answer}\n")
     assert screen.code == code
-    assert "Not read: t: no key is given for it" in screen.lines
-    said = next(line for line in screen.lines if line.startswith("a.csv is csv."))
-    assert said.endswith("--map episode=episode")
+    [skipped] = [line.split() for line in screen.lines if "skipped:" in line]
+    assert skipped[:4] == ["-", "t", "int64", "[]"]
     assert any("Read it into mine/a so? [y/N]: " in line for line in screen.lines)
     assert (config.root / "datasets" / "mine" / "a" / "manifest.json").exists() is not bool(code)
-    whole = in_terminal([*words, "--force", *said.partition("are: ")[2].split()], columns=200)
-    assert whole.code == 0 and "[y/N]" not in whole.raw
+    lines = [line for line in screen.lines if line.startswith("rlds import")]
+    assert len(lines) == (code == 0)
+    for line in lines:
+        whole = in_terminal([*shlex.split(line)[1:], "--force"], columns=200)
+        assert whole.code == 0 and "[y/N]" not in whole.raw
+
+
+def test_a_dry_run_shows_the_plan_and_counts_rows(
+    config: Config, table: str, capsys: Capture
+) -> None:
+    assert main(["import", table, "--name", "mine/a", "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert "1 transition in 1 trajectory, 1 last step dropped, nothing was written" in out
+    assert out.count("rlds import a.csv --name mine/a --map") == 1 and "KEY" in err
+    assert not [*config.root.glob("datasets/*")]
 
 
 @pytest.mark.parametrize(

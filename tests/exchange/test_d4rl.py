@@ -217,7 +217,7 @@ def test_groups_of_robomimic_are_trajectories_in_the_order_of_their_numbers(
                 demo["some"] = np.zeros(3)
         file["mask/train"] = np.array([b"demo_0"])
     plan = plan_import(path, "mine/lift")
-    assert plan.ends and plan.map["observation.eye"] == "obs/eye"
+    assert (plan.format, plan.map["observation.eye"]) == ("robomimic", "obs/eye")
     dropped = {text.split(":")[0] for text in plan.dropped}
     assert dropped == {"states", "dones", "one", "some", "mask", "attribute num_samples"}
     made = import_dataset(path, "mine/lift", config=config)
@@ -371,3 +371,30 @@ def test_what_is_said_of_the_data_comes_back(config: Config, tmp_path: Path) -> 
 def test_the_demo_file_of_door_is_read_as_the_recipe_reads_it(config: Config) -> None:
     made = import_dataset(DOOR, "mine/door", layout="ted", config=config)
     assert_folder(made.path, expect(read_source(DOOR)))
+
+
+@pytest.mark.parametrize("is_group", [True, False])
+def test_trajectories_of_maniskill_end_with_the_observation_after_their_last_step(
+    config: Config, tmp_path: Path, is_group: bool
+) -> None:
+    # As its RecordEpisode writes them: T + 1 observations and states, T of anything else.
+    path, key = tmp_path / "PickCube.h5", ("observation", *(["qpos"] if is_group else []))
+    with h5py.File(path, "w") as file:
+        for number, count in ((10, 2), (2, 3)):
+            group = file.create_group(f"traj_{number}")
+            rows = np.arange(count + 1.0)[:, None] + number
+            group.create_dataset("obs/qpos" if is_group else "obs", data=rows, compression="gzip")
+            group["env_states/actors/cube"] = rows * 2
+            group["actions"], group["rewards"] = rows[:-1], rows[:-1, 0]
+            last = np.arange(count) == count - 1
+            group["success"], group["terminated"] = last, last & (number == 2)
+            group["truncated"] = last & (number == 10)
+    plan = plan_import(path, "mine/cube")
+    assert plan.format == "maniskill"
+    states = {"info.cube": "env_states/actors/cube"}
+    leaves = read_leaves(import_dataset(path, "mine/cube", map=states, config=config).path)
+    assert leaves[key][:, 0].tolist() == [2, 3, 4, 10, 11]
+    assert leaves["next", *key][:, 0].tolist() == [3, 4, 5, 11, 12]
+    assert leaves["next", "info", "cube"][:, 0].tolist() == [6, 8, 10, 22, 24]
+    assert leaves["next", "terminated"][:, 0].tolist() == [0, 0, 1, 0, 0]
+    assert leaves["next", "truncated"][:, 0].tolist() == [0, 0, 0, 0, 1]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
 import datasets_cli
-from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
+from datasets_cli import (
+    ImportPlan,
+    create_dataset,
+    export_dataset,
+    import_dataset,
+    plan_import,
+)
 from datasets_cli.config import Config
-from datasets_cli.errors import PartialFailure, UsageError
+from datasets_cli.errors import PartialFailure, UsageError, arguments_named
 from tests.exchange.made_steps import leaf_files
 
 COUNT = 9
@@ -71,9 +81,122 @@ def test_a_key_by_the_name_that_people_have_replaces_what_was_guessed(path: Path
         plan_import(path, "mine/a", map={"reward": "reward", "rewards": "action"})
 
 
-def test_a_misspelt_key_of_ends_is_told(path: Path) -> None:
-    with pytest.raises(UsageError, match=r"next\.truncated=COLUMN.* mean the key ends\?"):
-        plan_import(path, "mine/a", map="end=done")
+@pytest.mark.parametrize(
+    ("map", "meant"),
+    [
+        ("end=done", "ends"),
+        ("next.rewards=reward", "next.reward"),
+        ("foo=", None),
+        ("foo=obs", None),
+    ],
+)
+def test_a_key_that_no_dataset_has_is_refused(path: Path, map: str, meant: str | None) -> None:
+    with pytest.raises(UsageError, match="is not a key") as refused:
+        plan_import(path, "mine/a", map=map)
+    assert meant is None or f"Did you mean {meant}?" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "map", [{"ends": 3}, {3: "done"}, [3], ["ends"], {"ends": None}, [("a", "b")]]
+)
+def test_a_map_of_anything_but_texts_is_refused(path: Path, map: Any) -> None:
+    with pytest.raises(UsageError, match="expected KEY=COLUMN"):
+        import_dataset(path, "mine/a", map=map)
+
+
+def pasted(refused: pytest.ExceptionInfo[UsageError]) -> list[dict[str, str]]:
+    """Return the maps that a message names."""
+    return [eval(found) for found in re.findall(r"map=({.*?})", str(refused.value))]
+
+
+def test_a_refusal_names_the_exact_map(config: Config, path: Path) -> None:
+    columns = {**np.load(path), "acting": np.ones(COUNT)}
+    np.savez(
+        path, **{key: rows for key, rows in columns.items() if key not in ("action", "truncated")}
+    )
+    with pytest.raises(UsageError, match="ends") as refused:
+        plan_import(path, "mine/a")
+    maps = pasted(refused)
+    assert maps == [{"ends": "done"}, {"ends": "done", "next.terminated": "done"}]
+    with pytest.raises(UsageError, match="no column for action") as refused:
+        plan_import(path, "mine/a", map=maps[1])
+    [action] = pasted(refused)
+    assert flags(config, path, {**maps[1], **action}) == [[3, 8], []]
+
+
+def test_synonyms_are_known(config: Config, tmp_path: Path) -> None:
+    columns = {"obs": DONE, "acts": DONE, "rews": DONE, "obs_next": DONE + 1}
+    np.savez(tmp_path / "a.npz", **columns, terminal=DONE, timeout=0 * DONE)
+    assert flags(config, tmp_path / "a.npz", None) == [[3, 8], []]
+    assert leaf_files("mine/a", config)["next", "observation"].tolist() == (DONE + 1).tolist()
+
+
+FORMS = ("", "array", "group", "group of two")
+
+
+@pytest.mark.parametrize("forms", [*product(FORMS, repeat=3)])
+def test_one_of_several_observations_is_read_and_the_line_says_which(
+    tmp_path: Path, forms: tuple[str, ...]
+) -> None:
+    names = ("observations", "obs", "states")
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name, form in zip(names, forms, strict=True):
+            below = {"": [], "array": [""], "group": ["/a"], "group of two": ["/a", "/b"]}[form]
+            for each in below:
+                file[name + each] = np.zeros((COUNT, 2))
+        file["actions"], file["rewards"], file["ends"] = DONE, DONE, DONE
+    if not any(forms):
+        with pytest.raises(UsageError, match="no column for observation"):
+            plan_import(tmp_path / "a.hdf5", "mine/a")
+        return
+    plan = plan_import(tmp_path / "a.hdf5", "mine/a")
+    first = next(name for name, form in zip(names, forms, strict=True) if form)
+    read = {key: name for key, name in plan.map.items() if key.startswith("observation")}
+    assert {name.split("/")[0] for name in read.values()} == {first}
+    assert len(read) == (2 if forms[names.index(first)] == "group of two" else 1)
+    skipped = {each["column"].split("/")[0] for each in plan.columns if each["skipped"]}
+    assert skipped == {name for name, form in zip(names, forms, strict=True) if form} - {first}
+    again = plan_import(tmp_path / "a.hdf5", "mine/a", map=pasted_line(plan))
+    assert again == plan
+
+
+def pasted_line(plan: ImportPlan) -> list[str]:
+    with arguments_named(lambda name, value: name):
+        words = shlex.split(plan.options)
+    return [word for word in words if word != "--map"]
+
+
+def test_what_was_left_out_is_left_out_by_the_line(path: Path) -> None:
+    plan = plan_import(path, "mine/a", map={"ends": "done", "truncated": "", "info.x y": "obs"})
+    assert plan.map["next.truncated"] == ""
+    assert plan_import(path, "mine/a", map=pasted_line(plan)) == plan
+
+
+def test_one_observation_of_a_group_replaces_the_group(config: Config, tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for name in ("obs/a", "obs/b", "actions", "rewards", "ends"):
+            file[name] = DONE + (name == "obs/b")
+    import_dataset(
+        tmp_path / "a.hdf5", "mine/a", map="observation=obs/b", layout="ted", config=config
+    )
+    leaves = leaf_files("mine/a", config)
+    assert leaves["observation",].tolist() == [1, 1, 1, 1, 1, 1, 1]
+    assert ("observation", "a") not in leaves
+
+
+def test_a_dry_run_counts_what_would_be_installed(config: Config, path: Path) -> None:
+    given = {"map": {"ends": "done", "truncated": "", "next_observation": ""}, "config": config}
+    tried = import_dataset(path, "mine/a", dry_run=True, **given)
+    assert not config.root.exists() or not [*config.root.rglob("*memmap")]
+    made = import_dataset(path, "mine/a", **given)
+    counts = [
+        (x.path, x.num_transitions, x.num_trajectories, x.dropped_steps) for x in (tried, made)
+    ]
+    assert counts[0] == counts[1] == (made.path, 7, 2, 2)
+    assert (tried.state, tried.size_bytes) == ("not installed", 0)
+    np.savez(path, **{**np.load(path), "reward": np.full(COUNT, 1j)})
+    with pytest.raises(UsageError, match="reward"):
+        import_dataset(path, "mine/a", dry_run=True, **given)
 
 
 def test_a_column_beside_one_that_means_the_same_keeps_its_name(tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ def test_a_column_that_is_missing_is_looked_for_by_its_name(
 ) -> None:
     text = CSV.replace("observation_0,observation_1,", "observation,u,").replace(key, header)
     (tmp_path / "a.csv").write_text(text)
-    with pytest.raises(UsageError, match=f"map {key}={header}") as refused:
+    with pytest.raises(UsageError, match=f"map={{'{key}': '{header}'}}") as refused:
         import_dataset(tmp_path / "a.csv", "mine/a", config=config)
     assert refused.value.exit_code == 2
     (tmp_path / "a.csv").write_text(text.replace("0.1,0", "x,0"))

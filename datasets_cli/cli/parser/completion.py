@@ -80,9 +80,9 @@ def layouts() -> list[str]:
 
 def formats() -> list[str]:
     """Return the names of other tools' formats."""
-    from datasets_cli.exchange.format import NAMES
+    from datasets_cli.exchange.format import ALIASES, NAMES
 
-    return [*NAMES]
+    return [*NAMES, *ALIASES]
 
 
 def written_formats() -> list[str]:
