@@ -51,6 +51,7 @@ from datasets_cli.errors import LockedError as LockedError
 from datasets_cli.errors import MissingFile as MissingFile
 from datasets_cli.errors import NetworkError as NetworkError
 from datasets_cli.errors import NoRewards as NoRewards
+from datasets_cli.errors import NotWritable as NotWritable
 from datasets_cli.errors import OfflineError as OfflineError
 from datasets_cli.errors import OutOfRange as OutOfRange
 from datasets_cli.errors import PartialFailure as PartialFailure
@@ -58,8 +59,12 @@ from datasets_cli.errors import RldsError as RldsError
 from datasets_cli.errors import SourceError as SourceError
 from datasets_cli.errors import UnknownDataset as UnknownDataset
 from datasets_cli.errors import UnknownKey as UnknownKey
+from datasets_cli.errors import Unsupported as Unsupported
 from datasets_cli.errors import UnverifiedDataset as UnverifiedDataset
 from datasets_cli.errors import UsageError as UsageError
+from datasets_cli.errors import WrongRows as WrongRows
+from datasets_cli.errors import WrongSize as WrongSize
+from datasets_cli.errors import WrongState as WrongState
 from datasets_cli.exchange.export_dataset import ExportedDataset as ExportedDataset
 from datasets_cli.exchange.export_dataset import export_dataset as export_dataset
 from datasets_cli.exchange.import_dataset import ImportPlan as ImportPlan

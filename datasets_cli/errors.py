@@ -4,8 +4,13 @@
     ├── UsageError                2   ValueError         a request that contradicts itself
     │   ├── EmptyBuffer           2   RuntimeError       there are no rows to draw
     │   ├── OutOfRange            2   IndexError         no row or trajectory has this number
-    │   └── UnknownKey            2   KeyError           no column has this key
-    │       └── NoRewards         2   AttributeError     rewards are needed, and rows have none
+    │   ├── UnknownKey            2   KeyError           no column has this key
+    │   │   └── NoRewards         2   AttributeError     rewards are needed, and rows have none
+    │   ├── WrongRows             2   rows do not fit the storage, or each other
+    │   ├── WrongState            2   a dump or a state does not fit the buffer
+    │   ├── WrongSize             2   a size that the rows or the memory do not allow
+    │   ├── NotWritable           2   the storage, writer or file cannot be written
+    │   └── Unsupported           2   NotImplementedError   possible elsewhere, not with this object
     ├── UnknownDataset            3   LookupError        no recipe has this name
     ├── DatasetNotInstalled       3   FileNotFoundError  known, but not under this cache root
     ├── MissingFile               3   FileNotFoundError  a view's file, or a part of a dump
@@ -33,6 +38,7 @@ publisher's; and ``KnownDefect``, a dataset is opened in whose rows the audit fo
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -143,15 +149,46 @@ def for_reader(text: str) -> str:
 class RldsError(Exception):
     """Base of all errors of this package.
 
-    ``exit_code`` is what the command line exits with; ``results`` is what is known of each dataset
-    where some of several failed: what the function that raised this would have returned.
+    Args:
+        arguments: the message.
+        argument: the name, in Python, of the argument at fault.
+        id: the id of the dataset.
+        path: the file or folder.
+        key: the key of the column, a name or a tuple of names.
+        row: the number of the first row at fault.
+        expected: the value that was expected.
+        found: the value that was found.
+        advice: what to do next; the last sentence of the message.
+
+    Each keyword is an attribute, None where it was not given. ``exit_code`` is the exit code of the
+    command line. ``results`` has the result for each dataset where some of several failed.
     """
 
     exit_code = 1
     results: Any = None
 
-    def __init__(self, *arguments: object, **unknown: object) -> None:
+    def __init__(
+        self,
+        *arguments: object,
+        argument: str | None = None,
+        id: str | None = None,
+        path: str | os.PathLike[str] | None = None,
+        key: str | tuple[str, ...] | None = None,
+        row: int | None = None,
+        expected: object = None,
+        found: object = None,
+        advice: str | None = None,
+        **unknown: object,
+    ) -> None:
+        if advice:
+            arguments = (*arguments, advice)
         super().__init__(*arguments, **unknown)  # refuses keywords, by the name of the class
+        self.argument, self.id, self.path, self.key = argument, id, path, key
+        self.row, self.expected, self.found = row, expected, found
+        self.advice = advice
+        self._set_message(arguments)
+
+    def _set_message(self, arguments: tuple[object, ...]) -> None:
         # Whoever words a message, and whatever prints it: no secret of an address is in it.
         self._parts = tuple(
             public_text(each) if isinstance(each, str) else each for each in arguments
@@ -165,20 +202,37 @@ class RldsError(Exception):
         return type(self), self._parts, self.__dict__
 
     def append(self, text: str) -> None:
-        """Add what is known further up to the end of the message."""
-        RldsError.__init__(self, " ".join(map(str, self._parts)) + text)
+        """Add a text to the end of the message."""
+        self._set_message((" ".join(map(str, self._parts)) + text,))
 
     def prepend(self, text: str) -> None:
-        """Add what is known further up to the beginning of the message."""
-        RldsError.__init__(self, text + " ".join(map(str, self._parts)))
+        """Add a text to the beginning of the message."""
+        self._set_message((text + " ".join(map(str, self._parts)),))
 
     def __str__(self) -> str:
         # LookupError and OSError subclasses would otherwise print a quoted or numbered form.
         return " ".join(str(argument) for argument in self.args)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the error as JSON values."""
-        return {"type": type(self).__name__, "message": str(self), "exit_code": self.exit_code}
+        """Return the error as JSON values; the attributes that were given are among them."""
+        details = {name: getattr(self, name) for name in DETAILS}
+        return {
+            "type": type(self).__name__,
+            "message": str(self),
+            "exit_code": self.exit_code,
+            **{name: _as_json(value) for name, value in details.items() if value is not None},
+        }
+
+
+DETAILS = ("argument", "id", "path", "key", "row", "expected", "found", "advice")
+
+
+def _as_json(value: object) -> object:
+    if isinstance(value, (str, int, float, bool)):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_as_json(each) for each in value]
+    return str(value)
 
 
 class UsageError(RldsError, ValueError):
@@ -196,7 +250,27 @@ class OutOfRange(UsageError, IndexError):
 
 
 class UnknownKey(UsageError, KeyError):
-    """No column, or no entry, has this key; the message lists those that are there."""
+    """No column, or no entry, has this key; the message lists the keys that exist."""
+
+
+class WrongRows(UsageError):
+    """Rows do not fit: other columns, shapes or dtypes than those of the storage, or too few."""
+
+
+class WrongState(UsageError):
+    """A state or a dump does not fit the buffer, sampler or writer that it is loaded into."""
+
+
+class WrongSize(UsageError):
+    """A size is out of range for these rows: of a batch, slice, storage or share."""
+
+
+class NotWritable(UsageError):
+    """The storage, the writer or the file cannot be written, or not in this way."""
+
+
+class Unsupported(UsageError, NotImplementedError):
+    """The object does not support this; another one does, which the message names."""
 
 
 class NoRewards(UnknownKey, AttributeError):
@@ -249,14 +323,9 @@ class DamagedDataset(IntegrityError):
 
 
 class NetworkError(RldsError, ConnectionError):
-    """A server did not answer properly after all retries and mirrors.
-
-    ``advice`` is the end of the message that is the same for every such failure, if it has one: of
-    several failures one has to show it.
-    """
+    """A server did not answer properly after all retries and mirrors."""
 
     exit_code = 5
-    advice = ""
 
 
 class OfflineError(NetworkError):

@@ -104,18 +104,19 @@ def _split(text: str) -> tuple[str, str]:
 
 
 class Outcomes:
-    """Tells a person what became of each dataset as soon as that is known; advice only once."""
+    """Prints the result of each dataset as soon as it is known; equal advice is printed once."""
 
     def __init__(self, state: State, verify: bool) -> None:
         self._state = state
         self._verify = verify
-        self._has_advised = False
+        self._advice: set[str] = set()
 
     def tell(self, result: InstalledDataset | FailedDataset) -> None:
         from datasets_cli import FailedDataset
 
         if isinstance(result, FailedDataset):
-            self._state.note(f"rlds: {self._without_repeats(result)}")
+            text = self._without_repeats(str(result.error), getattr(result.error, "advice", None))
+            self._state.note(f"rlds: {text}")
             return
         rows = counted(result.num_transitions, "transition")
         trajectories = counted(result.num_trajectories, "trajectory")
@@ -125,14 +126,13 @@ class Outcomes:
             told = file_rows(result.num_transitions, result.dropped_steps)
             self._state.note(f"{result.id}: {told}")
         if result.unverified and self._verify:
-            advice = "" if self._has_advised else " (--force installs the published one)"
-            self._has_advised = True
-            self._state.note(f"{result.id} is installed, but {result.unverified[0]}{advice}")
+            text = f"{result.id} is installed, but {result.unverified[0]}"
+            advice = " (--force installs the published one)"
+            self._state.note(self._without_repeats(text + advice, advice))
 
-    def _without_repeats(self, result: FailedDataset) -> str:
-        text, advice = str(result.error), getattr(result.error, "advice", "")
-        shown = text.replace(advice, "").rstrip() if advice and self._has_advised else text
-        self._has_advised = self._has_advised or bool(advice)
+    def _without_repeats(self, text: str, advice: str | None) -> str:
+        shown = text.replace(advice, "").rstrip() if advice and advice in self._advice else text
+        self._advice.add(advice or "")
         return shown
 
 
