@@ -144,6 +144,8 @@ class Bounded(LeafSpec):
         return bool(((value >= low) & (value <= high)).all())
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
+        if self.dtype == torch.bool:  # which torch does not clamp
+            return (value.bool() | self.low.to(value.device)) & self.high.to(value.device)
         return clamped(value, self.low, self.high)
 
     def _changed(self, change: Change) -> Self:

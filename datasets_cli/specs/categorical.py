@@ -69,11 +69,11 @@ class Categorical(CategorySpec):
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
         """Exclude other categories, as ``mask`` of the class does; none where None."""
-        self.mask = known_mask(mask, (*self.shape, self.n), self.device)
+        self._mask = known_mask(mask, (*self.shape, self.n), self.device)
 
     def to_one_hot_spec(self) -> TensorSpec:
         """Return the spec of the same categories as vectors."""
-        return datasets_cli.OneHot(self.n, (*self.shape, self.n), self.device, mask=self.mask)
+        return datasets_cli.OneHot(self.n, (*self.shape, self.n), self.device, mask=self._mask)
 
     @property
     def n(self) -> int:
@@ -83,22 +83,22 @@ class Categorical(CategorySpec):
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
         """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
         size = self._size(shape)
-        if self.mask is None:
+        if self._mask is None:
             return torch.randint(0, self.n, size, dtype=self.dtype, device=self.device)
-        weights = self.mask.expand(*size, self.n).reshape(-1, self.n).float()
+        weights = self._mask.expand(*size, self.n).reshape(-1, self.n).float()
         return torch.multinomial(weights, 1).reshape(size).to(self.dtype)
 
     def _holds(self, value: torch.Tensor) -> bool:
-        return are_allowed(value, self.n, self.mask)
+        return are_allowed(value, self.n, self._mask)
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         # Clamped before it is a whole number: infinity has none.
         near = value.clamp(0, self.n - 1).round() if value.dtype != torch.bool else value
-        if self.mask is None:
+        if self._mask is None:
             return near.to(self.dtype)
         distance = (torch.arange(self.n, device=value.device) - near.unsqueeze(-1)).abs().double()
         return (
-            distance.masked_fill(~self.mask.to(value.device), torch.inf).argmin(-1).to(self.dtype)
+            distance.masked_fill(~self._mask.to(value.device), torch.inf).argmin(-1).to(self.dtype)
         )
 
     def _check_encoded(self, value: Any) -> None:

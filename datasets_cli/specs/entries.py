@@ -17,6 +17,13 @@ EntryKey = str | tuple[str, ...]
 REQUIRED: Any = object()
 
 
+class SpecKeys(list[Any]):
+    """Keys of a Composite, in which a name is found as a tuple, too, such as ``("a",)``."""
+
+    def __contains__(self, key: object) -> bool:
+        return super().__contains__(unravel_key(key) if _is_key(key) else key)
+
+
 class SpecEntries(TensorSpec):
     """Specs by name; None where a name is kept free."""
 
@@ -134,7 +141,7 @@ class SpecEntries(TensorSpec):
 
     def keys(self, *nested: bool, **options: Any) -> list[Any]:
         """Return names; arguments are those of ``items``."""
-        return [key for key, _ in self.items(*nested, **options)]
+        return SpecKeys(key for key, _ in self.items(*nested, **options))
 
     def values(self, *nested: bool, **options: Any) -> list[Any]:
         """Return specs; arguments are those of ``items``."""

@@ -70,7 +70,7 @@ def _entry(spec: Any) -> dict[str, Any]:
         entry["n"] = spec.n
     elif isinstance(spec, MultiCategorical | MultiOneHot):
         entry["nvec"] = spec.nvec.tolist()
-    mask = spec.given_mask()
+    mask = spec.mask
     if mask is not None:
         entry["mask"] = mask.tolist()
     return entry

@@ -36,13 +36,9 @@ class LeafSpec(TensorSpec):
             self.assert_is_in(value)
         return value
 
-    def given_mask(self) -> torch.Tensor | None:
-        """Return the mask as the class takes it, if there is one."""
-        return self.mask
-
     def _listed(self, values: torch.Tensor, use_mask: bool) -> torch.Tensor:
         """Return those of all values ``[N, *self.shape]`` that the mask allows, if it is asked."""
-        is_part = use_mask and self.mask is not None
+        is_part = use_mask and self._mask is not None
         return values[[self._holds(value) for value in values]] if is_part else values
 
     def _check_encoded(self, value: Any) -> None:
@@ -50,8 +46,8 @@ class LeafSpec(TensorSpec):
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
         """Return this spec on a device, with an element type."""
-        mask = None if self.mask is None else self.mask.to(device)
-        return self._like_this(device=device, dtype=dtype, mask=mask)
+        mask = None if self._mask is None else self._mask.to(device)
+        return self._like_this(device=device, dtype=dtype, _mask=mask)
 
     def zero(self, shape: ShapeLike | None = None) -> torch.Tensor:
         return torch.zeros(self._size(shape), dtype=self.dtype, device=self.device)
@@ -123,7 +119,7 @@ class LeafSpec(TensorSpec):
 
     def _has_values_of(self, other: Any) -> bool:
         same = (self.dtype, self.space) == (other.dtype, other.space)
-        return same and _same_mask(self.mask, other.mask)
+        return same and _same_mask(self._mask, other._mask)
 
 
 class CategorySpec(LeafSpec):

@@ -71,13 +71,13 @@ class MultiCategorical(CategorySpec):
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
         """Exclude other categories, as ``mask`` of the class does; none where None."""
-        self.mask = None if mask is None else self._by_item(mask)
+        self._mask = None if mask is None else self._by_item(mask)
 
     def to_one_hot_spec(self) -> TensorSpec:
         """Return the spec of the same categories as vectors, if each row has the same."""
         sizes = [item.n for item in self.split()]
         shape = (*self.shape[:-1], sum(sizes))
-        return datasets_cli.MultiOneHot(sizes, shape, self.device, mask=self.given_mask())
+        return datasets_cli.MultiOneHot(sizes, shape, self.device, mask=self.mask)
 
     def _by_item(self, mask: Any) -> torch.Tensor:
         sizes = [item.n for item in self.split()]
@@ -85,20 +85,17 @@ class MultiCategorical(CategorySpec):
         items = [pad(part, (0, max(sizes) - part.shape[-1])) for part in whole.split(sizes, -1)]
         return checked_mask(torch.stack(items, -2))
 
-    def given_mask(self) -> torch.Tensor | None:
-        """Return the mask as the class takes it, ``[*shape[:-1], sum of nvec]``, if there is one.
-
-        Raises:
-            UsageError: as ``split``.
-        """
-        if self.mask is None:
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """The mask as the class takes it, ``[*shape[:-1], sum of nvec]``, if there is one."""
+        if self._mask is None:
             return None
         return torch.cat([item.mask for item in self.split() if item.mask is not None], -1)
 
     def _allowed(self, device: torch.device) -> torch.Tensor:
         """Return which categories each item has, ``[*shape, most of an item]``."""
-        if self.mask is not None:
-            return self.mask.to(device)
+        if self._mask is not None:
+            return self._mask.to(device)
         nvec: torch.Tensor = self.nvec.to(device)
         return torch.arange(int(nvec.max()), device=device) < nvec.unsqueeze(-1)
 
@@ -106,7 +103,7 @@ class MultiCategorical(CategorySpec):
         """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
         size = self._size(shape)
         sizes = _one_row(self.nvec)
-        if self.mask is None and sizes is not None:
+        if self._mask is None and sizes is not None:
             options: dict[str, Any] = {"dtype": self.dtype, "device": self.device}
             return torch.stack([torch.randint(0, n, size[:-1], **options) for n in sizes], -1)
         weights = self._allowed(self.device).float()
@@ -114,7 +111,7 @@ class MultiCategorical(CategorySpec):
         return drawn.reshape(size).to(self.dtype)
 
     def _holds(self, value: torch.Tensor) -> bool:
-        return are_allowed(value, self.nvec.to(value.device), self.mask)
+        return are_allowed(value, self.nvec.to(value.device), self._mask)
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         wide = value.long() if value.dtype == torch.bool else value
@@ -137,7 +134,7 @@ class MultiCategorical(CategorySpec):
         sizes = _one_row(self.nvec)
         if sizes is None:
             raise UsageError(f"The items of {self} do not have one number of categories each.")
-        masks = [None] * len(sizes) if self.mask is None else self.mask.unbind(-2)
+        masks = [None] * len(sizes) if self._mask is None else self._mask.unbind(-2)
         return tuple(
             Categorical(
                 n, self.shape[:-1], self.device, self.dtype, None if m is None else m[..., :n]

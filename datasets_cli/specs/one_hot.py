@@ -45,7 +45,7 @@ class CategoryVectors(CategorySpec):
         dtype: torch.dtype,
     ) -> None:
         super().__init__(shape, numbers.space, numbers.device, dtype, "discrete")
-        self.mask = numbers.given_mask()
+        self._mask = numbers.mask
         self._numbers = numbers
         self._sizes = [*sizes]
 
@@ -74,8 +74,8 @@ class CategoryVectors(CategorySpec):
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
         allowed = value.double()
-        if self.mask is not None:
-            allowed = allowed.masked_fill(~self.mask.to(value.device), -torch.inf)
+        if self._mask is not None:
+            allowed = allowed.masked_fill(~self._mask.to(value.device), -torch.inf)
         return self._vectors(self.to_categorical(allowed))
 
     def encode(self, value: Any, *, ignore_device: bool = False) -> torch.Tensor:
@@ -111,7 +111,7 @@ class CategoryVectors(CategorySpec):
     def update_mask(self, mask: torch.Tensor | None) -> None:
         """Exclude other categories, as ``mask`` of the class does; none where None."""
         self._numbers = self._numbers_of(self.shape, mask)
-        self.mask = self._numbers.given_mask()
+        self._mask = self._numbers.mask
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
         """Return the items of a tensor, whose last dimension is as that of vectors ``index``."""
@@ -130,7 +130,7 @@ class CategoryVectors(CategorySpec):
     def _changed(self, change: Change) -> Self:
         shape = keeps_last(self.shape, change)
         changed = super()._changed(change)
-        return changed._like_this(_numbers=self._numbers_of(shape, changed.mask))
+        return changed._like_this(_numbers=self._numbers_of(shape, changed._mask))
 
     @abstractmethod
     def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> CategoryNumbers:
@@ -180,7 +180,7 @@ class OneHot(CategoryVectors):
 
     def to_categorical_spec(self) -> Categorical:
         """Return the spec of the same categories as numbers."""
-        return self._numbers_of(self.shape, self.mask)
+        return self._numbers_of(self.shape, self._mask)
 
     def _join(self, items: Sequence[torch.Tensor]) -> torch.Tensor:
         return items[0]
@@ -237,7 +237,7 @@ class MultiOneHot(CategoryVectors):
 
     def to_categorical_spec(self) -> MultiCategorical:
         """Return the spec of the same categories as numbers."""
-        return self._numbers_of(self.shape, self.mask)
+        return self._numbers_of(self.shape, self._mask)
 
     def _join(self, items: Sequence[torch.Tensor]) -> torch.Tensor:
         return torch.stack([*items], -1)

@@ -25,7 +25,7 @@ class Shaped(ABC):
     """What has a shape; methods return another one of another shape."""
 
     shape: torch.Size
-    mask: torch.Tensor | None = None
+    _mask: torch.Tensor | None = None
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
         _tell_torchrl(cls)
@@ -33,8 +33,13 @@ class Shaped(ABC):
 
     def _changed(self, change: Change) -> Self:
         """Return this spec after a change of shape, which a mask follows."""
-        mask = None if self.mask is None else change(self.mask)
-        return self._like_this(shape=after_change(self.shape, change), mask=mask)
+        mask = None if self._mask is None else change(self._mask)
+        return self._like_this(shape=after_change(self.shape, change), _mask=mask)
+
+    @property
+    def mask(self) -> torch.Tensor | None:
+        """The mask as the class takes it, if there is one."""
+        return self._mask
 
     @property
     def ndim(self) -> int:

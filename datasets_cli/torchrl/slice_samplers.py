@@ -15,7 +15,7 @@ from datasets_cli.replay.draws.priority_draw import PriorityDraw
 from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
 from datasets_cli.replay.draws.slices import Slices
 from datasets_cli.replay.nested_keys import NestedKey
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, found_number
 from datasets_cli.torchrl.slicing_arguments import SliceArguments, as_named, slices_of
 
 
@@ -44,8 +44,14 @@ class SliceSampler(Slices):
 
     @property
     def traj_key(self) -> NestedKey | None:
-        """The column of numbers that tells trajectories apart, where one was named."""
-        number = self._keys.number
+        """The column of numbers that tells trajectories apart: the one named, else the one found.
+
+        It is found when rows are first drawn; None where flags tell trajectories apart.
+        """
+        keys = self._keys
+        number = keys.number
+        if number is None and not keys.ends and self._windows is not None:
+            number = found_number(self._windows[0])
         return None if number is None else as_named(number)
 
     @property

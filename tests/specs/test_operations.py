@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import datasets_cli as ours
-from datasets_cli import Categorical, Composite, OneHot, Unbounded, UsageError
+from datasets_cli import Bounded, Categorical, Composite, OneHot, Unbounded, UsageError
 from tests.support.spec_pairs import (
     Made,
     alike,
@@ -221,6 +221,41 @@ def test_a_mask_goes_with_the_categories() -> None:
     vectors = Categorical(3, mask=mask).to_one_hot_spec()
     assert isinstance(vectors, OneHot) and vectors.mask is not None
     assert vectors.mask.tolist() == vectors.to_categorical_spec().mask.tolist() == mask.tolist()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("MultiOneHot", (2, 7)), ("MultiCategorical", (2, 2))])
+def test_masks_of_several_items_have_the_shape_that_torchrl_has(kind: str, shape: Any) -> None:
+    mask = torch.ones(2, 7, dtype=torch.bool)
+    mask[0, 0] = mask[1, 5] = False
+    made = [getattr(module, kind)((3, 4), shape, mask=mask) for module in (ours, theirs)]
+    for change in (
+        *(lambda spec: spec, lambda spec: spec.clone(), lambda spec: spec.unsqueeze(0)),
+        *(lambda spec: spec.unbind(0)[1], lambda spec: spec.to_categorical_spec()),
+    ):
+        one, other = map(change, made)
+        assert one.mask.tolist() == other.mask.tolist() and one.mask.shape[-1] == 7
+        assert one.is_in(other.rand((50,))) and other.is_in(one.rand((50,)))
+    for spec in made:
+        spec.update_mask(mask.flip(0))
+    assert made[0].mask.tolist() == made[1].mask.tolist() == mask.flip(0).tolist()
+
+
+@pytest.mark.parametrize("key", ["a", ("a",), ("b",), ("b", "c"), ("b", ("c",)), "x", ("x",)])
+@pytest.mark.parametrize("nested", [(), (True,), (True, True)])
+def test_a_key_is_among_the_keys_where_torchrl_finds_it(key: Any, nested: Any) -> None:
+    found = []
+    for module in (ours, theirs):
+        inner = module.Composite(c=module.Unbounded(()))
+        keys = module.Composite(a=module.Unbounded(()), b=inner).keys(*nested)
+        found.append(key in keys)
+    assert found[0] == found[1]
+
+
+def test_bools_are_projected_between_their_bounds() -> None:
+    spec = Bounded([False, True, False], [True, True, False], dtype=torch.bool)
+    for value in ([False, False, False], [True, True, True]):
+        found = spec.project(torch.tensor(value))
+        assert found.tolist() == [value[0], True, False] and spec.is_in(found)
 
 
 @quick

@@ -30,6 +30,26 @@ def test_a_sampler_of_slices_says_where_trajectories_are(keys: dict[str, Any]) -
     assert said[0] == said[1]
 
 
+@pytest.mark.parametrize("keys", [{}, {"end_key": ("next", "done")}])
+@pytest.mark.parametrize("columns", [["traj_ids", "episode"], ["episode"], []])
+def test_a_sampler_says_which_numbers_it_found(columns: list[str], keys: dict[str, Any]) -> None:
+    numbers = torch.arange(6) // 3
+    rows = TensorDict({"next": {"done": torch.tensor([[False], [False], [True]] * 2)}}, [6])
+    for name in columns:
+        rows[("collector", name) if name == "traj_ids" else name] = numbers
+    said = []
+    for library in (ours, theirs):
+        sampler = library.SliceSampler(slice_len=2, **keys)
+        buffer = library.ReplayBuffer(
+            storage=library.LazyTensorStorage(6), sampler=sampler, batch_size=4
+        )
+        buffer.extend(rows)
+        before = sampler.traj_key
+        buffer.sample()
+        said.append((before, sampler.traj_key))
+    assert said[0] == said[1] and said[0][0] is None
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
 def test_a_total_reward_has_the_type_of_the_rewards(dtype: torch.dtype) -> None:
     rows = TensorDict({"next": {"reward": torch.arange(6).to(dtype)}}, [6])

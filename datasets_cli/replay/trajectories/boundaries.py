@@ -31,14 +31,23 @@ FROM_STORAGE = TrajectoryKeys()
 """What the storage knows of them."""
 
 
-class ScalarColumns(Protocol):
-    """Rows that have columns of one number each."""
+class Columns(Protocol):
+    """Rows that have columns."""
 
     def has(self, key: Key) -> bool:
         """Return whether there is such a column."""
 
+
+class ScalarColumns(Columns, Protocol):
+    """Rows that have columns of one number each."""
+
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column ``[T, W]``: T steps of W environments side by side."""
+
+
+def found_number(rows: Columns) -> Key | None:
+    """Return the column of numbers that tells trajectories apart where none was named."""
+    return next((key for key in NUMBER_KEYS if rows.has(key)), None)
 
 
 def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) -> TrajectoryIndex:
@@ -47,7 +56,7 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
     if number is not None and keys.ends and not rows.has(number):
         number = None
     elif number is None and not keys.ends:
-        number = next((key for key in NUMBER_KEYS if rows.has(key)), None)
+        number = found_number(rows)
     if keys.step is not None:
         if number is None:
             raise UsageError(
