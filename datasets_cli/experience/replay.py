@@ -49,7 +49,8 @@ from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.described_spaces import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.commit import identity
+from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.selection import Selection
 
 if TYPE_CHECKING:
@@ -315,6 +316,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
         Raises:
             UsageError: this is a view, which has no files.
+            LockedError: another process has replaced it by other data.
         """
         if self._rows.dataset.selection is not None:
             raise UsageError(
@@ -325,7 +327,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
             raise UsageError(
                 f"{self.data_path} is not installed here. Delete that folder yourself."
             )
-        remove(self.dataset_id, self.config)
+        copy = identity(self.data_path)
+        if read_manifest(self.data_path).content != self._rows.dataset.manifest.content:
+            copy = None  # another dataset has its place
+        remove(self.dataset_id, self.config, copy)
 
     @takes_fields(ReplayPreprocessOptions)
     def preprocess(self, options: ReplayPreprocessOptions) -> DatasetStorage:

@@ -38,11 +38,10 @@ from datasets_cli.progress import Progress, expect_files, of_dataset, reporting_
 from datasets_cli.recipe import Resource
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.raw_file import RawFile
-from datasets_cli.store.cache_root import CacheRoot, has_manifest
+from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest, read_manifest
-from datasets_cli.store.tables import remove_tables
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
@@ -207,10 +206,7 @@ class Installation:
             told = _with_name(str(error), resolved.id, files)
             raise type(error)(_with_advice(told, files, options)) from error
         folder = root.dataset(resolved.id)
-        replaced = condition_of(folder, resolved.id).manifest if has_manifest(folder) else None
         is_ours = commit(root, staging, manifest, replace=options.force)
-        if is_ours and replaced is not None and replaced.content != manifest.content:
-            remove_tables(root, replaced.content)
         tell_wrong(folder, root, progress)
         if not options.keep_raw and options.source_folder is None:
             remove_raw(root, resolved.id)

@@ -23,7 +23,13 @@ from datasets_cli.errors import (
 from datasets_cli.install.options import InstalledDataset, InstallOptions
 from datasets_cli.store.cache_root import CacheRoot, folder_advice, has_manifest
 from datasets_cli.store.check import check_sizes
-from datasets_cli.store.commit import read_one_copy, remove_empty_parents, restore
+from datasets_cli.store.commit import (
+    Identity,
+    check_same,
+    read_one_copy,
+    remove_empty_parents,
+    restore,
+)
 from datasets_cli.store.commit import remove as remove_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, read_manifest
@@ -222,17 +228,16 @@ def check_asked(manifest: Manifest, id: str, layout: str | None) -> None:
         )
 
 
-def remove(text: str, config: Config) -> str:
-    """Delete an installed dataset, its tables, and what is left of its downloads; return its id."""
+def remove(id: str, config: Config, copy: Identity) -> None:
+    """Delete a copy of an installed dataset, its tables, and what is left of its downloads."""
     root = CacheRoot(config.root)
-    id = installed_id(text, config, accept_fallback=False)
     with locked(root.lock(id), id, config.lock_timeout):
+        check_same(root, id, copy)
         manifest = condition_of(root.dataset(id), id).manifest
         remove_dataset(root, id)
         remove_raw(root, id)
         if manifest is not None:  # what a damaged one was about is not known
             remove_tables(root, manifest.content)
-    return id
 
 
 def remove_raw(root: CacheRoot, id: str) -> None:

@@ -25,18 +25,18 @@ from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.writer import LayoutWriter
 
 
-def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> None:
-    """Have an installed dataset, whose lock is held, in a layout."""
+def change_layout(root: CacheRoot, id: str, layout: str, progress: Progress) -> Manifest:
+    """Have an installed dataset, whose lock is held, in a layout; return its manifest."""
     dataset = open_dataset(root.dataset(id))
     check_owner(dataset.manifest, id)  # under whose id the new copy is written
     if dataset.manifest.layout == layout:
         progress.note(f"{id} is up to date: it has the layout {layout}")
-    else:
-        _write_again(dataset, layout, root, progress)
+        return dataset.manifest
+    return _write_again(dataset, layout, root, progress)
 
 
-def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progress) -> None:
-    """Write a dataset in another layout, and commit that."""
+def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progress) -> Manifest:
+    """Write a dataset in another layout, commit that and return its manifest."""
     # The old copy stays until the new one is committed. What is damaged would get a new manifest,
     # with checksums that fit the damage.
     manifest = dataset.manifest
@@ -59,6 +59,7 @@ def _write_again(dataset: Dataset, layout: str, root: CacheRoot, progress: Progr
     new = replace(manifest, layout=layout, files=written.files, record=written.record)
     check_sizes(staging, new)  # before the good copy goes
     commit(root, staging, new)
+    return new
 
 
 def _check_text(manifest: Manifest, files: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,7 +15,6 @@ from datasets_cli.progress_bars import shown
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import restore
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import read_manifest
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,7 @@ def convert(call: ConvertCall) -> ConvertedDataset:
         locked(place.lock(id), id, config.lock_timeout, told),
     ):
         restore(place, id)
-        change_layout(place, id, call.layout, reporting_to(told))
-    manifest = read_manifest(place.dataset(id))
+        manifest = change_layout(place, id, call.layout, reporting_to(told))
     return ConvertedDataset(
         manifest.id,
         place.dataset(id),

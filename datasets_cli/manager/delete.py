@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 from datasets_cli.catalogue.selection import INSTALLED_IDS, as_list, select_each, select_installed
@@ -13,6 +13,7 @@ from datasets_cli.json_form import JsonForm
 from datasets_cli.manager.usage import usage_of
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import Identity, identity
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class DeletedDataset(JsonForm):
         size_bytes: of its folder, of tables about it, and of what is left of its downloads.
         deleted: False where nothing was done.
         state: that it had: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        copy: the folder that was looked at, and no other that has its name since.
     """
 
     JSON = "id bytes=size_bytes deleted state"
@@ -32,6 +34,7 @@ class DeletedDataset(JsonForm):
     size_bytes: int
     deleted: bool
     state: str = "installed"
+    copy: Identity = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -55,18 +58,26 @@ def delete(call: DeleteCall) -> list[DeletedDataset]:
     Raises:
         UnknownDataset, DatasetNotInstalled: some are not there; all of those are named, and nothing
             is deleted.
+        LockedError: another process replaced one meanwhile.
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
     ids = select_each(as_list(call.ids), partial(_own_ids, config))
-    usages = [usage_of(id, place) for id in ids]
-    gone = [
-        DeletedDataset(each.id, each.size_bytes, not call.dry_run, each.state) for each in usages
-    ]
-    if not call.dry_run:
-        for each in gone:
-            remove(each.id, config)
-    return gone
+    found = [_looked_at(id, place) for id in ids]
+    return found if call.dry_run else delete_found(found, config)
+
+
+def delete_found(found: Iterable[DeletedDataset], config: Config) -> list[DeletedDataset]:
+    """Delete what a dry run returned, unless it was replaced since."""
+    found = [*found]
+    for each in found:
+        remove(each.id, config, each.copy)
+    return [replace(each, deleted=True) for each in found]
+
+
+def _looked_at(id: str, root: CacheRoot) -> DeletedDataset:
+    copy, usage = identity(root.dataset(id)), usage_of(id, root)
+    return DeletedDataset(id, usage.size_bytes, False, usage.state, copy)
 
 
 def _own_ids(config: Config, text: str) -> list[str]:

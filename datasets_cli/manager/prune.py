@@ -18,7 +18,7 @@ from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.replay.sharing.temporary import abandoned_folders
-from datasets_cli.sources.disk import broken_link
+from datasets_cli.sources.disk import broken_link, paths_below
 from datasets_cli.sources.new_files import brought_back, is_abandoned, recover, stem_of
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.store.cache_root import CacheRoot, is_id
@@ -124,7 +124,9 @@ def prune(call: PruneCall) -> list[Leftover]:
     leftovers = [
         _judged(each, place, days, call.raw) for each in (*find_leftovers(place), *outside)
     ]
-    return leftovers if call.dry_run else [_delete(each, place) for each in leftovers]
+    return (
+        leftovers if call.dry_run else [_delete(each, place, days, call.raw) for each in leftovers]
+    )
 
 
 def find_leftovers(root: CacheRoot) -> list[Leftover]:
@@ -167,20 +169,23 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
     return leftover
 
 
-def _delete(leftover: Leftover, root: CacheRoot) -> Leftover:
+def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bool) -> Leftover:
     """Delete a leftover that is not kept, under the lock of the processes that might use it."""
-    is_only_copy = bool(leftover.kind in (TRASH, UNFINISHED) and leftover.kept)
+    is_only_copy = leftover.kind in (TRASH, UNFINISHED)
     if leftover.kept and not is_only_copy:
         return leftover
     try:
         with _lock(leftover, root):
+            # Other processes may have worked on it until now.
+            leftover = _judged(_looked_at_again(leftover, root), root, older_than_days, raw)
             if path := brought_back(leftover.path):
                 recover(path)
-                return leftover
-            if is_only_copy:
+            elif leftover.kept and is_only_copy:
                 restore(root, leftover.id)
+            elif not leftover.kept:
+                sweep(leftover.path)
+            if leftover.kept:
                 return leftover
-            sweep(leftover.path)
     except LockedError:
         return replace(leftover, kept="another process works on it")
     if leftover.path.exists():
@@ -188,6 +193,11 @@ def _delete(leftover: Leftover, root: CacheRoot) -> Leftover:
     if leftover.kind in (DOWNLOAD, RAW):
         remove_empty_parents(leftover.path, root.path / "downloads")
     return replace(leftover, deleted=True)
+
+
+def _looked_at_again(leftover: Leftover, root: CacheRoot) -> Leftover:
+    is_raw = leftover.kind == DOWNLOAD and is_installed(root, leftover.id)
+    return leftover_of(RAW if is_raw else leftover.kind, leftover.path, leftover.id)
 
 
 @contextmanager
@@ -205,7 +215,7 @@ def raw_files(root: CacheRoot) -> Iterator[Leftover]:
     """Yield the folders that have raw files: each belongs to one id."""
     top = root.path / "downloads"
     noted: dict[str, bool] = defaultdict(bool)
-    for path in top.rglob("*"):
+    for path in paths_below(top):
         if path.is_file() and (id := _id_of_raw(root, path.parent.relative_to(top))):
             noted[id] |= is_note(path)
     for id in sorted(noted):
@@ -252,7 +262,7 @@ def leftover_of(kind: str, path: Path, id: str = "") -> Leftover:
 
 def _age_days(folder: Path) -> float:
     newest = 0.0
-    for path in (folder, *folder.rglob("*")):
+    for path in (folder, *paths_below(folder)):
         with suppress(FileNotFoundError):
             newest = max(newest, path.lstat().st_mtime)
     return max(0.0, time.time() - newest) / SECONDS_A_DAY

@@ -30,7 +30,6 @@ from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.store.tables import remove_tables
 
 PLAN = "recording.json"
 CHUNKS = "chunks"
@@ -98,8 +97,6 @@ def _recorded(
     chunks = run.record(work / CHUNKS, workers, progress)
     manifest, staging = stage(root, id, run, chunks, older, layout, progress.writing)
     commit(root, staging, manifest)
-    if older is not None:
-        remove_tables(root, older.manifest.content)
     _remove(work)
     return manifest
 

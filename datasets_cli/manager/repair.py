@@ -181,7 +181,7 @@ def _make_again(
             config,
             options,
             progress=told,
-            unless=lambda: identity(folder) != copy and _is_sound(id, config),
+            unless=lambda: identity(folder) != copy and _is_repaired(id, known, config),
         )
 
 
@@ -195,9 +195,13 @@ def _source_folder(known: Manifest, config: Config) -> str | None:
     return None if ships else url.removesuffix(filename).rstrip("/")
 
 
-def _is_sound(id: str, config: Config) -> bool:
+def _is_repaired(id: str, known: Manifest | None, config: Config) -> bool:
+    """Return whether the copy of another process is sound; refuse other data that are damaged."""
     try:
-        verify_installed(id, config)
-    except (IntegrityError, DatasetNotInstalled):
+        verify_installed(id, config)  # which refuses what was deleted meanwhile
+    except IntegrityError:
+        here = condition_of(CacheRoot(config.root).dataset(id), id).manifest
+        if here and known and here.content != known.content:
+            raise
         return False
     return True

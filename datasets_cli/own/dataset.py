@@ -27,7 +27,6 @@ from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.content import source_digest
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest, Said
-from datasets_cli.store.tables import remove_tables
 
 T = TypeVar("T")
 
@@ -154,8 +153,6 @@ def save_steps(
         commit(root, staging, manifest)
     finally:
         sweep(staging)
-    if older is not None and older.content != manifest.content:
-        remove_tables(root, older.content)
     return InstalledDataset.of(folder, manifest)
 
 

@@ -29,13 +29,12 @@ from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import Column
 from datasets_cli.schema.texts import TEXT
-from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
-from datasets_cli.store.commit import restore
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.commit import discard, restore
 from datasets_cli.store.dataset import Dataset, open_dataset, warn_if_unverified
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.selection import Selection, whole_dataset
-from datasets_cli.store.tables import remove_tables
 
 FAMILY = "derived"
 ALL_ROWS = PreprocessOptions()
@@ -62,8 +61,8 @@ def derive(
     if root.trashed(new_id):  # of a process that was killed between two renames
         with dest_locked(dest, config.lock_timeout, progress):
             restore(root, new_id)
-    replaced = condition_of(dest, new_id).manifest if replaces and has_manifest(dest) else None
     dataset = open_rows(source, options, root)
+    trash = root.new_trash(new_id) if replaces else None
     with shown(progress) as told:
         manifest, is_new = write_derived(
             dataset,
@@ -74,11 +73,11 @@ def derive(
             workers=workers,
             lock_timeout=config.lock_timeout,
             progress=told,
-            trash=root.new_trash(new_id) if replaces else None,
+            trash=trash,
             request=request_of(source, function, options, replaces),
         )
-    if replaced is not None and replaced.content != manifest.content:
-        remove_tables(root, replaced.content)
+    if trash is not None:
+        discard(root, trash, manifest)
     warn_if_unverified(manifest)
     return DerivedDataset.of(new_id, root.dataset(new_id), manifest, unchanged=not is_new)
 

@@ -33,7 +33,7 @@ from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files
 from datasets_cli.sources.disk import check_free_space, copy_bytes, disk_errors, flush, make_folder
 from datasets_cli.sources.new_files import replace_file
-from datasets_cli.store.commit import commit_folder, sweep
+from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.ted_writer import Written, complete_leaves, describe_files
 from datasets_cli.store.manifest import Manifest
@@ -86,8 +86,6 @@ def commit(
     if not commit_folder(data, work.dest, manifest, trash):
         refuse_used(work.dest)
     shutil.rmtree(work.folder, ignore_errors=True)
-    if trash is not None:
-        sweep(trash)
     told = [f"the function dropped {left.dropped}"] if left.dropped else []
     for text in [*told, *manifest.metadata.get("notes", ())]:
         reporting_to(progress).note(f"{id}: {text}.")

@@ -78,6 +78,12 @@ def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
     ) from error
 
 
+def paths_below(folder: Path) -> Iterator[Path]:
+    """Yield all paths below a folder, also while other processes delete some of them."""
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+
+
 @contextmanager
 def short_names(path: Path) -> Iterator[None]:
     """Turn a name that is longer than the file system takes into an error that says so."""

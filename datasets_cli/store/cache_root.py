@@ -32,7 +32,7 @@ import platformdirs
 
 from datasets_cli.damage import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.sources.disk import broken_link
+from datasets_cli.sources.disk import broken_link, paths_below
 from datasets_cli.sources.new_files import is_abandoned, stem_of, temporary_name
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class CacheRoot:
         # What has another name than `preprocess` gives, or is a link, is not ours.
         top = self.path / "datasets"
         runs = []
-        for folder in sorted(top.glob("**/.*.partial")):
+        for folder in sorted(paths_below(top)):
             dest = dest_of(folder)
             id = dest.relative_to(top).as_posix() if dest else ""
             if is_id(id) and folder.is_dir() and not folder.is_symlink():

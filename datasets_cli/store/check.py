@@ -18,6 +18,7 @@ from datasets_cli.damage import damaged
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.trajectory_file import table_bytes
+from datasets_cli.sources.disk import paths_below
 from datasets_cli.sources.new_files import stem_of
 from datasets_cli.sources.regular_file import digest_of, kind_of, open_regular
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
@@ -176,7 +177,7 @@ def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> No
 def folder_size(folder: Path, *, with_unfinished: bool = True) -> int:
     """Return the bytes of a file, or of the files below a folder; 0 if it does not exist."""
     size = 0
-    for path in (folder, *folder.rglob("*")):
+    for path in (folder, *paths_below(folder)):
         if with_unfinished or not stem_of(path):
             with suppress(FileNotFoundError):  # others may be writing there
                 entry = path.lstat()

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from datasets_cli.damage import MANIFEST_FILENAME, damaged
-from datasets_cli.errors import ROOT, DamagedDataset, RldsError, UsageError, argument
+from datasets_cli.errors import ROOT, DamagedDataset, LockedError, RldsError, UsageError, argument
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.sources.new_files import delete, put_in_place
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
-from datasets_cli.store.manifest import Manifest, write_manifest
+from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
+from datasets_cli.store.tables import remove_tables
 
 Result = TypeVar("Result")
 
@@ -47,8 +48,17 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
             )
     finally:
         sweep(staging)
-    sweep(trash)
+    discard(root, trash, manifest)
     return is_committed
+
+
+def discard(root: CacheRoot, trash: Path, new: Manifest) -> None:
+    """Delete a replaced copy, and the tables about its data unless the new data are the same."""
+    # What was replaced is what is in the trash, whatever was there when the call began.
+    with suppress(OSError, RldsError):
+        if (content := read_manifest(trash).content) != new.content:
+            remove_tables(root, content)
+    sweep(trash)
 
 
 def commit_folder(
@@ -153,6 +163,15 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
     raise DamagedDataset(
         f"{folder} was replaced {TRIES} times while it was read. Wait for what replaces it."
     )
+
+
+def check_same(root: CacheRoot, id: str, copy: Identity) -> None:
+    """Check that an id, whose lock is held, has the copy that was there when the call began."""
+    if identity(root.dataset(id)) != copy:
+        raise LockedError(
+            f"Another process has replaced or deleted {id} since this call began. Nothing was "
+            "changed: run the command again."
+        )
 
 
 def identity(folder: Path) -> Identity:

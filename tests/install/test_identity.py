@@ -17,7 +17,7 @@ from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.install.installed import remove
+from datasets_cli.manager.delete import delete
 from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot
@@ -142,7 +142,7 @@ def test_a_derived_dataset_is_known_by_parent_function_arguments_and_seed(
     def derived(function: Any, **arguments: Any) -> str:
         datasets_cli.preprocess(door, function, "it", progress=Silent(), **arguments)
         manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
-        remove("derived/it", config)
+        delete("derived/it", config=config)
         return manifest.content
 
     def same(batch: Any) -> Any:
@@ -282,14 +282,14 @@ def test_tables_go_with_the_data_that_they_are_about(
     after = install(config.root, door, source=str(folder), **arguments)
     assert load_table(root, before.content, "one") is None
     save_table(root, after.content, "one", {"n": 2})
-    remove(door, config)
+    delete(door, config=config)
     assert not list((config.root / "tables").iterdir())
 
 
 def test_the_last_dataset_takes_the_folder_of_its_family_along_and_no_more(
     door: str, config: Config
 ) -> None:
-    remove(door, config)
+    delete(door, config=config)
     assert list((config.root / "datasets").iterdir()) == []
 
 

@@ -24,8 +24,8 @@ import pytest
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.manager.delete import delete
 from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
@@ -84,8 +84,8 @@ shutil.rmtree = die_half_way
 """
 
 REMOVE = """
-from datasets_cli.install.installed import remove
-remove(sys.argv[1], load_config())
+from datasets_cli.manager.delete import delete
+delete(sys.argv[1], config=load_config())
 """
 
 TELL_AT_LOCK = """
@@ -358,7 +358,7 @@ def test_half_swept_old_copy_is_never_brought_back(replaced: Machine, undisturbe
 def test_deletion_sweeps_what_a_killed_replacement_left(replaced: Machine) -> None:
     replaced.run_killed(DIE_IN_SWEEP, force=True)
     assert replaced.leftovers() != []
-    remove(ID, replaced.config)
+    delete(ID, config=replaced.config)
     assert (replaced.installed(), replaced.leftovers()) == ([], [])
 
 

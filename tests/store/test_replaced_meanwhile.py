@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,13 +16,20 @@ from tensordict import TensorDict, assert_allclose_td
 import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.cli.main import main
+from datasets_cli.cli.state import State
 from datasets_cli.config import Config
-from datasets_cli.errors import DamagedDataset, DatasetNotInstalled
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, LockedError, PartialFailure
+from datasets_cli.install import layout
+from datasets_cli.manager import delete as deleting
+from datasets_cli.manager import prune as pruning
+from datasets_cli.manager import repair as repairing
+from datasets_cli.preprocessing import derived
 from datasets_cli.progress import Silent
 from datasets_cli.store import dataset as opening
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import LAYOUTS
+from datasets_cli.store.tables import save_table
 from tests.support.processes import Child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:datasets_cli.errors.UnverifiedDataset")
@@ -209,3 +219,124 @@ def test_commands_exit_with_0_or_3_while_it_is_converted_deleted_and_installed(
     codes = reader.result()
     assert isinstance(codes, set) and {code for _, code in codes} <= {0, 3}, codes
     assert 0 in {code for _, code in codes}
+
+
+def before(monkeypatch: pytest.MonkeyPatch, place: object, name: str, change: Callable) -> None:
+    """Have another process change a dataset, once, just before a function is called."""
+    original, changes = getattr(place, name), iter([change])
+
+    def changed_first(*arguments: Any, **options: Any) -> Any:
+        for each in changes:
+            each()
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(place, name, changed_first)
+
+
+def test_delete_leaves_a_copy_that_took_the_place_of_the_one_it_was_asked_about(
+    install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = install(HUMAN)
+    before(monkeypatch, deleting, "remove", lambda: convert(HUMAN, config))
+    with pytest.raises(LockedError):
+        datasets_cli.delete(HUMAN, config=config)
+    assert open_dataset(folder).manifest.layout == "compact"
+    before(monkeypatch, State, "confirm", lambda: convert(HUMAN, config))
+    assert main(["delete", HUMAN, "--yes"]) == LockedError.exit_code
+    assert open_dataset(folder).manifest.layout == "ted"
+    before(monkeypatch, deleting, "remove", lambda: delete(HUMAN, config))
+    with pytest.raises(LockedError):
+        datasets_cli.delete(HUMAN, config=config)
+
+
+def test_a_buffer_deletes_no_other_data_than_its_own(install: Callable, config: Config) -> None:
+    install(HUMAN)
+    datasets_cli.preprocess(HUMAN, lambda rows: rows, "x", config=config)
+    buffer = ExperienceReplay("derived/x", root=config.root, download=False)
+    derived.derive(HUMAN, noisy, "x", config, replaces=True)
+    with pytest.raises(LockedError):
+        buffer.delete()
+    assert datasets_cli.verify("derived/x", config=config)[0].ok
+
+
+def noisy(rows: TensorDict) -> TensorDict:
+    return rows.set("action", rows["action"] + 1)
+
+
+def test_convert_says_what_it_made_though_that_is_deleted_at_once(
+    install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(HUMAN)
+    change = layout.change_layout
+
+    def deleted_then(*arguments: Any) -> Any:
+        made = change(*arguments)
+        shutil.rmtree(CacheRoot(config.root).dataset(HUMAN))
+        return made
+
+    monkeypatch.setattr(layout, "change_layout", deleted_then)
+    assert datasets_cli.convert(HUMAN, "compact", config=config).layout == "compact"
+
+
+def test_the_tables_of_what_was_replaced_go_whatever_was_there_when_the_call_began(
+    install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(HUMAN)
+    root = CacheRoot(config.root)
+
+    def another() -> None:
+        datasets_cli.preprocess(HUMAN, noisy, "x", config=config)
+        content = datasets_cli.dataset_info("derived/x", config=config).manifest.content
+        save_table(root, content, "numbers", {"n": 1})
+
+    before(monkeypatch, derived, "write_derived", another)
+    derived.derive(HUMAN, lambda rows: rows, "x", config, replaces=True)
+    source = datasets_cli.dataset_info(HUMAN, config=config).manifest.content
+    assert {each.name for each in (root.path / "tables").iterdir()} == {source}
+
+
+def test_repair_does_not_bring_back_what_was_deleted_meanwhile(
+    install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (install(HUMAN) / "action.memmap").unlink()
+    before(monkeypatch, repairing, "_make_again", lambda: delete(HUMAN, config))
+    with pytest.raises(PartialFailure) as failed:
+        datasets_cli.repair(HUMAN, config=config)
+    assert isinstance(failed.value.results[0].error, DatasetNotInstalled)
+    assert not CacheRoot(config.root).dataset(HUMAN).exists()
+
+
+def test_prune_keeps_the_raw_files_of_a_dataset_that_was_installed_meanwhile(
+    install: Callable, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raw = CacheRoot(config.root).downloads(HUMAN) / "a.part"
+    raw.parent.mkdir(parents=True)
+    raw.write_bytes(b"raw")
+    Path(f"{raw}.json").touch()
+
+    def install_and_keep() -> None:
+        install(HUMAN)
+        raw.parent.mkdir(parents=True, exist_ok=True)
+        raw.write_bytes(b"kept")
+        Path(f"{raw}.json").touch()
+
+    before(monkeypatch, pruning, "_lock", install_and_keep)
+    [left] = datasets_cli.prune(older_than_days=0, config=config)
+    assert left.kept and raw.exists()
+
+
+@pytest.mark.parametrize("command", ["du", "prune --dry-run", f"delete {HUMAN} --yes"])
+def test_a_folder_that_another_process_deletes_while_it_is_walked_is_left_out(
+    command: str, install: Callable, monkeypatch: pytest.MonkeyPatch, config: Config
+) -> None:
+    install(HUMAN)
+    (CacheRoot(config.root).downloads("demo/x") / "next").mkdir(parents=True)
+    scandir = os.scandir
+
+    def deleted_first(path: Any = ".") -> Any:
+        if str(path).endswith("/next"):
+            shutil.rmtree(path, ignore_errors=True)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", deleted_first)
+    assert main(command.split()) in (0, LockedError.exit_code)
