@@ -162,11 +162,11 @@ def episode_steps(columns: Mapping[Any, Any], what: str) -> StepColumns:
             flags[-1] = named[key].item()
             named[key] = flags
     check_lengths(named, what)
-    numbers = named.pop(EPISODE, np.zeros(0))
-    if len(counts := np.unique(numbers)) > 1:
+    numbers = named.pop(EPISODE, np.zeros(1))
+    if (numbers != numbers[0]).any():
         raise UsageError(
-            f"{what} is one trajectory; found rows of the episodes {counts[0]} and {counts[1]}. "
-            "Add each alone."
+            f"{what} is one trajectory; found rows of the episodes {np.unique(numbers)[:9]}. Add "
+            "each alone."
         )
     try:
         ends = check_flags(np.arange(size) == size - 1, named)

@@ -261,7 +261,7 @@ def test_rewards_of_any_float_stay_as_they_are(tmp_path: Path, name: str) -> Non
 def test_flags_of_no_number_are_refused() -> None:
     flags = random_rows("bfloat16", (NUM_STEPS,), np.random.default_rng(0))
     steps = block() | {("next", "terminated"): flags}
-    with pytest.raises(SourceError, match=r"must be 0 or 1 for every step, found element type"):
+    with pytest.raises(SourceError, match=r"must be 0 or 1 for every step, found dtype"):
         Transitions("test/types").rows(steps)
 
 
