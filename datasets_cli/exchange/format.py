@@ -43,6 +43,7 @@ class Recognised:
         ends: how the files themselves say where trajectories end; empty where a column must.
         notes: sentences that a person should see.
         format: what people call such a file, where that is one of ``ALIASES``.
+        is_ring: whether the oldest row is at an unknown place, with the newest one before it.
     """
 
     columns: Mapping[str, str]
@@ -52,6 +53,7 @@ class Recognised:
     ends: str = ""
     notes: tuple[str, ...] = ()
     format: str = ""
+    is_ring: bool = False
 
 
 class Format(Protocol):

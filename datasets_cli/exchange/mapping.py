@@ -91,6 +91,12 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     if told := [key for key in ENDS if given.get(key)]:
         # What a user says of ends stands alone.
         columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
+    elif found.is_ring:
+        raise UsageError(
+            f"The oldest row is not known: {' '.join(found.notes)}. Dump the buffer with its "
+            f"writer, or name a column that says where trajectories end, {argument('map')} "
+            "ends=COLUMN or episode=COLUMN, also at the newest row."
+        )
     if not found.ends:
         _check_ends(columns, found)
     have = {*columns, *(key.partition(".")[0] for key in columns)}

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 STORAGE = "storage_metadata.json"
 """Beside the tensors where they are a dumped storage of TorchRL's."""
+WRITER = Path("..", "writer", "metadata.json")
+"""Where the dump of a buffer says which row its writer would replace next."""
 TED = ("observation", "action", "info", "next")
 
 
@@ -38,34 +40,42 @@ def recognise(path: Path) -> Recognised | None:
     """Return the leaves of a folder; see ``Format``."""
     if not (path / META_FILENAME).is_file():
         return None
-    leaves, dropped, num_rows = _leaves(path)
+    leaves, dropped, num_rows, seam = _leaves(path)
     # Where there is "next", each name is ours, and "terminated" is what was before the step.
     if ted := any(name.startswith("next.") for name in leaves):
         made = {show_key(key) for key in MADE_AGAIN}
         leaves = {name: rows for name, rows in leaves.items() if name not in made}
     ours = {name: name for name in leaves if ted and name.partition(".")[0] in TED}
-    told = "in the order of the storage: where it was full, the oldest rows may be in the middle"
     kinds = {name: str(rows.dtype).removeprefix("torch.") for name, rows in leaves.items()}
     return Recognised(
         {name: f"{kinds[name]} {list(rows.shape[1:])}" for name, rows in leaves.items()},
         guess(leaves) | ours,
         dict.fromkeys(dropped, "it is no tensor"),
-        notes=(f"{num_rows:,} rows, {told}",) if (path / STORAGE).exists() else (),
+        notes=(f"{num_rows:,} rows, {_order(seam)}",) if (path / STORAGE).exists() else (),
+        is_ring=seam is None,
     )
+
+
+def _order(seam: int | None) -> str:
+    if seam is None:
+        return f"in the order of the storage, which is full; {WRITER} does not name the oldest"
+    return f"from row {seam:,} on, which is the oldest" if seam else "the oldest first"
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     """Yield all steps; see ``Format``."""
     from datasets_cli.schema.bits import to_array
 
-    leaves, _, num_rows = _leaves(path)
+    leaves, _, num_rows, seam = _leaves(path)
     check_limit("rows", num_rows, path.name)
+    parts = ((seam or 0, num_rows), (0, seam or 0))
 
     def runs(names: list[str]) -> Iterator[Mapping[str, Any]]:
         step = rows_per_block(sum(leaves[name][:1].nbytes for name in names))
-        for start in range(0, num_rows, step):
-            rows = slice(start, min(start + step, num_rows))
-            yield {name: to_array(leaves[name][rows]) for name in names}
+        for first, stop in parts:
+            for start in range(first, stop, step):
+                rows = slice(start, min(start + step, stop))
+                yield {name: to_array(leaves[name][rows]) for name in names}
 
     return flat_steps(columns, runs)
 
@@ -92,8 +102,8 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
     write_meta_files(path, columns, len(dataset))
 
 
-def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
-    """Return the tensors of a folder, mapped, what is none, and the number of rows."""
+def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | None]:
+    """Return the tensors of a folder, mapped, what is none, the rows, and the oldest row."""
     import torch
     from tensordict import TensorDict
 
@@ -105,6 +115,7 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
         rows = read_tensordict(path, mapped=True, escaped=True, left_out=left_out)
         stored = path / STORAGE
         length = whole(read_state(stored), "len", stored) if stored.exists() else None
+        seam = _seam(path / WRITER, length) if length and length == len(rows) else 0
     except (DamagedDataset, FileNotFoundError) as error:
         why = str(error).removesuffix(" Dump the buffer again.")
         raise SourceError(f"{path.name} is no whole folder of tensordict: {why}") from error
@@ -119,4 +130,15 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int]:
     tensors = {name: item for name, item in leaves.items() if isinstance(item, torch.Tensor)}
     dropped = [".".join(Path(each).relative_to(path).parts) for each in left_out]
     count = len(rows) if length is None else min(length, len(rows))
-    return tensors, [*(leaves.keys() - tensors), *dropped], count
+    return tensors, [*(leaves.keys() - tensors), *dropped], count, seam
+
+
+def _seam(writer: Path, capacity: int) -> int | None:
+    """Return the row that the writer of a full storage would replace next; None if not known."""
+    from datasets_cli.replay.storages.state_files import read_state, whole
+
+    state = read_state(writer) if writer.is_file() else {}
+    if not {"cursor", "write_count"} <= state.keys():
+        return None
+    cursor = whole(state, "cursor", writer) % capacity
+    return cursor if whole(state, "write_count", writer) > capacity else 0

@@ -132,6 +132,41 @@ def test_a_storage_that_is_not_full_has_the_rows_that_were_written(
     assert (made.num_transitions, made.num_trajectories) == (6, 2)
 
 
+@pytest.mark.parametrize("count", [5, 8, 11, 16, 20])
+def test_a_full_storage_is_read_from_its_oldest_row_on(
+    config: Config, tmp_path: Path, count: int
+) -> None:
+    times = torch.arange(count)
+    steps = {"obs": times, "action": times, "rewards": times.double()}
+    last = times % 4 == 3  # the newest trajectory may not have ended
+    rows = TensorDict({**steps, "terminated": last, "truncated": last & False}, [count])
+    buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(8))
+    for part in rows.split(3):
+        buffer.extend(part)
+    buffer.dumps(tmp_path / "dump")
+    import_dataset(tmp_path / "dump" / "storage", "mine/ring", layout="ted", config=config)
+    found, kept = leaf_files("mine/ring", config), times[-8:]
+    cut = [] if last[-1] else [count - 1]  # it has no successor
+    assert found["observation",].tolist() == [n for n in kept.tolist() if n not in cut]
+    follows = np.diff(found["observation",]) == 1
+    assert (follows | found["next", "done"][:-1, 0]).all() and follows.all()
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("{}")])
+def test_a_full_storage_without_its_writer_needs_to_be_told_where_trajectories_end(
+    config: Config, tmp_path: Path, change: Callable[[Path], Any]
+) -> None:
+    rows = theirs(tmp_path / "theirs").exclude("task").set("truncated", torch.zeros(6, dtype=bool))
+    buffer = TensorDictReplayBuffer(storage=LazyMemmapStorage(6))
+    buffer.extend(rows)
+    buffer.dumps(tmp_path / "dump")
+    change(tmp_path / "dump" / "writer" / "metadata.json")
+    given = {"path": tmp_path / "dump" / "storage", "id": "mine/ring", "config": config}
+    with pytest.raises(UsageError, match="oldest row is not known"):
+        import_dataset(**given)
+    assert import_dataset(**given, map={"episode": "ids"}).num_trajectories == 2
+
+
 def _link(folder: Path) -> None:
     (folder / "obs.memmap").rename(folder.parent / "elsewhere")
     (folder / "obs.memmap").symlink_to(folder.parent / "elsewhere")
