@@ -176,10 +176,10 @@ def _episodes(file: h5py.File, filename: str) -> Episodes:
     elif not isinstance(parent, h5py.Group):
         return {}
     numbers = {name: int(found[1]) for name in groups if (found := numbered_name.fullmatch(name))}
-    found = {name: groups[name] for name in sorted(numbers, key=numbers.__getitem__)}
+    in_order = {name: groups[name] for name in sorted(numbers, key=numbers.__getitem__)}
     return {
         name: {path: f"{item.name[1:]}/{path}" for path in datasets_below(item, filename)}
-        for name, item in found.items()
+        for name, item in in_order.items()
         if isinstance(item, h5py.Group)
     }
 

@@ -137,9 +137,13 @@ def check_flags(
             f"trajectory ends{by_reader(' (--map next.terminated=COLUMN)', '')}, or leave "
             f"truncated out ({leave}) where trajectories are cut off."
         )
+    terminations = {key: columns[key] for key in (TERMINATED,) if key in columns}
+    key = TERMINATED if flagged_ends(terminations, len(ends))[wrong[0]] else TRUNCATED
+    option = f"{show_key(key)}="
+    leave = by_reader(f"--map {option}", f'map={{"{show_key(key)}": ""}} to import')
     raise UsageError(
-        f"Step {first + wrong[0]:,} is terminated or truncated, where what was given says that "
-        "the trajectory goes on. Correct one of the two."
+        f"Step {first + wrong[0]:,} is {key[-1]}, where what was given says that the trajectory "
+        f"goes on. Correct one of the two, or leave {key[-1]} out ({leave})."
     )
 
 

@@ -373,6 +373,27 @@ def test_the_demo_file_of_door_is_read_as_the_recipe_reads_it(config: Config) ->
     assert_folder(made.path, expect(read_source(DOOR)))
 
 
+def test_demonstrations_of_maniskill_may_have_states_alone(config: Config, tmp_path: Path) -> None:
+    path = tmp_path / "PickCube.h5"
+    with h5py.File(path, "w") as file:
+        for number, count in ((0, 3), (1, 2)):
+            group = file.create_group(f"traj_{number}")
+            group["env_states/actors/cube"] = np.arange(count + 1.0)[:, None]
+            group["actions"], group["success"] = np.ones((count, 2)), [True] * count
+            group["terminated"], group["truncated"] = [True] * count, [False] * count
+    with pytest.raises(UsageError, match="no column for observation") as refused:
+        plan_import(path, "mine/cube")
+    map = {"observation.actors.cube": "env_states/actors/cube"}
+    assert f"map={map}" in str(refused.value)
+    with pytest.raises(UsageError, match=r"next\.terminated"):
+        import_dataset(path, "mine/cube", map=map, config=config)
+    map |= {"next.terminated": "", "next.truncated": ""}
+    leaves = read_leaves(import_dataset(path, "mine/cube", map=map, config=config).path)
+    assert leaves["next", "observation", "actors", "cube"][:, 0].tolist() == [1, 2, 3, 1, 2]
+    assert leaves["next", "truncated"][:, 0].tolist() == [0, 0, 1, 0, 1]
+    assert ("next", "reward") not in leaves
+
+
 @pytest.mark.parametrize("is_group", [True, False])
 def test_trajectories_of_maniskill_end_with_the_observation_after_their_last_step(
     config: Config, tmp_path: Path, is_group: bool
