@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from datasets_cli.errors import UsageError, argument, by_reader
+from datasets_cli.errors import UnknownKey, UsageError, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
 
 ENDS = ("ends", "lengths", "episode")
@@ -87,7 +87,8 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
             near = get_close_matches(name, found.columns, n=3, cutoff=0.5)
             known = f"Found: {', '.join(found.columns)}"
             hint = f"Did you mean {' or '.join(near)}?" if near else known
-            raise UsageError(f"{argument('map')}: there is no column {name} for {key}. {hint}")
+            no_column = f"{argument('map')}: there is no column {name} for {key}. {hint}"
+            raise UnknownKey(no_column, argument="map", key=key)
     if told := [key for key in ENDS if given.get(key)]:
         # What a user says of ends stands alone.
         columns = {key: name for key, name in columns.items() if key not in ENDS or key in told}
@@ -109,7 +110,8 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
         why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
         option = as_options(_suggested(missing, unused))
         left_out = f" Where it is none: {as_options({REWARD: ''})}." if missing == REWARD else ""
-        raise UsageError(f"There is no column for {missing}. Name it: {option}.{left_out} {why}")
+        no_column = f"There is no column for {missing}. Name it: {option}.{left_out} {why}"
+        raise UnknownKey(no_column, argument="map", key=missing)
     return columns | {key: "" for key in {**guessed, **given} if key not in columns}
 
 
@@ -167,10 +169,12 @@ def _check_key(key: str, name: str, guessed: ColumnMap) -> None:
     if not (key in KNOWN_NAMES or is_below or key in guessed or key == name):
         near = get_close_matches(key, KNOWN_NAMES, 1)
         hint = f"Did you mean {near[0]}? " if near else ""
-        raise UsageError(
+        raise UnknownKey(
             f"{argument('map')}: {key} is not a key of a dataset. {hint}Expected one of "
             f"{', '.join(KNOWN_NAMES)}, or a name below one of them, such as "
-            f"info.{key.rpartition('.')[2]}."
+            f"info.{key.rpartition('.')[2]}.",
+            argument="map",
+            key=key,
         )
 
 

@@ -21,7 +21,7 @@ from datasets_cli import (
     plan_import,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import PartialFailure, UsageError, arguments_named
+from datasets_cli.errors import PartialFailure, UnknownKey, UsageError, arguments_named
 from tests.exchange.made_steps import leaf_files
 
 COUNT = 9
@@ -91,8 +91,9 @@ def test_a_key_by_the_name_that_people_have_replaces_what_was_guessed(path: Path
     ],
 )
 def test_a_key_that_no_dataset_has_is_refused(path: Path, map: str, meant: str | None) -> None:
-    with pytest.raises(UsageError, match="is not a key") as refused:
+    with pytest.raises(UnknownKey) as refused:
         plan_import(path, "mine/a", map=map)
+    assert (refused.value.argument, refused.value.key) == ("map", map.partition("=")[0])
     assert meant is None or f"Did you mean {meant}?" in str(refused.value)
 
 
@@ -118,8 +119,9 @@ def test_a_refusal_names_the_exact_map(config: Config, path: Path) -> None:
         plan_import(path, "mine/a")
     maps = pasted(refused)
     assert maps == [{"ends": "done"}, {"ends": "done", "next.terminated": "done"}]
-    with pytest.raises(UsageError, match="no column for action") as refused:
+    with pytest.raises(UnknownKey) as refused:
         plan_import(path, "mine/a", map=maps[1])
+    assert refused.value.key == "action"
     [action] = pasted(refused)
     assert flags(config, path, {**maps[1], **action}) == [[3, 8], []]
 
