@@ -280,8 +280,8 @@ class NoRewards(UnknownKey, AttributeError):
     def of(cls, what: str, rows: str) -> NoRewards:
         """Return the error of ``what``, which needs the rewards of rows that have none."""
         return cls(
-            f"{rows} has no rewards (no next.reward), and {what} needs them. Read them, or add "
-            "them with preprocess()."
+            f"{rows} has no rewards (no next.reward), and {what} needs them. preprocess() can add "
+            "them."
         )
 
 

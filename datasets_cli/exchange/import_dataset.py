@@ -103,7 +103,7 @@ def plan_import(call: ImportCall) -> ImportPlan:
     """Return what ``import_dataset`` would do with the same arguments; no row is read.
 
     Raises:
-        UsageError: the path is of no known format, a column is not there, such as one of rewards,
+        UsageError: the path is of no known format, a column is not there, such as one of actions,
             or nothing says where trajectories end.
         SourceError: it is damaged.
     """

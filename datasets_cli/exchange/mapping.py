@@ -116,7 +116,7 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
 
 
 def _is_like_reward(name: str) -> bool:
-    return any(part.startswith("rew") for part in re.split(r"[./]", name)[-1:])
+    return any(part.startswith("rew") for part in re.split("[./]", name))
 
 
 def as_options(columns: ColumnMap) -> str:

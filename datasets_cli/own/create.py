@@ -21,9 +21,9 @@ class CreateCall(OwnOptions):
     Args:
         id: ``family/name``; the family is any word that no published family has.
         columns: arrays ``[N, ...]`` of all steps, trajectory after trajectory, by name or tuple of
-            names, or in dicts in one another: ``observation``, ``action`` and ``reward``, and where
-            known ``terminated``, ``truncated`` and ``next_observation``, as ``step()`` returns
-            them. Any other name is a column, too, such as ``("info", "success")`` or
+            names, or in dicts in one another: ``observation`` and ``action``, and where known
+            ``reward``, ``terminated``, ``truncated`` and ``next_observation``, as ``step()``
+            returns them. Any other name is a column, too, such as ``("info", "success")`` or
             ``"info.success"``. What ``to_numpy()`` of a dataset or a view returns has all of it.
         ends: bool ``[N]``, whether a step is the last one of its trajectory.
         lengths: int ``[K]``, the steps of each trajectory.
@@ -48,7 +48,7 @@ def create_dataset(call: CreateCall) -> InstalledDataset:
     format holds, and the last step of a truncated trajectory is no row.
 
     Raises:
-        UsageError: a column cannot be kept, observation, action or reward is missing, flags are not
+        UsageError: a column cannot be kept, observation or action is missing, flags are not
             0 and 1, nothing says where trajectories end or two things do not agree, the id is of a
             published family, or it is installed with other data.
     """

@@ -111,8 +111,8 @@ class DatasetWriter:
 
         Raises:
             UsageError: its columns are not those of the episodes before it or differ in length,
-                observation, action or reward is missing, flags are not 0 and 1, or with ``strict``
-                an action or a reward is not finite.
+                observation or action is missing, flags are not 0 and 1, or with ``strict`` an
+                action or a reward is not finite.
         """
         journal = self._opened
         name = f"Episode {journal.num_episodes}"

@@ -222,7 +222,7 @@ def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
         yield SelectTransform(*selected)
     if pipeline.exclude:
         excluded = [key for text in pipeline.exclude for key in columns.of(text, "exclude")]
-        _refuse_needed(excluded, "exclude")
+        _refuse_needed([key for key in excluded if key != REWARD], "exclude")
         kept = [key for key in kept if key not in excluded]
         yield ExcludeTransform(*excluded)
     if pipeline.rename:
@@ -238,8 +238,8 @@ def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
 def _refuse_needed(keys: list[Key], owner: str) -> None:
     if needed := [show_key(key) for key in keys if key in NEEDED]:
         raise UsageError(
-            f"{argument(owner)}: {', '.join(needed)} must stay: without the reward and the flags, "
-            "rows have no trajectories and no returns. Give a function to write rows without them."
+            f"{argument(owner)}: {', '.join(needed)} must stay: by the names of the reward and the "
+            "flags, rows have returns and trajectories. Give a function to write rows without them."
         )
 
 

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
+import pandas
 import pytest
 import torch
+from datasets import Dataset as Table
+from pyarrow import parquet
 from tensordict import TensorDict
 
 import datasets_cli as rlds
 from datasets_cli import ExperienceReplay, GoalRule, NoRewards, UsageError, create_dataset, traj
+from datasets_cli.catalogue.names import Resolved
+from datasets_cli.errors import SourceError
+from datasets_cli.install.convert import Conversion, convert
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.progress import Silent
+from datasets_cli.recipe import Block, CatalogueEntry
 from datasets_cli.replay.draws.protocol import Sampler
+from tests.support.paths import TEST_DATA
+from tests.support.user_recipe import recipe_of
 
 LENGTHS = [20, 10, 30]
 COUNT = sum(LENGTHS)
@@ -226,6 +239,160 @@ def test_an_identity_is_that_of_all_layouts(tmp_path: Path) -> None:
     assert not (before.has_rewards or after.has_rewards)
     again = create_dataset("mine/x", steps(), lengths=LENGTHS, layout="compact", root=tmp_path)
     assert again.num_transitions == made.num_transitions == COUNT
+
+
+def test_rewards_can_be_excluded_and_added(root: Path, tmp_path: Path) -> None:
+    def with_rewards(batch: TensorDict) -> TensorDict:
+        return batch.set(("next", "reward"), torch.ones(len(batch), 1))
+
+    steps, demos = (Opened(f"mine/{name}-ted", root, tmp_path) for name in ("steps", "demos"))
+    steps.run("preprocess", rlds.Pipeline(exclude=["next.reward"]), "without")
+    demos.run("preprocess", with_rewards, "with")
+    without, added = (
+        ExperienceReplay(f"derived/{name}", root=root, download=False)
+        for name in ("without", "with")
+    )
+    assert "reward" not in without[:]["next"] and not without.manifest.has_rewards
+    with pytest.raises(NoRewards):
+        without.trajectories["return"]
+    assert added.trajectories["return"].tolist() == LENGTHS
+
+
+def test_an_identity_of_data_with_rewards_is_what_it_was(tmp_path: Path) -> None:
+    columns = {"observation": np.arange(4.0)[:, None], "action": np.arange(4), "reward": np.ones(4)}
+    create_dataset("mine/x", columns, lengths=[4], root=tmp_path, layout="ted")
+    manifest = rlds.dataset_info("mine/x", root=tmp_path).manifest
+    assert manifest and manifest.content.startswith("ea1c136ef91e4c3b7fbe")
+    assert "rewards" not in manifest.to_json()
+
+
+def episode(length: int, **others: Any) -> dict[str, Any]:
+    states = np.arange(length + 1.0)[:, None]
+    return {"observation": {"state": states}, "action": {"move": np.ones((length, 2))}, **others}
+
+
+def test_a_writer_takes_episodes_without_rewards_alone(tmp_path: Path) -> None:
+    with rlds.DatasetWriter("mine/x", root=tmp_path) as writer:
+        writer.add_episode(episode(3, terminated=True))
+        with pytest.raises(UsageError):
+            writer.add_episode(episode(3, reward=np.ones(3)))
+        with pytest.raises(UsageError, match="no step"):
+            writer.add_episode(episode(0))
+        writer.add_episode(episode(2, terminated=True))
+    replay = ExperienceReplay("mine/x", root=tmp_path, download=False)
+    assert replay.trajectories.lengths.tolist() == [3, 2]
+    assert replay[:]["next", "observation", "state"].flatten().tolist() == [1, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize("format", ["npz", "csv", "parquet", "hf", "torchrl", "d4rl"])
+def test_files_without_a_column_of_rewards_are_imported(tmp_path: Path, format: str) -> None:
+    columns = {"obs": np.arange(6.0), "action": np.arange(6), "episode": np.arange(6) // 3}
+    path = SAVED[format](columns, tmp_path / "steps")
+    rlds.import_dataset(path, "mine/x", format=format, layout="ted", root=tmp_path)
+    replay = ExperienceReplay("mine/x", root=tmp_path, download=False)
+    assert not replay.manifest.has_rewards and "reward" not in replay[:]["next"]
+    assert replay[:]["observation"].flatten().tolist() == [0, 1, 3, 4]
+
+
+def save_npz(columns: dict[str, np.ndarray], path: Path) -> Path:
+    np.savez(path.with_suffix(".npz"), **columns)  # type: ignore[arg-type]
+    return path.with_suffix(".npz")
+
+
+def save_csv(columns: dict[str, np.ndarray], path: Path) -> Path:
+    pandas.DataFrame(columns).to_csv(path.with_suffix(".csv"), index=False)
+    return path.with_suffix(".csv")
+
+
+def save_parquet(columns: dict[str, np.ndarray], path: Path) -> Path:
+    pandas.DataFrame(columns).to_parquet(path.with_suffix(".parquet"))
+    return path.with_suffix(".parquet")
+
+
+def save_hf(columns: dict[str, np.ndarray], path: Path) -> Path:
+    Table.from_dict(columns).save_to_disk(path)
+    return path
+
+
+def save_tensors(columns: dict[str, np.ndarray], path: Path) -> Path:
+    TensorDict({name: torch.tensor(each) for name, each in columns.items()}, [6]).memmap(path)
+    return path
+
+
+def save_hdf5(columns: dict[str, np.ndarray], path: Path) -> Path:
+    with h5py.File(path.with_suffix(".hdf5"), "w") as file:
+        for name, values in columns.items():
+            file[name] = values
+    return path.with_suffix(".hdf5")
+
+
+SAVED = {
+    **{"npz": save_npz, "csv": save_csv, "parquet": save_parquet},
+    **{"hf": save_hf, "torchrl": save_tensors, "d4rl": save_hdf5},
+}
+
+
+@pytest.mark.parametrize("kind", ["robomimic", "d3rlpy"])
+def test_episodes_of_hdf5_need_no_rewards(tmp_path: Path, kind: str) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for number, length in enumerate((3, 2)):
+            steps = {"actions": np.arange(length), "observations": np.arange(float(length))}
+            for name, values in steps.items():
+                place = f"data/demo_{number}/{name}" if kind == "robomimic" else f"{name}_{number}"
+                file[place] = values
+        if kind == "d3rlpy":
+            file["columns"], file["num_episodes"] = ["actions", "observations"], 2
+    rlds.import_dataset(tmp_path / "a.hdf5", "mine/x", root=tmp_path)
+    replay = ExperienceReplay("mine/x", root=tmp_path, download=False)
+    assert not replay.manifest.has_rewards
+    assert replay.trajectories.lengths.tolist() == [2, 1]
+
+
+def test_a_real_file_of_lerobot_has_no_rewards(tmp_path: Path) -> None:
+    path = TEST_DATA / "lerobot" / "g1" / "episode_000030.parquet"
+    table = parquet.read_table(path)
+    rlds.import_dataset(path, "mine/g1", root=tmp_path)
+    replay = ExperienceReplay("mine/g1", root=tmp_path, download=False)
+    right = np.array(table["action"].to_pylist(), "f4")
+    assert replay[:]["action"].numpy().tobytes() == right[:-1].tobytes()
+    assert replay.trajectories.to_pandas().columns.tolist()[:3] == ["number", "start", "length"]
+    with pytest.raises(NoRewards):
+        replay.take(1, by="return")
+
+
+@pytest.mark.parametrize("name", ["reward_sparse", "rewards.dense", "rew"])
+def test_a_column_that_may_be_of_rewards_is_asked_about(tmp_path: Path, name: str) -> None:
+    columns = {"obs": np.arange(6.0), "action": np.arange(6), "episode": np.arange(6) // 3}
+    path = save_npz({**columns, name: np.arange(6.0)}, tmp_path / "a")
+    with pytest.raises(UsageError, match=r"next\.reward"):
+        rlds.plan_import(path, "mine/x", root=tmp_path)
+    assert "next.reward" not in rlds.plan_import(path, "mine/x", map={"next.reward": ""}).map
+    assert rlds.plan_import(path, "mine/x", map={"reward": name}).map["next.reward"] == name
+
+
+def test_a_round_trip_of_files_keeps_that_there_are_no_rewards(demos: Opened) -> None:
+    for format in ("npz", "parquet", "torchrl"):
+        path = demos.out / format
+        rlds.export_dataset(demos.id, format, path, allow_loss=True, root=demos.root)
+        rlds.import_dataset(path, f"mine/{format}", map={"goal": "goal"}, root=demos.out)
+        found = ExperienceReplay(f"mine/{format}", root=demos.out, download=False)[:]
+        assert (found == demos.replay()[:]).all()
+
+
+@pytest.mark.parametrize("has_rewards", [False, True])
+def test_a_recipe_says_whether_its_blocks_may_lack_rewards(
+    tmp_path: Path, has_rewards: bool
+) -> None:
+    columns = {("observation",): np.arange(3.0)[:, None], ("action",): np.zeros(3)}
+    recipe = recipe_of("a", blocks=lambda source: iter([Block(columns)]), has_rewards=has_rewards)
+    resolved = Resolved(recipe, "a", CatalogueEntry("a"))
+    made = partial(convert, Conversion(resolved, (), tmp_path / "a"), Silent(), Workers())
+    if has_rewards:
+        with pytest.raises(SourceError, match=r"there is no next\.reward"):
+            made()
+    else:
+        manifest = made()
+        assert not manifest.has_rewards and manifest.num_transitions == 2
 
 
 def test_rewards_under_another_name_are_not_taken_for_none(root: Path) -> None:

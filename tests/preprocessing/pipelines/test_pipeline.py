@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from datasets_cli import ExperienceReplay, Pipeline, ReplayBuffer, open_storage
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NoRewards, UsageError
 from tests.support.derived import preprocess
 from tests.support.text_rows import ID, steps_of, write
 
@@ -95,10 +95,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"exclude": "observation.y"},
         "exclude: toy/missions has no column observation.y. Did you mean observation.x",
     ),
-    "the reward": ({"exclude": "next"}, "exclude: next.done, next.reward, next.terminated"),
+    "the flags": ({"exclude": "next"}, "exclude: next.done, next.terminated"),
     "a flag": (
         {"rename": "done=ready"},
-        "rename: done must stay: without the reward and the flags",
+        "rename: done must stay: by the names of the reward and the flags",
     ),
     "a name that is there": (
         {"rename": "action=episode"},
@@ -160,7 +160,7 @@ def test_rows_without_transitions_have_no_n_steps(replay: ExperienceReplay, tmp_
     with pytest.raises(UsageError, match=r"n_step needs transitions.* no observation below next"):
         _again(alone, Pipeline(n_step=2, gamma=0.9), tmp_path / "x")
     bare = replay.preprocess(_bare, dest=tmp_path / "bare", num_workers=0)
-    with pytest.raises(UsageError, match=r"no next\.reward and no next\.done"):
+    with pytest.raises(NoRewards):
         _again(bare, Pipeline(returns_to_go=True), tmp_path / "x")
 
 
