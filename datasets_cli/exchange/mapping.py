@@ -211,6 +211,6 @@ def _why_unread(name: str, columns: ColumnMap) -> str:
     head = re.split("[./]", name)[0]
     role = next((f"{key}." for key, known in KNOWN_NAMES.items() if head in known), "")
     for key, other in columns.items():
-        if role and f"{key}.".startswith(role):
+        if role and other and f"{key}.".startswith(role):
             return f"{re.split('[./]', other)[0]} is read as {role[:-1]}"
     return "it may mean an end or a termination" if head in DONE_NAMES else "no key is given for it"
