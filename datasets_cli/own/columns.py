@@ -73,8 +73,9 @@ def check_reward_name(named: StepColumns) -> None:
 
 def _check_made(key: Key, values: np.ndarray, named: StepColumns) -> None:
     """Check that a flag has the values that it gets again, so that it can be left out."""
-    is_done = (named[TERMINATED] != 0) | (named[TRUNCATED] != 0)
-    if not np.array_equal(values != 0, is_done if key == DONE else np.zeros_like(is_done)):
+    given, *ends = (np.ravel(each) != 0 for each in (values, named[TERMINATED], named[TRUNCATED]))
+    made = ends[0] | ends[1] if len(ends[0]) == len(ends[1]) and key == DONE else ends[0] & False
+    if not np.array_equal(given, made):
         raise UsageError(
             f"columns: {show_key(key)} has other values than rlds makes of next.terminated and "
             "next.truncated. Leave it out, or give it another name to keep it."

@@ -73,22 +73,18 @@ class Journal:
         self.num_episodes, self._last = self.num_episodes + 1, row
 
     def blocks(self) -> Iterator[StepColumns]:
-        """Yield all steps in blocks, of whole episodes where these are shorter."""
+        """Yield all steps in blocks."""
         ends = np.zeros(self.num_steps, np.bool_)
-        ends[(stops := self._rows()[:, 0]) - 1] = True
+        ends[self._rows()[:, 0] - 1] = True
         size = rows_per_block(sum(self._last[1:]) // max(1, self.num_steps))
         with ExitStack() as opened:
             read = {
                 key: _reader(opened.enter_context((self.folder / str(number)).open("rb")), *form)
                 for number, (key, form) in enumerate(self._forms.items())
             }
-            start = 0
-            while start < self.num_steps:
-                number = np.searchsorted(stops, start + size, "right")
-                whole = stops[number - 1] if number else 0
-                marked = ends[start : whole if whole > start else start + size]
+            for start in range(0, self.num_steps, size):
+                marked = ends[start : start + size]
                 yield {**{key: read[key](len(marked)) for key in read}, TRAJECTORY_END: marked}
-                start += len(marked)
 
     @property
     def fingerprint(self) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
-from datasets_cli.schema.steps import FLAGS, ROOT_FLAGS, StepCheck, StepRows
+from datasets_cli.schema.steps import ROOT_FLAGS, StepCheck, StepRows
 from datasets_cli.schema.texts import is_text
 
 SHIFTED = "following step of the same trajectory"
@@ -51,14 +51,11 @@ class Transitions:
             checked = {key: np.concatenate((held[key], rows)) for key, rows in checked.items()}
         # The last step is held back: if the source ends here, it ends a trajectory. By the
         # successor rule the one before it is, too: if the last step is cut off it becomes the end.
-        # Where the last step ends a trajectory anyway, nothing depends on what follows.
-        is_end = any(checked[key][-1] for key in FLAGS)
-        num_held = 0 if is_end else 1 if self._check.has_successors else 2
+        num_held = 1 if self._check.has_successors else 2
         num_steps = len(checked[TERMINATED])
         ready = max(0, num_steps - num_held)
         # Copies: a view would keep the whole block in memory.
-        held = {key: rows[ready:].copy() for key, rows in checked.items()}
-        self._held = held if ready < num_steps else None
+        self._held = {key: rows[ready:].copy() for key, rows in checked.items()}
         return self._emit(checked, ready) if ready else None
 
     def last_rows(self) -> StepRows | None:

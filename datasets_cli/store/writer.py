@@ -59,7 +59,7 @@ class LayoutWriter:
             )  # with its compressor
 
             return CompactWriter(self.folder, self.id, self._offsets)
-        return TedWriter(self.folder, self.id, self._offsets, hashed=True)
+        return TedWriter(self.folder, self.id, self._offsets)
 
     @property
     def num_rows(self) -> int:

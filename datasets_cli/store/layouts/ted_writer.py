@@ -6,7 +6,6 @@ dead process, and written pages do not count as this process's memory.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -65,32 +63,23 @@ class TedWriter:
 
     # offsets: trajectories int64 `[K + 1]` that are known already; the rows then have the columns
     # that the dataset is to have. Otherwise `next.done` gives them, and `episode` is added.
-    # hashed: hash rows while they are written, for `finish`.
 
-    def __init__(
-        self, folder: Path, id: str, offsets: np.ndarray | None = None, *, hashed: bool = False
-    ) -> None:
+    def __init__(self, folder: Path, id: str, offsets: np.ndarray | None = None) -> None:
         self.folder = folder
         self.id = id
         self.offsets = offsets
         self.num_rows = 0
         self._columns: dict[Key, Column] = {}
         self._files: dict[Key, BinaryIO] = {}
-        self._hasher = ThreadPoolExecutor(1) if hashed else None
-        self._hashes: dict[str, Any] = {}  # by filename
 
     def write(self, rows: Mapping[Key, np.ndarray]) -> None:
         """Write rows ``[n, ...]`` after the last ones."""
         if not self._columns:
             self._open(rows)
-        columns = [self._columns[key] for key in self._files]
-        data = [row_data(rows[column.key], column.dtype) for column in columns]
-        hashed = self._hasher.submit(self._hash, columns, data) if self._hasher else None
         with disk_errors(self.folder):
-            for column, each in zip(columns, data, strict=True):
-                self._files[column.key].write(each)
-        if hashed:
-            hashed.result()  # the caller may write new rows into the same memory
+            for key, column in self._columns.items():
+                if file := self._files.get(key):
+                    file.write(row_data(rows[key], column.dtype))
         self.num_rows += len(next(iter(rows.values())))
 
     def add_frames(
@@ -115,8 +104,7 @@ class TedWriter:
         """Write what follows from all rows, flush everything to the disk and hash it."""
         offsets = self.complete()
         with disk_errors(self.folder):
-            digests = {name: each.hexdigest() for name, each in self._hashes.items()}
-            return complete_leaves(self.folder, self.columns, offsets, extra_files, digests)
+            return complete_leaves(self.folder, self.columns, offsets, extra_files)
 
     def complete(self) -> np.ndarray:
         """Close the leaves, add ``episode`` where it is missing, and return the offsets."""
@@ -143,12 +131,6 @@ class TedWriter:
         with ExitStack() as stack:  # closes every one, though one may fail on a full disk
             for file in self._files.values():
                 stack.callback(file.close)
-            if self._hasher:
-                stack.callback(self._hasher.shutdown)
-
-    def _hash(self, columns: list[Column], data: list[memoryview]) -> None:
-        for column, each in zip(columns, data, strict=True):
-            self._hashes.setdefault(column.filename, hashlib.sha256()).update(each)
 
     def _open(self, rows: Mapping[Key, np.ndarray]) -> None:
         self._columns = {key: column_of(key, values) for key, values in rows.items()}
@@ -161,18 +143,14 @@ class TedWriter:
 
 
 def complete_leaves(
-    folder: Path,
-    columns: tuple[Column, ...],
-    offsets: np.ndarray,
-    extra_files: Mapping[str, bytes],
-    digests: Mapping[str, str] = MappingProxyType({}),
+    folder: Path, columns: tuple[Column, ...], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> Written:
     """Write what belongs beside leaves that have all their rows, flush and hash all files."""
-    # offsets: trajectories int64 `[K + 1]`. digests: the sha256 of files that are hashed already.
+    # offsets: trajectories int64 `[K + 1]`.
     num_rows = int(offsets[-1])
     names = write_meta_files(folder, columns, num_rows)
     names += [column.filename for column in columns if column.row_bytes]
-    files = write_beside(folder, names, offsets, extra_files, digests)
+    files = write_beside(folder, names, offsets, extra_files)
     statistics = summarise(folder, reward_column(columns), offsets)
     return Written("ted", num_rows, len(offsets) - 1, columns, files, statistics)
 
@@ -185,23 +163,17 @@ def reward_column(columns: Iterable[Column]) -> Column | None:
 
 
 def write_beside(
-    folder: Path,
-    names: list[str],
-    offsets: np.ndarray,
-    extra_files: Mapping[str, bytes],
-    digests: Mapping[str, str] = MappingProxyType({}),
+    folder: Path, names: list[str], offsets: np.ndarray, extra_files: Mapping[str, bytes]
 ) -> dict[str, dict[str, Any]]:
     """Write the trajectory table and small extra files; describe them and the files ``names``."""
     # offsets: trajectories int64 `[K + 1]`.
     np.save(folder / TRAJECTORIES, offsets, allow_pickle=False)
     for name, data in extra_files.items():
         (folder / name).write_bytes(data)
-    return describe_files(folder, [*names, TRAJECTORIES, *extra_files], digests)
+    return describe_files(folder, [*names, TRAJECTORIES, *extra_files])
 
 
-def describe_files(
-    folder: Path, names: Iterable[str], digests: Mapping[str, str] = MappingProxyType({})
-) -> dict[str, dict[str, Any]]:
+def describe_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Flush files to the disk and return ``{name: {"bytes": size, "sha256": digest}}``, sorted."""
     names = sorted(names)
     files: dict[tuple[int, int], str] = {}
@@ -216,12 +188,12 @@ def describe_files(
         files[status.st_dev, status.st_ino] = name
     # hashlib and fsync both let other threads run.
     with ThreadPoolExecutor(max_workers=3) as pool:
-        entries = pool.map(lambda name: _describe(folder / name, digests.get(name)), names)
+        entries = pool.map(lambda name: _describe(folder / name), names)
         return dict(zip(names, entries, strict=True))
 
 
-def _describe(path: Path, known: str | None) -> dict[str, Any]:
-    digest = known or sha256_of(path)
+def _describe(path: Path) -> dict[str, Any]:
+    digest = sha256_of(path)
     flush(path)
     return {"bytes": path.stat().st_size, "sha256": digest}
 
