@@ -374,6 +374,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if isinstance(returns, list):
             return [self.get_normalized_score(each) for each in returns]
         try:
-            return (returns - low) / (high - low)  # in the order of D4RL and Minari, for their bits
+            scores: Returns = (returns - low) / (high - low)  # in their order, for their bits
+            return scores
         except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
             raise UsageError(f"returns must be numbers, not {returns!r}.") from error

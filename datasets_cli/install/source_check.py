@@ -70,13 +70,13 @@ def check_source(
     if difference:
         command = f"rlds download --force {manifest.id} --source {options.source}"
         replaced = ' give force=True, or download="force" to a replay class'
-        error = OtherFiles(
+        refusal = OtherFiles(
             f"{manifest.id} is installed from {_origin(manifest)}, and "
             f"{argument('source', str(options.source))} has other files: {difference}. To install "
             f"those instead{by_reader(f': {command}', replaced)}"
         )
-        error.is_same_place = str(options.source) == _origin(manifest)
-        raise error
+        refusal.is_same_place = str(options.source) == _origin(manifest)
+        raise refusal
 
 
 def _differences(
