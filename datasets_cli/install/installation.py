@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.audit.report import tell_wrong
 from datasets_cli.catalogue.names import Resolved, resolve
-from datasets_cli.config import Config
+from datasets_cli.config import Config, load_config
 from datasets_cli.errors import (
     NO_VERIFY,
     SOURCE,
@@ -45,6 +46,8 @@ from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest, read_ma
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
+
+logger = logging.getLogger(__name__)
 
 WORTH_A_WORKER = 16_000_000
 """Bytes of raw files; fewer take less time than a process needs to start."""
@@ -106,6 +109,9 @@ class Installation:
         if id := self._find_installed(resolved):
             self._progress.note(f"{id} is installed already")
             return self.installed(id)
+        if not root.path.exists() and root.path != load_config().root:
+            tell = logger.warning if self._lock_progress is None else self._progress.note
+            tell(f"{root.path} does not exist yet: it is made as a new cache root")
         timeout = self._config.lock_timeout
         with locked(root.lock(resolved.id), resolved.id, timeout, self._lock_progress):
             restore(root, resolved.id)

@@ -187,7 +187,7 @@ def _ends(folder: Path, id: str) -> bool:
 
 def _look(folder: Path, top: Path, names: _Names, root: CacheRoot) -> list[FoundData]:
     """Return what a folder has; nothing where that is nothing of ours to say."""
-    files = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    files = sorted(path.name for path in folder.iterdir() if path.is_file())
     raw = [*_raw_files(folder, top, names, root, files)]
     if raw or not files:
         return raw

@@ -183,7 +183,7 @@ def _move_if_free(folder: Path, path: Path) -> bool:
             if not retries:
                 raise
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
             # Not every file system renames over an empty folder; this removes no other.
             try:

@@ -43,8 +43,8 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
         is_committed = commit_folder(staging, target, manifest, trash if replace else None)
         if not is_committed and not has_manifest(target):
             raise UsageError(
-                f"{target} holds files that are not a dataset, and {manifest.id} is to be there. "
-                f"Move them away; {argument('force', 'True')} deletes them."
+                f"{target} is not a dataset, and {manifest.id} is to be there. Move it away; "
+                f"{argument('force', 'True')} deletes it."
             )
     finally:
         sweep(staging)

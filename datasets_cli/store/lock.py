@@ -120,6 +120,9 @@ def _wait(
     try:
         lock.acquire(timeout=min(QUIET_SECONDS, timeout_seconds))
     except filelock.Timeout:
+        # Where no file can be made, as in /proc, filelock waits as if another process had one.
+        if not (path := Path(lock.lock_file)).exists():
+            path.touch()
         if timeout_seconds <= QUIET_SECONDS:
             raise
         tell = logger.warning if progress is None else progress.note

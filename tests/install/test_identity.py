@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
 from datasets_cli.manager.delete import delete
 from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
@@ -322,3 +324,36 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
     (found,) = datasets_cli.verify(door, deep=True, progress=Silent())
     assert found.report is not None
     assert "the report is not kept" in caplog.text
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_root_that_an_argument_names_and_is_made_is_said(
+    is_given: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    root = tmp_path / "typo"
+    if not is_given:
+        monkeypatch.setenv("RLDS_HOME", str(root))
+    for _ in range(2):
+        ExperienceReplay("demo/iris", root=root if is_given else None, batch_size=2)
+    assert caplog.text.count(f"{root} does not exist yet") == is_given
+
+
+@pytest.mark.parametrize("target", [None, "file", "nowhere", "iris"])
+def test_a_file_or_a_link_in_the_place_of_a_dataset_is_refused_and_force_replaces_it(
+    target: str | None, config: Config, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    place = CacheRoot(config.root).dataset("demo/iris")
+    place.parent.mkdir(parents=True)
+    if target is None:
+        place.write_text("mine")
+    else:
+        place.symlink_to(place if target == "iris" else tmp_path / target)
+    assert main(["download", "demo/iris"]) == UsageError.exit_code
+    assert os.path.lexists(place) and main(["scan"]) == 0
+    assert main(["download", "demo/iris", "--force"]) == 0
+    assert datasets_cli.verify("demo/iris", config=config)[0].ok
+    assert not [*(config.root / "tmp").iterdir()] and (tmp_path / "file").read_text() == "mine"

@@ -19,7 +19,6 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import remove
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.sources.disk import allocate, flush
@@ -98,7 +97,7 @@ def test_a_folder_with_files_is_never_renamed_over(config: Config) -> None:
     mine = config.root / "datasets" / IRIS / "mine"
     mine.parent.mkdir(parents=True)
     mine.write_text("kept")
-    with pytest.raises(UsageError, match="holds files that are not a dataset"):
+    with pytest.raises(UsageError, match="is not a dataset"):
         install_dataset(IRIS, config)
     assert mine.read_text() == "kept"
     assert list((config.root / "tmp").iterdir()) == []
@@ -268,7 +267,11 @@ def test_a_disk_that_is_found_out_at_the_rename_is_named_and_nothing_is_half_mad
 
 
 @pytest.mark.parametrize(
-    "change", [remove, lambda id, config: datasets_cli.convert(id, "compact", config=config).path]
+    "change",
+    [
+        lambda id, config: datasets_cli.delete(id, config=config),
+        lambda id, config: datasets_cli.convert(id, "compact", config=config).path,
+    ],
 )
 def test_what_was_moved_to_another_disk_stays_whole_where_it_cannot_be_changed(
     change: Callable[[str, Config], Any], config: Config, disks: Disks

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli.errors import LockedError
+from datasets_cli.errors import LockedError, UsageError
 from datasets_cli.progress import Silent
 from datasets_cli.store import lock
 from datasets_cli.store.lock import dest_locked, locked
@@ -61,6 +61,13 @@ def test_a_held_lock_is_an_error_after_the_time_limit(path: Path) -> None:
         assert path.exists()  # it is the holder's
     assert str(path) in str(caught.value)
     assert notes.texts == []  # a moment is not worth a word
+
+
+def test_a_lock_that_cannot_be_made_is_not_waited_for() -> None:
+    begun = time.monotonic()
+    with pytest.raises(UsageError), dest_locked(Path("/proc/x"), 600):
+        pass
+    assert time.monotonic() - begun < 60
 
 
 def test_who_waits_says_so_once_and_then_works(
