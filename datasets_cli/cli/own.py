@@ -58,10 +58,8 @@ def _plan_lines(state: State, plan: ImportPlan) -> list[str]:
     """Return the plan as a table, a column a line."""
     rows = [
         {
-            "KEY": each["key"] or "-",
-            "COLUMN": each["column"],
-            "DTYPE": each["dtype"],
-            "SHAPE": each["shape"],
+            **{"KEY": each["key"] or "-", "COLUMN": each["column"]},
+            **{"DTYPE": each["dtype"], "SHAPE": each["shape"]},
             "": f"skipped: {each['skipped']}" if each["skipped"] else "",
         }
         for each in plan.columns
@@ -74,7 +72,7 @@ def _plan_lines(state: State, plan: ImportPlan) -> list[str]:
 
 def _same_again(plan: ImportPlan, call: GivenOptions) -> str:
     """Return the command that reads the same columns without a question."""
-    options = [f"--{name}" for name in ("force",) if name in call]
+    options = [f"--{name}" for name in ("force", "strict") if name in call]
     for flag, name in (("--from", "format"), ("--columns", "columns"), ("--layout", "layout")):
         options += [flag, call[name]] if name in call else []
     words = ["rlds", "import", str(plan.path), "--name", plan.id, *options]

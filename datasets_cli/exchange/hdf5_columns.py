@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import h5py
@@ -20,8 +19,6 @@ from datasets_cli.formats.structure.hdf5 import has_texts_elsewhere
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.element_types import element_type
 from datasets_cli.schema.texts import TEXT, as_text, is_text
-
-NO_MORE: Mapping[str, h5py.Dataset] = MappingProxyType({})
 
 
 def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
@@ -67,13 +64,13 @@ def described(item: h5py.Dataset | np.ndarray) -> str:
 
 
 def runs_of(
-    datasets: Mapping[str, h5py.Dataset], what: str, longer: Mapping[str, h5py.Dataset] = NO_MORE
+    datasets: Mapping[str, h5py.Dataset],
+    what: str,
+    longer: Mapping[str, h5py.Dataset] | None = None,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield the rows of datasets of one length in bounded runs, text as str.
-
-    Datasets that have one row more are read as their rows, and as the successors of these.
-    """
-    rows = {name: item.shape[0] for name, item in datasets.items()}
+    """Yield the rows of datasets of one length in bounded runs, text as str."""
+    # longer: others that have a row more, which are read as their rows and the successors.
+    longer, rows = longer or {}, {name: item.shape[0] for name, item in datasets.items()}
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name} {count:,}" for name, count in rows.items())
         raise UsageError(f"{what}: expected a row a step in every dataset, found {listed}.")

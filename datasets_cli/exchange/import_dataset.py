@@ -16,7 +16,7 @@ from datasets_cli.install.options import InstalledDataset
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
 from datasets_cli.own.dataset import OwnOptions, count_steps, making, own_id, save_steps
-from datasets_cli.own.source_files import SourceFiles
+from datasets_cli.own.source_files import hashed
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,12 @@ def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
 
 def _columns(found: Recognised, chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
     """Yield what the plan says of each column."""
-    keys: dict[str, list[str]] = {name: [] for name in chosen.values() if name}
-    for key, name in chosen.items():
-        if name:
-            keys[name].append(key)
-    reasons = dict.fromkeys(keys, "") | skipped(found, chosen)
+    reasons = dict.fromkeys(filter(None, chosen.values()), "") | skipped(found, chosen)
     for name, reason in reasons.items():
         dtype, bracket, shape = found.columns.get(name, "").partition(" [")
-        row = {"column": name, "key": ", ".join(keys.get(name, ()))}
-        yield {**row, "dtype": dtype, "shape": bracket[1:] + shape, "skipped": reason}
+        keys = ", ".join(key for key, each in chosen.items() if each == name)
+        row = {"column": name, "key": keys, "dtype": dtype, "shape": bracket[1:] + shape}
+        yield {**row, "skipped": reason}
 
 
 @takes_fields(ImportCall)
@@ -158,5 +155,5 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
             if call.map != plan.map:  # whoever gives the map of a plan has seen it
                 told.note(f"{plan.id}: {note}")
         info = {**said, **(call.info or {}), "imported_from": plan.format}
-        with SourceFiles(plan.path) as files:
-            return save_steps(plan.id, steps, replace(call, info=info), told, files.resource)
+        with hashed(plan.path) as source:
+            return save_steps(plan.id, steps, replace(call, info=info), told, source)

@@ -132,9 +132,8 @@ def _suggested(missing: str, unused: Iterable[str]) -> dict[str, str]:
     begins = (each for each in heads if each.startswith(known))
     near = (each for name in known for each in get_close_matches(name, heads, 1))
     head = next(begins, next(near, ""))
-    names = {
-        ".".join((missing, *path[1:])): name for name, path in paths.items() if path[0] == head
-    }
+    like = {name: path[1:] for name, path in paths.items() if path[0] == head}
+    names = {".".join((missing, *below)): name for name, below in like.items()}
     return names if missing in GROUPS and names else {missing: names.get(missing, "COLUMN")}
 
 

@@ -171,6 +171,7 @@ def pasted_line(plan: ImportPlan) -> list[str]:
 def test_what_was_left_out_is_left_out_by_the_line(path: Path) -> None:
     plan = plan_import(path, "mine/a", map={"ends": "done", "truncated": "", "info.x y": "obs"})
     assert plan.map["next.truncated"] == ""
+    assert plan.dropped[-1] == "truncated: no key is given for it"
     assert plan_import(path, "mine/a", map=pasted_line(plan)) == plan
 
 
