@@ -29,7 +29,10 @@ def resources_of(
 ) -> list[Resource]:
     """Return the files to read; with ``--source`` nothing but that place is asked."""
     recipe, name, folder = resolved.recipe, resolved.name, install_options.source_folder
-    if folder is not None and not folder.is_dir():
+    look = recipe.resources_at
+    is_one_file = look is None and folder is not None and folder.is_file()
+    has_one_file = is_one_file and len(recipe.resources(name, None)) == 1
+    if folder is not None and not (folder.is_dir() or has_one_file):
         problem = "is a file" if folder.exists() else "does not exist"
         raise UsageError(
             f"{resolved.id} cannot be read from {argument('source')} {install_options.source}, "
@@ -43,7 +46,6 @@ def resources_of(
             place: Address | Folder = Address(install_options.source, web())
         else:
             place = Folder(folder, resolved.id)
-        look = recipe.resources_at
         resources = look(name, place) if look else recipe.resources(name, None)
     return [replace(each, urls=(place.url(each.filename),)) for each in resources]
 

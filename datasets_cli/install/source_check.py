@@ -22,7 +22,7 @@ from datasets_cli.errors import (
 )
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.install.raw_files import resources_of
-from datasets_cli.install.source_place import Address
+from datasets_cli.install.source_place import Address, Folder
 from datasets_cli.sources.digests import CHUNK_BYTES, Digests
 from datasets_cli.sources.failures import translated
 from datasets_cli.sources.http import Http
@@ -168,7 +168,7 @@ class _File:
     @property
     def _path(self) -> Path | None:
         folder = self.options.source_folder
-        return None if folder is None else folder / self.name
+        return None if folder is None else Path(Folder(folder, "").url(self.name))
 
     @property
     def _url(self) -> str:

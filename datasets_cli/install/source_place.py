@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Folder:
-    """A folder of this machine; nothing here opens a connection."""
+    """A folder of this machine, or a dataset's one file; nothing here opens a connection."""
 
     path: Path
     id: str
@@ -30,7 +30,7 @@ class Folder:
 
     def has(self, filename: str) -> bool:
         """Return whether a file of that name is there."""
-        return (self.path / filename).is_file()
+        return self._at(filename).is_file()
 
     def file(self, filename: str) -> Path:
         """Return where a file is."""
@@ -39,7 +39,7 @@ class Folder:
                 f"{self.id} needs the file {filename}, which is not in {self}. Give the folder "
                 "that holds the publisher's files under their own names."
             )
-        return self.path / filename
+        return self._at(filename)
 
     def json(self, filename: str) -> Any:
         """Return the JSON document in a file."""
@@ -54,7 +54,11 @@ class Folder:
 
     def url(self, filename: str) -> str:
         """Return where a file is."""
-        return str(self.path / filename)
+        return str(self._at(filename))
+
+    def _at(self, filename: str) -> Path:
+        """Return the path of a file; where the place is a file, that has whatever name."""
+        return self.path if self.path.is_file() else self.path / filename
 
 
 @dataclass(frozen=True)

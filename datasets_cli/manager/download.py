@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from datasets_cli.catalogue.entries import catalogues
+from datasets_cli.catalogue.names import resolve
 from datasets_cli.catalogue.selection import KnownIds, select_known
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
@@ -26,6 +27,7 @@ from datasets_cli.options import part_of, takes_fields
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Progress, ProgressOptions
 from datasets_cli.progress_bars import Bars, PartOfRun, shown
+from datasets_cli.sources.resource import Resource
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 
 FETCHED_AHEAD = 2
@@ -46,7 +48,8 @@ class PlanCall(KnownIds):
     Args:
         force: install again what is installed; the good copy stays until the new one is committed.
         layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
-        source: a folder or URL that holds the raw files of the one dataset.
+        source: a folder or URL that holds the dataset's raw files; a folder with the files of
+            several datasets whose files have different names; or the one file of a dataset.
         options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
     """
 
@@ -56,8 +59,8 @@ class PlanCall(KnownIds):
     source: str | os.PathLike[str] | None = field(
         default=None,
         metadata={
-            "metavar": "DIR|URL",
-            "help": "Folder or URL with this dataset's raw files.",
+            "metavar": "DIR|FILE|URL",
+            "help": "Folder or URL with the raw files, or a dataset's one file.",
         },
     )
     options: Mapping[str, str] | None = field(
@@ -239,8 +242,21 @@ def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[
 def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:
     wanted = select_known(ids, config)
     if options.source is not None and len(wanted) > 1:
-        raise UsageError(
-            f"{argument('source')} holds the files of one dataset, but {len(wanted)} are asked "
-            f"for: {', '.join(wanted[:5])}{' …' if wanted[5:] else ''}. Download them one by one."
-        )
+        _check_shared_folder(wanted, config, options)
     return wanted
+
+
+def _check_shared_folder(ids: list[str], config: Config, options: InstallOptions) -> None:
+    """Reject several datasets that need files of the same names, or more than a folder."""
+    folder, owners = options.source_folder, dict[str, str]()
+    for id in ids:
+        resolved = resolve(id, CacheRoot(config.root), unlisted=True, options=options.options)
+        recipe, files = resolved.recipe, list[Resource]()
+        if is_flat := folder is not None and folder.is_dir() and recipe.resources_at is None:
+            files = recipe.resources(resolved.name, None)
+        if not is_flat or any(owners.setdefault(each.filename, id) != id for each in files):
+            raise UsageError(
+                f"{argument('source')} holds the files of one dataset, and {len(ids)} are asked "
+                f"for: {', '.join(ids[:5])}{' …' if ids[5:] else ''}. A folder holds several only "
+                f"where their files have different names. Download {id} by itself."
+            )

@@ -231,28 +231,37 @@ def _raw_files(
     folder: Path, top: Path, names: _Names, root: CacheRoot, files: list[str]
 ) -> Iterator[FoundData]:
     """Yield the datasets whose raw files a folder has; a file is one dataset's alone."""
-    free = set(files)
+    free, wrong = set(files), dict[str, FoundData]()
     for id, recipe in names.candidates(folder, top, files).items():
-        needed = [resource.filename for resource in _resources(recipe, id, folder)]
+        resources = _resources(recipe, id, folder)
+        needed = [resource.filename for resource in resources]
         if not needed or not free.issuperset(name for name in needed if "/" not in name):
+            continue
+        other = [each for each in resources if not each.accepts_size(_size(folder, each))]
+        if other:
+            reason = f"{id} has another size ({other[0].size:,} bytes): it is cut off, or changed"
+            path, size = folder / other[0].filename, _size(folder, other[0])
+            wrong.setdefault(other[0].filename, FoundData(RAW, path, size, id, reason=reason))
             continue
         free -= set(needed)
         is_there = is_installed(root, id)
         size = sum((folder / name).stat().st_size for name in needed)
         command = "" if is_there else f"rlds download {id} --source {shlex.quote(str(folder))}"
         yield FoundData(RAW, folder, size, id, is_there, command)
+    yield from (found for name, found in wrong.items() if name in free)
+
+
+def _size(folder: Path, resource: Resource) -> int:
+    return (folder / resource.filename).stat().st_size
 
 
 def _resources(recipe: Recipe, id: str, folder: Path) -> list[Resource]:
-    """Return the files that a dataset needs, if all are in a folder with their sizes, else []."""
+    """Return the files that a dataset needs, if all are in a folder, else []."""
     name, place = id.partition("/")[2], Folder(folder, id)
     try:
         look = recipe.resources_at
         resources = look(name, place) if look else recipe.resources(name, None)
-        if all(
-            place.has(each.filename) and each.accepts_size((folder / each.filename).stat().st_size)
-            for each in resources
-        ):
+        if all(place.has(each.filename) for each in resources):
             return resources
     except (RldsError, OSError, ValueError, AssertionError) as error:
         logger.debug("%s does not have the files of %s: %s", folder, id, error)

@@ -237,7 +237,8 @@ ROOTS = [
 ]
 SOURCES = [
     Wrong("download d4rl/pen-human-v0 --source missing", 2, SOURCE),
-    Wrong("download d4rl/pen-human-v0 --source file", 2, SOURCE),
+    Wrong("download d4rl/pen-human-v0 --source file", 4, "another --mirror or --source"),
+    Wrong("download minari/my/new-v0 --source file", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source nowhere", 2, SOURCE),
     Wrong("download d4rl/pen-human-v0 --source ''", 2, "Give one of these, or leave it out"),
     Wrong("download d4rl/pen-human-v0 --source ftp://x/y", 2, "http:// or https://"),
@@ -245,8 +246,8 @@ SOURCES = [
     Wrong("download d4rl/pen-human-v0 --source sources/door", 2, SOURCE),
     Wrong("download minari/my/new-v0 --source sources/door", 2, SOURCE),
     Wrong("download openml/61 --source sources/empty", 2, "as description.json"),
-    Wrong("download 'd4rl/pen-*' --source sources/door", 2, "Download them one by one"),
-    Wrong("download d4rl/door-human-v0 d4rl/pen-human-v0 --source sources/door", 2, "one dataset"),
+    Wrong("download 'd4rl/pen-*' --source {url}", 2, "one dataset"),
+    Wrong("download minari/my/a-v0 minari/my/b-v0 --source sources/minari", 2, "one dataset"),
     Wrong("download d4rl/door-human-v0 --source {url}missing", 6, "or --source DIR|URL"),
     Wrong("download d4rl/door-human-v0 --source {url}closed", 6, "or --source DIR|URL"),
     Wrong("download d4rl/door-human-v0 --source {url}page", 4, "--mirror or --source"),

@@ -16,6 +16,7 @@ from datasets_cli.errors import DatasetNotInstalled, UsageError
 from datasets_cli.progress import Silent
 from datasets_cli.sources.digests import Digests
 from tests.conftest import DEMO
+from tests.support.d4rl_cuts import CUTS
 from tests.support.origin import Fault, Origin, closed_port_url
 
 ID = "minari/my/door-v0"
@@ -157,3 +158,38 @@ def test_a_server_s_validator_spares_reading_the_files(config: Config) -> None:
         assert main(["download", ID, "--source", origin.url]) == 0
         origin.put(NAMES[1], (FILES / NAMES[1]).read_bytes(), etag='"changed"')
         assert main(["download", ID, "--source", origin.url]) == 2
+
+
+def test_a_folder_has_the_files_of_several_datasets(config: Config, tmp_path: Path) -> None:
+    cuts = [CUTS["hopper-medium-v0"], CUTS["hopper-medium-replay-v1"]]
+    ids = [f"d4rl/{cut.name}" for cut in cuts]
+    for cut in cuts:
+        cut.lay_out(tmp_path / "datasets")
+    call = {"source": tmp_path / "datasets", "verify": False, "progress": Silent()}
+    installed = datasets_cli.download(ids, **call).datasets
+    assert [each.id for each in installed] == ids
+    assert [each.num_transitions for each in installed] == [
+        len(ExperienceReplay(id, root=config.root)) for id in ids
+    ]
+    for id, cut in zip(ids, cuts, strict=True):
+        (resource,) = datasets_cli.dataset_info(id).manifest.resources
+        assert resource["sha256"] == digest(cut.path)
+
+
+def test_a_dataset_of_one_file_is_read_from_that_file(config: Config, tmp_path: Path) -> None:
+    cut = CUTS["hopper-medium-v0"]
+    path = Path(shutil.copyfile(cut.path, tmp_path / "of any name.h5"))
+    call = {"source": path, "verify": False, "progress": Silent()}
+    for _ in range(2):  # the second time it is compared
+        datasets_cli.download("d4rl/hopper-medium-v0", **call)
+    (resource,) = datasets_cli.dataset_info("d4rl/hopper-medium-v0").manifest.resources
+    assert (resource["url"], resource["sha256"]) == (str(path), digest(cut.path))
+    longer(path)
+    with pytest.raises(UsageError):
+        datasets_cli.download("d4rl/hopper-medium-v0", **call)
+
+
+def digest(path: Path) -> str:
+    digests = Digests({"sha256"})
+    digests.read(path)
+    return digests.hex()["sha256"]

@@ -66,8 +66,12 @@ def test_the_files_of_d4rl_are_known_by_name_and_size(config: Config, tmp_path: 
     sized(cache / "ant_expert.hdf5", 137_721_019)  # as the publisher states it
     sized(cache / "ant_expert-v1.hdf5", 231_441_892 - 1)
     sized(cache / "maze2d-open-sparse.hdf5", 5)  # no size is published
-    found = {each.id: each.path for each in datasets_cli.scan(config=config)}
+    data = datasets_cli.scan(config=config)
+    found = {each.id: each.path for each in data if each.command}
     assert found == {"d4rl/ant-expert-v0": cache, "d4rl/maze2d-open-v0": cache}
+    [other] = [each for each in data if not each.command]
+    assert (other.id, other.path) == ("d4rl/ant-expert-v1", cache / "ant_expert-v1.hdf5")
+    assert other.size_bytes == 231_441_892 - 1 and "231,441,892" in other.reason
 
 
 def test_the_logs_of_an_atari_run_are_known_by_their_folder(config: Config, tmp_path: Path) -> None:
