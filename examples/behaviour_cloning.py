@@ -10,17 +10,21 @@ policy that learns nothing from its observation can do.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import torch
 import typer
 from torch import nn
+from tqdm import tqdm
 
 from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm, RldsError
 
 
 def open_parts(
     dataset: str, batch_size: int, seed: int
-) -> tuple[ExperienceReplay, ExperienceReplay]:
-    """Return the trajectories to train on and those held out, normalised alike."""
+) -> tuple[ExperienceReplay, ExperienceReplay, ObservationNorm]:
+    """Return the trajectories to train on and those held out, and what normalises both."""
     replay = ExperienceReplay(dataset, batch_size, replacement=False, seed=seed)
     if not replay[0]["action"].is_floating_point():
         raise RldsError(f"{dataset} has discrete actions, and a mean is taken of these here.")
@@ -29,7 +33,7 @@ def open_parts(
     norm = ObservationNorm.from_dataset(training, ["observation"])
     for part in (training, held_out):
         part.append_transform(Compose(norm, DoubleToFloat()))
-    return training, held_out
+    return training, held_out, norm
 
 
 def make_policy(num_inputs: int, num_actions: int, width: int = 256) -> nn.Sequential:
@@ -44,15 +48,18 @@ def make_policy(num_inputs: int, num_actions: int, width: int = 256) -> nn.Seque
 
 
 def main(
-    dataset: str = "minari/D4RL/door/human-v2",
-    epochs: int = 50,
-    batch_size: int = 256,
-    learning_rate: float = 1e-3,
-    seed: int = 0,
+    dataset: Annotated[str, typer.Option(help="Id to learn from.")] = "minari/D4RL/door/human-v2",
+    epochs: Annotated[int, typer.Option(min=1, help="Times that every row comes.")] = 50,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows of an update.")] = 256,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Of Adam.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Of the split, the network and batches.")] = 0,
+    save: Annotated[
+        Path, typer.Option(dir_okay=False, writable=True, help="File for the policy.")
+    ] = Path("behaviour_cloning.pt"),
 ) -> tuple[float, float]:
-    """Train, for seconds, and return the held-out errors of the policy and of the mean action."""
+    """Train for seconds, save the policy; return its held-out error and the mean action's."""
     torch.manual_seed(seed)
-    training, held_out = open_parts(dataset, batch_size, seed)
+    training, held_out, norm = open_parts(dataset, batch_size, seed)
     test = held_out[:]
     mean_action = training[:]["action"].mean(0)
     of_mean = nn.functional.mse_loss(mean_action.expand_as(test["action"]), test["action"]).item()
@@ -60,7 +67,8 @@ def main(
     policy = make_policy(test["observation"].shape[-1], test["action"].shape[-1])
     optimizer = torch.optim.Adam(policy.parameters(), lr=learning_rate)
     error = float("nan")
-    for epoch in range(1, epochs + 1):
+    bar = tqdm(range(1, epochs + 1), "epochs", disable=None)  # None: no bar but in a terminal
+    for epoch in bar:
         losses = []
         for batch in training:  # every row once
             loss = nn.functional.mse_loss(policy(batch["observation"]), batch["action"])
@@ -71,7 +79,9 @@ def main(
         with torch.no_grad():
             error = nn.functional.mse_loss(policy(test["observation"]), test["action"]).item()
         trained = sum(losses) / len(losses)
-        print(f"epoch {epoch}: training {trained:.4f}, held out {error:.4f}")
+        bar.write(f"epoch {epoch}: training {trained:.4f}, held out {error:.4f}")
+    torch.save({"policy": policy.state_dict(), "loc": norm.loc, "scale": norm.scale}, save)
+    print(f"the policy is in {save}")
     print(f"held out: {error:.4f}; the mean action: {of_mean:.4f}")
     return error, of_mean
 

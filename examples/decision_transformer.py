@@ -10,10 +10,14 @@ none, and the loss leaves it out by the mask.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import torch
 import typer
 from tensordict import TensorDict
 from torch import nn
+from tqdm import tqdm
 
 from datasets_cli import (
     Compose,
@@ -79,15 +83,18 @@ class DecisionTransformer(nn.Module):
 
 
 def main(
-    dataset: str = "d4rl/hopper-medium-v2",
-    steps: int = 10_000,
-    batch_size: int = 64,
-    length: int = 20,
-    width: int = 128,
-    learning_rate: float = 1e-3,
-    seed: int = 0,
+    dataset: Annotated[str, typer.Option(help="Id to learn from.")] = "d4rl/hopper-medium-v2",
+    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 10_000,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of an update.")] = 64,
+    length: Annotated[int, typer.Option(min=1, help="Rows of a sequence.")] = 20,
+    width: Annotated[int, typer.Option(min=4, help="Numbers of a token, four a head.")] = 128,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Of AdamW.")] = 1e-3,
+    seed: Annotated[int, typer.Option(help="Of the network and batches.")] = 0,
+    save: Annotated[
+        Path, typer.Option(dir_okay=False, writable=True, help="File for the weights.")
+    ] = Path("decision_transformer.pt"),
 ) -> list[float]:
-    """Train on sequences of ``length`` rows for 45 minutes, and return the loss of each step."""
+    """Train on sequences for 45 minutes, save the weights, and return the loss of each step."""
     torch.manual_seed(seed)
     replay = ExperienceReplay(dataset)
     if not replay[0]["action"].is_floating_point():
@@ -98,7 +105,8 @@ def main(
     model = DecisionTransformer(len(row["observation"]), len(row["action"]), longest, width)
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-4)
     losses = []
-    for step in range(1, steps + 1):
+    updates = tqdm(range(1, steps + 1), "updates", disable=None)  # None: no bar but in a terminal
+    for step in updates:
         batch = sequences.sample()
         error = (model(batch) - batch["action"])[batch["attention_mask"]]
         loss = error.square().mean()
@@ -108,7 +116,9 @@ def main(
         optimizer.step()
         losses.append(loss.item())
         if step % 100 == 0:
-            print(f"step {step}: loss {sum(losses[-100:]) / 100:.4f}")
+            updates.write(f"step {step}: loss {sum(losses[-100:]) / 100:.4f}")
+    torch.save(model.state_dict(), save)
+    print(f"the weights are in {save}")
     return losses
 
 

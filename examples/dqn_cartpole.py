@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Annotated
 
 import torch
 import typer
 from tensordict import TensorDict
 from torch import nn
+from tqdm import tqdm
 
-from datasets_cli import DoubleToFloat, ExperienceReplay, list_datasets, record
+from datasets_cli import DoubleToFloat, ExperienceReplay, RldsError, list_datasets, record
 
 Curve = list[tuple[int, float]]  # after how many updates there is which mean return
 
@@ -45,7 +47,9 @@ def loss_of(
     return loss
 
 
-def learn(dataset: str, steps: int, conservative: float, episodes: int, seed: int) -> Curve:
+def learn(
+    dataset: str, steps: int, conservative: float, episodes: int, seed: int
+) -> tuple[nn.Module, Curve]:
     """Learn from a dataset, and evaluate the greedy policy ten times."""
     from datasets_cli import GymEnv  # of the extra [collect]
 
@@ -63,7 +67,8 @@ def learn(dataset: str, steps: int, conservative: float, episodes: int, seed: in
         return values.argmax(-1)
 
     curve: Curve = []
-    for step in range(1, steps + 1):
+    updates = tqdm(range(1, steps + 1), f"seed {seed}", disable=None)  # no bar but in a terminal
+    for step in updates:
         loss = loss_of(replay.sample(), network, target, conservative)
         optimizer.zero_grad()
         loss.backward()
@@ -75,8 +80,8 @@ def learn(dataset: str, steps: int, conservative: float, episodes: int, seed: in
             env.set_seed(10_000)
             returns = [env.rollout(500, act)["next", "reward"].sum() for _ in range(episodes)]
             curve.append((step, float(sum(returns)) / episodes))
-            print(f"seed {seed}, step {step}: mean return {curve[-1][1]:.1f}")
-    return curve
+            updates.write(f"seed {seed}, step {step}: mean return {curve[-1][1]:.1f}")
+    return network, curve
 
 
 def draw(path: Path, curves: list[Curve], recorded: float) -> None:
@@ -95,12 +100,15 @@ def draw(path: Path, curves: list[Curve], recorded: float) -> None:
 
 
 def main(
-    steps: int = 10_000,
-    recorded_steps: int = 50_000,
-    conservative: float = 1.0,
-    episodes: int = 20,
-    seeds: int = 1,
-    plot: Path | None = None,
+    steps: Annotated[int, typer.Option(min=1, help="Updates of each seed.")] = 10_000,
+    recorded_steps: Annotated[int, typer.Option(min=1, help="Steps to record.")] = 50_000,
+    conservative: Annotated[float, typer.Option(min=0, help="Weight of CQL's term.")] = 1.0,
+    episodes: Annotated[int, typer.Option(min=1, help="Of each of ten evaluations.")] = 20,
+    seeds: Annotated[int, typer.Option(min=1, help="How many policies are trained.")] = 1,
+    plot: Annotated[Path | None, typer.Option(help="SVG for the curves.")] = None,
+    save: Annotated[
+        Path, typer.Option(dir_okay=False, writable=True, help="File for the last seed's policy.")
+    ] = Path("dqn_cartpole.pt"),
 ) -> list[Curve]:
     """Record steps, unless that was done; learn from them, a minute a seed; return the curves."""
     dataset = f"recorded/cartpole-lean-{recorded_steps}"
@@ -108,7 +116,10 @@ def main(
         record("CartPole-v1", dataset, policy=lean, num_steps=recorded_steps, num_envs=8)
     returns = ExperienceReplay(dataset).trajectories["return"]
     print(f"{dataset}: {len(returns)} episodes of mean return {returns.mean():.1f}")
-    curves = [learn(dataset, steps, conservative, episodes, seed) for seed in range(seeds)]
+    found = [learn(dataset, steps, conservative, episodes, seed) for seed in range(seeds)]
+    curves = [curve for _, curve in found]
+    torch.save(found[-1][0].state_dict(), save)
+    print(f"the policy is in {save}")
     if plot is not None:
         draw(plot, curves, returns.mean())
     return curves
@@ -116,4 +127,7 @@ def main(
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # more of them make so small a network slower
-    typer.run(main)
+    try:
+        typer.run(main)
+    except RldsError as error:
+        raise SystemExit(f"{error}") from None

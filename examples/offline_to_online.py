@@ -11,6 +11,9 @@ probability 0.1. ``--fraction 0`` learns without the dataset.
 from __future__ import annotations
 
 import copy
+import sys
+from pathlib import Path
+from typing import Annotated
 
 import torch
 import typer
@@ -23,6 +26,7 @@ from datasets_cli import (
     LazyTensorStorage,
     OfflineToOnline,
     ReplayBufferTrainer,
+    RldsError,
     TensorDictReplayBuffer,
     Trainer,
     record,
@@ -76,7 +80,13 @@ def open_both(recorded_steps: int, frames: int, fraction: float, seed: int) -> O
 
 
 def main(
-    frames: int = 10_000, recorded_steps: int = 5_000, fraction: float = 0.5, seed: int = 0
+    frames: Annotated[int, typer.Option(min=100, help="Steps to collect.")] = 10_000,
+    recorded_steps: Annotated[int, typer.Option(min=1, help="Steps to record.")] = 5_000,
+    fraction: Annotated[float, typer.Option(min=0, max=1, help="Recorded part of a batch.")] = 0.5,
+    seed: Annotated[int, typer.Option(help="Of the agent, the collector and batches.")] = 0,
+    save: Annotated[
+        Path, typer.Option(dir_okay=False, writable=True, help="File for the policy.")
+    ] = Path("offline_to_online.pt"),
 ) -> list[float]:
     """Learn for a minute; return the greedy policy's mean return every 1,000 frames and last."""
     from datasets_cli import GymEnv, SyncDataCollector  # of the extra [collect]
@@ -90,7 +100,7 @@ def main(
         optim_steps_per_batch=100,
         loss_module=agent,
         optimizer=torch.optim.Adam(agent.network.parameters(), 1e-3),
-        progress_bar=False,
+        progress_bar=sys.stderr.isatty(),
         seed=seed,
     )
     ReplayBufferTrainer(open_both(recorded_steps, frames, fraction, seed)).register(trainer)
@@ -107,9 +117,14 @@ def main(
 
     trainer.register_op("post_steps_log", evaluate)
     trainer.train()
+    torch.save(agent.network.state_dict(), save)
+    print(f"the policy is in {save}")
     return returns
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # more of them make so small a network slower
-    typer.run(main)
+    try:
+        typer.run(main)
+    except RldsError as error:
+        raise SystemExit(f"{error}") from None

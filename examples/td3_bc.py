@@ -3,17 +3,21 @@
 python examples/td3_bc.py --dataset d4rl/hopper-medium-v2 --env Hopper-v5
 
 It shows observations normalised by a transform, and D4RL's scores where the dataset has them.
-Datasets of Minari and recorded ones know their environment; others need ``--env`` to be evaluated.
+The environment is made before the training: where a dataset does not state its own, give ``--env``
+or ``--no-evaluate``. The policy is saved with what it normalises by.
 """
 
 from __future__ import annotations
 
 import copy
+from pathlib import Path
+from typing import Annotated, Any
 
 import torch
 import typer
 from tensordict import TensorDict
 from torch import nn
+from tqdm import tqdm
 
 from datasets_cli import Compose, DoubleToFloat, ExperienceReplay, ObservationNorm, RldsError
 
@@ -35,7 +39,8 @@ def train(
     """Do the updates of the paper; ``alpha`` weighs the values against the imitation."""
     old_actor, old_critics = copy.deepcopy((actor, critics))
     of_actor, of_critics = (torch.optim.Adam(each.parameters(), 3e-4) for each in (actor, critics))
-    for step in range(1, steps + 1):
+    updates = tqdm(range(1, steps + 1), "updates", disable=None)  # None: no bar but in a terminal
+    for step in updates:
         batch = replay.sample()
         state, action, after = batch["observation"], batch["action"], batch["next"]
         with torch.no_grad():
@@ -60,7 +65,7 @@ def train(
                 for slow, fast in zip(old.parameters(), new.parameters(), strict=True):
                     slow.data.lerp_(fast.data, 0.005)
         if step % 1000 == 0:
-            print(f"step {step}: loss of the critics {critics_loss.item():.3f}")
+            updates.write(f"step {step}: loss of the critics {critics_loss.item():.3f}")
 
 
 def score(replay: ExperienceReplay, value: float) -> str:
@@ -71,19 +76,36 @@ def score(replay: ExperienceReplay, value: float) -> str:
         return f"return {value:.1f}"
 
 
+def environment_of(replay: ExperienceReplay, name: str | None) -> Any:
+    """Return the named environment, or the one that the dataset states."""
+    from datasets_cli import GymEnv  # of the extra [collect]
+
+    try:
+        return GymEnv(name or replay.recover_environment())
+    except RldsError as error:
+        raise RldsError(f"{error} Name one by --env, or train only: --no-evaluate.") from error
+
+
 def main(
-    dataset: str = "d4rl/hopper-medium-v2",
-    env: str | None = None,
-    steps: int = 1_000_000,
-    width: int = 256,
-    alpha: float = 2.5,
-    seed: int = 0,
+    dataset: Annotated[str, typer.Option(help="Id to learn from.")] = "d4rl/hopper-medium-v2",
+    env: Annotated[
+        str | None, typer.Option(help="Environment to evaluate in; by default the dataset's.")
+    ] = None,
+    evaluate: Annotated[bool, typer.Option(help="Run ten episodes at the end.")] = True,
+    steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 1_000_000,
+    width: Annotated[int, typer.Option(min=1, help="Units of a hidden layer.")] = 256,
+    alpha: Annotated[float, typer.Option(min=0, help="Weight of the critic; 0 imitates.")] = 2.5,
+    seed: Annotated[int, typer.Option(help="Of networks and batches.")] = 0,
+    save: Annotated[
+        Path, typer.Option(dir_okay=False, writable=True, help="File for the policy.")
+    ] = Path("td3_bc.pt"),
 ) -> float | None:
-    """Train for two hours; return the policy's mean return, None without an environment."""
+    """Train for two hours, save the policy, and return its mean return if it is evaluated."""
     torch.manual_seed(seed)
     replay = ExperienceReplay(dataset, batch_size=256, seed=seed)
     if not replay[0]["action"].is_floating_point():
         raise RldsError(f"{dataset} has discrete actions, and TD3+BC needs continuous ones.")
+    environment = environment_of(replay, env) if evaluate else None
     print(f"the recorded policy: {score(replay, replay.trajectories['return'].mean())}")
     norm = ObservationNorm.from_dataset(replay, ["observation", ("next", "observation")])
     bound = replay["action"].abs().max().item()
@@ -93,18 +115,16 @@ def main(
     actor = nn.Sequential(layers(num_states, num_actions, width), nn.Tanh())
     critics = nn.ModuleList(layers(num_states + num_actions, 1, width) for _ in range(2))
     train(actor, critics, replay, steps, alpha)
+    numbers = {"loc": norm.loc, "scale": norm.scale, "bound": bound}
+    torch.save({"actor": actor.state_dict(), **numbers}, save)
+    print(f"the policy is in {save}")
+    if environment is None:
+        return None
 
     def act(rows: TensorDict) -> torch.Tensor:
         state = (rows["observation"] - norm.loc) / norm.scale
         return torch.mul(actor(state.float()), bound)
 
-    try:
-        from datasets_cli import GymEnv  # of the extra [collect]
-
-        environment = GymEnv(env or replay.recover_environment())
-    except RldsError as error:
-        print(f"not evaluated: {error} Or name another environment by --env.")
-        return None
     environment.set_seed(10_000)
     returns = [environment.rollout(1000, act)["next", "reward"].sum().item() for _ in range(10)]
     found = sum(returns) / len(returns)

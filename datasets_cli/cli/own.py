@@ -97,7 +97,8 @@ def _export_lines(made: ExportedDataset, *, is_tried: bool) -> list[str]:
     if is_tried:
         nothing = "" if lost else "; all of it is kept"
         return [f"{made.id} as {made.format} would be {made.path}{nothing}", *lost]
-    return [f"{made.id} as {made.format}: {made.path}, {human_bytes(made.size_bytes)}", *lost]
+    head = f"{made.id} as {made.format}: {made.path}, {human_bytes(made.size_bytes)}"
+    return [head, *lost, f"Open it in Python with {made.opened_by}"]
 
 
 @options_of(call=RecordCall)

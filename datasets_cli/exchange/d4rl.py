@@ -226,7 +226,7 @@ def _left_out(manifest: Manifest) -> dict[Key, str]:
     return left_out
 
 
-def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
     """Write D4RL's layout; see ``Format``."""
     manifest = dataset.manifest
     unwritten = {*_left_out(manifest), *MADE_AGAIN, EPISODE}
@@ -251,6 +251,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
             progress.writing(first := first + count)
         if said := manifest.to_json()["metadata"]:
             file[SAID] = json.dumps(said)
+    return f"h5py.File({str(out)!r})"
 
 
 def _check_ends(dataset: DatasetArrays, run: StepColumns, first: int, count: int) -> None:

@@ -35,15 +35,17 @@ class ExportedDataset(JsonForm):
         path: the file or the folder.
         losses: what the format cannot hold, a sentence each.
         size_bytes: of the files; 0 where nothing was written.
+        opened_by: the Python expression that opens them; empty where nothing was written.
     """
 
-    JSON = "id format path losses bytes=size_bytes"
+    JSON = "id format path losses bytes=size_bytes opened_by|null"
 
     id: str
     format: str
     path: Path
     losses: tuple[str, ...]
     size_bytes: int = 0
+    opened_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -103,10 +105,10 @@ def export_dataset(call: ExportCall) -> ExportedDataset:
         out.parent.mkdir(parents=True, exist_ok=True)
         expect_rows(told, id, 0, len(dataset))
         with replacing(out) as new:
-            chosen.write(dataset, new, told)
+            opened_by = chosen.write(dataset, new, told, path)
             _check_free(out, chosen, config.root.resolve(), call.force)
         size = folder_size(out) if out.is_dir() else out.stat().st_size
-    return ExportedDataset(id, call.format, path, lost, size)
+    return ExportedDataset(id, call.format, path, lost, size, opened_by)
 
 
 def _check_free(out: Path, chosen: Format, root: Path, force: bool) -> None:

@@ -77,8 +77,10 @@ class Format(Protocol):
     def losses(self, manifest: Manifest) -> list[str]:
         """Return what of a dataset the format cannot hold, a sentence each."""
 
-    def write(self, dataset: DatasetArrays, path: Path, progress: Progress) -> None:
-        """Write all rows to a new path.
+    def write(self, dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
+        """Write all rows to a new path; return the Python expression that opens them at ``out``.
+
+        ``out`` is the path's name once it is whole.
 
         Raises:
             UsageError: the rows cannot be written in this format.

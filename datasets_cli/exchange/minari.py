@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -121,15 +122,16 @@ def losses(manifest: Manifest) -> list[str]:
     return [*(f"{show_key(key)}: {why}" for key, why in lost.items()), *(told if others else [])]
 
 
-def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
     """Write a folder, run after run of rows; see ``Format``."""
     arrays, lost = _arrays(manifest := dataset.manifest)
     _check_needed(arrays, lost, dataset.id)
     keys = {key for each in arrays for key in (each.key, each.successor) if key}
     starts, first = dataset.starts, 0
     before: StepColumns = {}
-    path.mkdir()
-    with new_hdf5(path / DATA) as (file, disk):
+    id, folder = _local_id(out.resolve()), path if out.name == "data" else path / "data"
+    folder.mkdir(parents=True)
+    with new_hdf5(folder / DATA) as (file, disk):
         for run in key_runs(dataset, keys):
             stop = first + len(run[REWARD])
             here = range(*np.searchsorted(starts, (first + 1, stop)) - (1, 0))
@@ -140,8 +142,28 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
                 _write_steps(file, number, arrays, run, starts, first)
             disk.check()
             progress.writing(first := stop)
-    text = json.dumps(_metadata(manifest, arrays, (path / DATA).stat().st_size))
-    (path / METADATA).write_text(text, encoding="utf-8")
+    text, size = "", (folder / DATA).stat().st_size
+    for _ in range(2):  # Minari counts this document, too
+        said = _metadata(manifest, arrays, size + len(text))
+        text = json.dumps(said | ({"dataset_id": id} if id else {}))
+    (folder / METADATA).write_text(text, encoding="utf-8")
+    where = out / folder.relative_to(path)
+    return f"minari.load_dataset({id!r})" if id else f"minari.MinariDataset({str(where)!r})"
+
+
+def _local_id(out: Path) -> str:
+    """Return Minari's id of a folder, its path below Minari's root; empty where it is elsewhere."""
+    place = os.environ.get("MINARI_DATASETS_PATH") or "~/.minari/datasets"
+    root, folder = Path(place).expanduser().resolve(), out.parent if out.name == "data" else out
+    if folder == root or not folder.is_relative_to(root):
+        return ""
+    id = folder.relative_to(root).as_posix()
+    if not re.fullmatch(r"[-\w/]+-v\d+", id):
+        raise UsageError(
+            f"{argument('path')} {out} would be Minari's dataset {id}. Expected an id that ends in "
+            "a version, such as mine/walk-v0. Choose another folder."
+        )
+    return id
 
 
 def _write_steps(
@@ -257,7 +279,7 @@ def _metadata(manifest: Manifest, arrays: list[_Array], size_bytes: int) -> dict
 
 def _counts(manifest: Manifest, size_bytes: int) -> dict[str, Any]:
     """Return what ``metadata.json`` says of its own files, and not of the data."""
-    name = re.sub(r"[^-\w/]", "-", manifest.id)
+    name = re.sub(r"[^-\w/]", "-", manifest.id.removeprefix("minari/"))
     return {
         "total_episodes": manifest.num_trajectories,
         "total_steps": manifest.num_transitions,

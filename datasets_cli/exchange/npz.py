@@ -112,7 +112,7 @@ def losses(manifest: Manifest) -> list[str]:
     return [*lost, *lost_columns(manifest), *lost_metadata(manifest)]
 
 
-def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
     """Write an archive, array after array; see ``Format``."""
     manifest = dataset.manifest
     left_out = {each.key for each in manifest.columns if each.dtype not in NUMPY_TYPES}
@@ -121,6 +121,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
             if key not in left_out:
                 with archive.open(f"{name}{MEMBER}", "w", force_zip64=True) as file:
                     _write_column(file, dataset, key, progress)
+    return f"numpy.load({str(out)!r})"
 
 
 def _write_column(file: IO[bytes], dataset: DatasetArrays, key: Key, progress: Progress) -> None:

@@ -55,7 +55,7 @@ def losses(manifest: Manifest) -> list[str]:
     ]
 
 
-def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
     """Write a file, a bounded row group for each run of rows; see ``Format``."""
     import pyarrow.parquet as pq
 
@@ -77,6 +77,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
             batch = arrow_table.batch_of(run, names, schema)
             writer.write_batch(batch, row_group_size=batch.num_rows)
             progress.writing(num_rows := num_rows + batch.num_rows)
+    return f"pandas.read_parquet({str(out)!r})"
 
 
 def _begins_so(path: Path) -> bool:

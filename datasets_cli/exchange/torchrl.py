@@ -89,7 +89,7 @@ def losses(manifest: Manifest) -> list[str]:
     return [*lost, *lost_columns(manifest), *lost_metadata(manifest)]
 
 
-def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
+def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
     """Write the leaves as the ``ted`` layout has them, and nothing beside; see ``Format``."""
     columns: list[Column] = [
         each for each in dataset.manifest.columns if each.row_bytes and is_nameable(each.key)
@@ -100,6 +100,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress) -> None:
             writer.write(run)
             progress.writing(writer.num_rows)
     write_meta_files(path, columns, len(dataset))
+    return f"tensordict.TensorDict.load_memmap({str(out)!r})"
 
 
 def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | None]:

@@ -24,6 +24,8 @@ from .traps import trap_rules, traps_of
 
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 HUGGING_FACE = "https://huggingface.co/datasets/imone/D4RL/resolve/main/"
+ENVIRONMENTS = {"halfcheetah": "HalfCheetah-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4"}
+"""Gymnasium's successors of the ``-v2`` that was recorded; ``-v5`` has other rewards and bodies."""
 OLDER = "as first published, before D4RL 1.2.0"
 
 
@@ -42,6 +44,11 @@ def _entry(name: str) -> CatalogueEntry:
             "max_episode_steps": int(row["max_episode_steps"] or 0) or None,
             "ref_min_score": float(row["ref_min_score"]) if row["ref_min_score"] else None,
             "ref_max_score": float(row["ref_max_score"]) if row["ref_max_score"] else None,
+            **(
+                {"environment": known}
+                if (known := ENVIRONMENTS.get(name.partition("-")[0]))
+                else {}
+            ),
             **({"known_traps": traps} if (traps := traps_of(name)) else {}),
             **({"trap_rules": rules} if (rules := trap_rules(name)) else {}),
         },

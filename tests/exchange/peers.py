@@ -65,7 +65,7 @@ def hdf5_datasets(group: h5py.Group, above: str = "") -> Iterator[tuple[str, np.
 def minari(path: Path) -> Columns:
     """Read with Minari: rows and, of observations and infos, their successors."""
     parts: dict[str, list[Any]] = {}
-    for episode in MinariDataset(path):
+    for episode in MinariDataset(path / "data"):
         found = {
             "next.reward": episode.rewards,
             "next.terminated": episode.terminations,

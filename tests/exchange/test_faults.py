@@ -115,8 +115,8 @@ def test_a_writer_with_a_fault_is_seen(
             changed = {**rows, **ROWS.get(fault, lambda rows: rows)(rows)}
             yield {key: changed[key] for key in keys}
 
-    def _write(dataset: Any, path: Path, progress: Any) -> None:
-        write(DATASETS.get(fault, lambda d: d)(dataset), path, progress)
+    def _write(dataset: Any, *others: Any) -> Any:
+        return write(DATASETS.get(fault, lambda d: d)(dataset), *others)
 
     monkeypatch.setattr(module, "write", _write)
     monkeypatch.setattr(module, "key_runs", runs)
@@ -139,7 +139,7 @@ def test_counts_of_an_export_are_those_of_its_rows_and_stale_ones_are_told(
     config: Config, tmp_path: Path
 ) -> None:
     make(config, info={"total_steps": 99, "total_episodes": 98})
-    path = export(config, tmp_path / "whole", "minari")
+    path = export(config, tmp_path / "whole", "minari") / "data"
     found = MinariDataset(path)
     assert (found.total_steps, found.total_episodes) == (10, 4)
     assert list(found.storage.get_episode_metadata(range(4))) == [

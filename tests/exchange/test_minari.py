@@ -17,6 +17,7 @@ from minari import MinariDataset
 
 import datasets_cli
 from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
+from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from tests.exchange.made_steps import Columns, differing, leaf_files, made_steps
@@ -48,7 +49,7 @@ def as_minari_reads(folder: Path) -> Columns:
 def export_made(config: Config, folder: Path, steps: Columns, **options: Any) -> Path:
     create_dataset("mine/made", steps, lengths=LENGTHS, config=config, force=True, **options)
     export_dataset("mine/made", "minari", folder, config=config, force=True)
-    return folder
+    return folder / "data"
 
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
@@ -62,7 +63,7 @@ def test_steps_of_any_lengths_and_types_are_kept(
     with pytest.MonkeyPatch.context() as patch:  # episodes in several runs
         patch.setattr("datasets_cli.exchange.flat.rows_per_block", lambda row_bytes: step)
         export_dataset("mine/any", "minari", tmp_path / "any", config=config, force=True)
-    assert not differing(as_minari_reads(tmp_path / "any"), steps)
+    assert not differing(as_minari_reads(tmp_path / "any" / "data"), steps)
     import_dataset(tmp_path / "any", "mine/again", layout="ted", config=config, force=True)
     found = leaf_files("mine/again", config)
     numbers = {key: rows for key, rows in steps.items() if rows.dtype != object}
@@ -101,6 +102,43 @@ def test_spaces_and_what_is_said_stay(config: Config, tmp_path: Path) -> None:
     assert found.storage.metadata["author"] == {"Rodrigo de Lazcano"}
 
 
+@pytest.mark.parametrize("place", ["mine/made-v3", "mine/made-v3/data"])
+def test_a_folder_below_minaris_root_is_a_dataset_of_minari(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "theirs"))
+    create_dataset("mine/made", steps := made_steps(LENGTHS), lengths=LENGTHS, config=config)
+    made = export_dataset("mine/made", "minari", tmp_path / "theirs" / place, config=config)
+    assert made.opened_by == "minari.load_dataset('mine/made-v3')"
+    found = minari.load_dataset("mine/made-v3")
+    assert (found.id, found.storage.metadata["dataset_size"]) == (
+        "mine/made-v3",
+        found.storage.get_size(),
+    )
+    assert list(minari.list_local_datasets()) == ["mine/made-v3"]
+    assert not differing(as_minari_reads(tmp_path / "theirs" / "mine" / "made-v3" / "data"), steps)
+    with pytest.raises(UsageError):  # an id has a version
+        export_dataset("mine/made", "minari", tmp_path / "theirs" / "made", config=config)
+
+
+def test_the_size_has_the_metadata_and_the_last_line_opens_the_files(
+    config: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = {
+        ("observation",): np.zeros((4, 30_000), "f4"),
+        ("next", "observation"): np.zeros((4, 30_000), "f4"),
+        ("action",): np.zeros((4, 1)),
+        ("next", "reward"): np.zeros(4),
+        ("next", "terminated"): np.zeros(4, bool),
+    }  # its space has 60,000 bounds
+    create_dataset("mine/wide-v0", steps, lengths=[4], config=config)
+    out = tmp_path / "wide"
+    assert main(["export", "mine/wide-v0", "--to", "minari", "--out", str(out)]) == 0
+    found = eval(capsys.readouterr().out.splitlines()[-1].partition("with ")[2])
+    assert isinstance(found, MinariDataset) and found.id == "mine/wide-v0"
+    assert found.storage.metadata["dataset_size"] == found.storage.get_size() > 0.6
+
+
 def test_what_minari_has_no_place_for_is_said(config: Config, tmp_path: Path) -> None:
     steps: dict[Any, Any] = made_steps(LENGTHS)
     steps["observation", "words"] = np.full((10, 2), "a", object)
@@ -113,7 +151,7 @@ def test_what_minari_has_no_place_for_is_said(config: Config, tmp_path: Path) ->
     lost = {loss.partition(":")[0] for loss in told.losses}
     assert lost == {"observation.words", "info.a/b", "info._index_3", "weight"}
     kept = made_steps(LENGTHS)
-    assert not differing(as_minari_reads(tmp_path / "out"), kept)
+    assert not differing(as_minari_reads(tmp_path / "out" / "data"), kept)
 
 
 @pytest.mark.parametrize("form", ["hdf5", "arrow"])
@@ -187,6 +225,6 @@ def test_text_with_a_zero_character_is_refused(config: Config, tmp_path: Path) -
 def test_frames_are_kept_and_said_to_be_no_jpeg(config: Config, tmp_path: Path) -> None:
     datasets_cli.download("demo/pong", config=config)
     export_dataset("demo/pong", "minari", tmp_path / "pong", config=config)
-    said = json.loads((tmp_path / "pong" / "metadata.json").read_text())
+    said = json.loads((tmp_path / "pong" / "data" / "metadata.json").read_text())
     assert (said["jpeg_encoding"], said["data_format"]) == (False, "hdf5")
     assert said["minari_version"] in minari.supported_dataset_versions

@@ -16,9 +16,10 @@ def environment_spec(
     """Return gymnasium's specification of the environment of a dataset, where it has one."""
     known = manifest.metadata
     text = (known.get("eval_env_spec") if evaluation else None) or known.get("env_spec")
-    if not isinstance(text, str):
-        return None
-    return gymnasium.envs.registration.EnvSpec.from_json(text)
+    if isinstance(text, str):
+        return gymnasium.envs.registration.EnvSpec.from_json(text)
+    id = known.get("environment")
+    return gymnasium.spec(id) if isinstance(id, str) else None
 
 
 def recover_environment(
@@ -32,10 +33,10 @@ def recover_environment(
     except Exception as error:  # whatever an environment's module does
         raise UsageError(
             f"The environment of {manifest.id} cannot be made ({type(error).__name__}: {error}). "
-            "Install the package that it is part of; its specification is metadata['env_spec'] of "
-            "the dataset."
+            "Install the package that it is part of; the dataset's metadata['env_spec'] or "
+            "metadata['environment'] is its specification."
         ) from error
     raise UsageError(
-        f"{manifest.id} does not say which environment it is of: its manifest has no env_spec, "
-        "which datasets of Minari and recorded ones have."
+        f"{manifest.id} does not say which environment it is of: its manifest has neither env_spec "
+        "nor environment, which datasets of Minari, some of D4RL and recorded ones have."
     )

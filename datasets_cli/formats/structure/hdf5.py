@@ -126,13 +126,7 @@ def _short(path: str) -> str:
 
 
 class _Trees:
-    """The version-1 trees of a file, read without libhdf5.
-
-    Args:
-        filename: for messages.
-        descriptor: of the open file.
-        base: bytes before the HDF5 part; addresses count from there.
-    """
+    """The version-1 trees of an open file, read without libhdf5; addresses count from ``base``."""
 
     def __init__(self, filename: str, descriptor: int, base: int) -> None:
         self._filename = filename
@@ -151,11 +145,7 @@ class _Trees:
         return _number(head, {0: 64, 1: 68}.get(version, 36))
 
     def chunks(self, address: int) -> set[tuple[int, int, int]]:
-        """Return stored bytes, skipped filters and unpacked bytes of an object's chunks.
-
-        Raises:
-            SourceError: the object's tree is damaged, or a chunk is not inside the file.
-        """
+        """Return stored bytes, skipped filters and unpacked bytes of an object's chunks."""
         found: set[tuple[int, int, int]] = set()
         for kind, body in self._messages(address):
             if kind == _SYMBOL_TABLE:
@@ -173,11 +163,7 @@ class _Trees:
         return found
 
     def check_overlap(self) -> None:
-        """Reject a file in which two chunks share bytes.
-
-        Raises:
-            SourceError: they do.
-        """
+        """Reject a file in which two chunks share bytes."""
         extents = np.frombuffer(self._extents, np.uint64).reshape(-1, 2)
         extents = extents[np.argsort(extents[:, 0])]
         if (extents[1:, 0] < extents[:-1].sum(1)).any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -11,13 +12,15 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import ExperienceReplay, RldsError, UsageError, record, verify
+from datasets_cli import ExperienceReplay, RldsError, UsageError, download, record, verify
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.environments.record import episodes
 from datasets_cli.environments.record.policies import seed_of
+from datasets_cli.environments.record.recover import environment_spec
 from datasets_cli.store.manifest import read_manifest
 from tests.environments.record import toys
+from tests.support.d4rl_cuts import CUTS
 
 CARTPOLE = "CartPole-v1"
 
@@ -209,7 +212,7 @@ def test_the_spaces_are_what_minari_reads_and_the_environment_is_recovered() -> 
 
 
 def test_a_dataset_without_an_environment_says_so(door: str) -> None:
-    with pytest.raises(UsageError, match="has no env_spec"):
+    with pytest.raises(UsageError, match="env_spec"):
         ExperienceReplay(door, download=False).recover_environment()
 
 
@@ -302,3 +305,13 @@ def test_the_command_takes_the_check(capsys: pytest.CaptureFixture[str]) -> None
         assert message in capsys.readouterr().err
     assert main([*command, "--check-actions", "false"]) == 0
     assert "out of bounds" not in capsys.readouterr().err
+
+
+def test_a_dataset_of_d4rl_names_gymnasiums_environment(tmp_path: Path) -> None:
+    source = CUTS["hopper-medium-v2"].lay_out(tmp_path / "source")
+    download("d4rl/hopper-medium-v2", source=source, verify=False)
+    replay = ExperienceReplay("d4rl/hopper-medium-v2", download=False)
+    spec = environment_spec(replay.manifest)
+    assert spec is not None and (spec.id, spec.max_episode_steps) == ("Hopper-v4", 1000)
+    with pytest.raises(UsageError, match="MuJoCo"):  # it is not installed here
+        replay.recover_environment()
