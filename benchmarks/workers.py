@@ -1,12 +1,17 @@
 """How preprocess() scales with worker processes, and how fast it is beside TorchRL's.
 
-    python benchmarks/workers.py [--rows 1000000] [--slow-rows 300000] [--repeat 3]
+    python benchmarks/workers.py [--rows 1000000] [--slow-rows 300000] [--repeat 3] [--short 50000]
 
 Converts a file in D4RL's layout with this project and with TorchRL. Then, each time in a fresh
 process and in turn: a vectorised function of every row, by TorchRL's ``preprocess`` and by ours,
 each with its default number of workers, and by ours with other numbers; and a function that
 works for a fifth of a millisecond on each row in Python, with one worker and with two. The time is
 that of the call, the start of processes included. Values of the results are compared.
+
+``--short 50000`` does something else: the return to go of the same number of rows in so many
+trajectories, by a function of one trajectory, in this process, beside a bare loop that calls the
+same function on slices of a TensorDict in memory, and beside a vectorised function of chunks. The
+seconds are of this process's CPU, which other work on the machine does not change.
 
 Prints JSON: medians of seconds; TorchRL/ours, and one worker/two, beside what two processes gain on
 this machine that share nothing. No network is used.
@@ -106,6 +111,50 @@ STEPS: dict[str, Callable[[Path, int], float]] = {
 }
 
 
+def to_go(rows: TensorDict) -> TensorDict:
+    """The return to go of one trajectory."""
+    from tensordict import TensorDict
+
+    rewards = rows["next", "reward"]
+    return TensorDict({"togo": rewards.flip(0).cumsum(0).flip(0)}, rows.batch_size)
+
+
+def short(rows: int, trajectories: int, repeat: int) -> Result:
+    """Return the CPU seconds that ``rows`` in so many trajectories take, called one by one."""
+    import numpy as np
+
+    from datasets_cli import ExperienceReplay, create_dataset
+
+    lengths = np.full(trajectories, rows // trajectories)
+    count = int(lengths.sum())
+    shapes = {"observation": 11, "next_observation": 11, "action": 3, "reward": 1}
+    draw = np.random.default_rng(0).random
+    columns = {name: draw((count, size), np.float32) for name, size in shapes.items()}
+    expected = columns["reward"].reshape(trajectories, -1)[:, ::-1].cumsum(1)[:, ::-1].reshape(-1)
+    seconds: dict[str, list[float]] = {"per trajectory": [], "a chunk": [], "bare loop": []}
+    with tempfile.TemporaryDirectory() as temporary:
+        root = Path(temporary)
+        create_dataset("mine/short", columns, lengths=lengths, root=root)
+        replay = ExperienceReplay("mine/short", root=root)
+        for number in range(repeat):
+            for name, function, per in (
+                ("per trajectory", to_go, "trajectory"),
+                ("a chunk", scaled, "chunk"),
+            ):
+                begun = time.process_time()
+                made = replay.preprocess(function, 0, 0, dest=root / f"{name}{number}", per=per)
+                seconds[name].append(time.process_time() - begun)
+                if per == "trajectory":
+                    found = made.column(("togo",))
+                    assert np.allclose(found.flatten().numpy(), expected, rtol=1e-4)
+            everything, begun = replay[:], time.process_time()
+            for start in range(0, count, int(lengths[0])):
+                to_go(everything[start : start + int(lengths[0])])
+            seconds["bare loop"].append(time.process_time() - begun)
+    medians = {name: round(statistics.median(times), 2) for name, times in seconds.items()}
+    return {"rows": count, "trajectories": trajectories, "CPU seconds": medians}
+
+
 def values(folder: Path, rows: int) -> str:
     """Return a digest of what a function made, but of the last row, which TorchRL leaves out."""
     digest = hashlib.sha256()
@@ -170,11 +219,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--slow-rows", type=int, default=300_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--short", type=int, metavar="TRAJECTORIES")
     parser.add_argument("--step", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.step:
         step, folder, rows = arguments.step
         print(STEPS[step](Path(folder), int(rows)))
+        return
+    if arguments.short:
+        print(json.dumps(short(arguments.rows, arguments.short, arguments.repeat), indent=1))
         return
     known = {"cores": os.cpu_count(), "rows": arguments.rows, "slow rows": arguments.slow_rows}
     found = compare(arguments.rows, arguments.slow_rows, arguments.repeat)

@@ -47,6 +47,7 @@ _LAZY_IMPORTS = {
     "compare_datasets": "look.compare",
     "preprocess": "manager.preprocess",
     "preprocess_columns": "manager.preprocess",
+    "join_datasets": "manager.preprocess",
     "plan_preprocess": "manager.preprocess",
     "run_plan": "manager.preprocess",
     "open_dataset": "project.open",

@@ -122,6 +122,7 @@ from datasets_cli.manager.download import plan_download as plan_download
 from datasets_cli.manager.overlap import DatasetOverlap as DatasetOverlap
 from datasets_cli.manager.overlap import InCommon as InCommon
 from datasets_cli.manager.overlap import find_overlap as find_overlap
+from datasets_cli.manager.preprocess import join_datasets as join_datasets
 from datasets_cli.manager.preprocess import plan_preprocess as plan_preprocess
 from datasets_cli.manager.preprocess import preprocess as preprocess
 from datasets_cli.manager.preprocess import preprocess_columns as preprocess_columns

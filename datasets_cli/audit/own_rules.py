@@ -29,10 +29,22 @@ def own_rules(given: Given | Iterable[Given]) -> list[Rule]:
             rules += _checked(tried(where, "its import", point.load), where, rules)
         except RldsError as error:  # an installed package must not stop what needs others
             logger.warning("%s Its rules are left out.", error)
-    for each in [given] if isinstance(given, Given) else given:
-        several, where = ([each], "call") if isinstance(each, Rule) else _of_file(Path(each))
-        rules += _checked(several, where, rules)
+    several = [given] if isinstance(given, Given) else given
+    if not isinstance(several, Iterable):
+        raise _no_rule(given)
+    for each in several:
+        if not isinstance(each, Given):
+            raise _no_rule(each)
+        found, where = ([each], "call") if isinstance(each, Rule) else _of_file(Path(each))
+        rules += _checked(found, where, rules)
     return rules
+
+
+def _no_rule(given: Any) -> UsageError:
+    return UsageError(
+        f"{argument('rules')}: expected files that define RULES, or Rule objects, found "
+        f"{given!r:.100}. A function is a rule's begin or conclude: Rule(name, ..., begin)."
+    )
 
 
 def _of_file(file: Path) -> tuple[Any, str]:

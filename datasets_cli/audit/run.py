@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from datasets_cli.audit.rules.facts import facts_of
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
 from datasets_cli.audit.rules.lengths import LENGTHS, UNFINISHED
@@ -65,7 +67,7 @@ def findings_of(
     findings = []
     for rule, state, call in begun:
         if (finding := call("conclude", partial(_concluded, rule, state))) is not None:
-            findings.append(_checked(finding, num_rows))
+            findings.append(_checked(rule, finding, num_rows))
     return gravest_first(findings)
 
 
@@ -78,13 +80,17 @@ def _concluded(rule: Rule, state: Any) -> Finding | None:
     return asked(rule)
 
 
-def _checked(finding: Finding, num_rows: int) -> Finding:
+def _checked(rule: Rule, finding: Finding, num_rows: int) -> Finding:
     if not isinstance(finding, Finding) or finding.severity not in SEVERITIES:
-        raise RldsError(f"A rule returns {finding!r:.100}; expected rule.found(...) or None.")
-    if not 0 <= min(finding.rows, default=-1) <= max(finding.rows) < num_rows:
         raise RldsError(
-            f"The rule {finding.rule} finds rows {min(finding.rows, default=None)} to "
-            f"{max(finding.rows, default=None)}; the dataset has rows 0 to {num_rows - 1}."
+            f"The rule {rule.name} returns {finding!r:.100}; expected rule.found(...) or None."
+        )
+    rows = np.asarray(finding.rows)
+    if rows.dtype.kind not in "iu" or not rows.size or rows.min() < 0 or rows.max() >= num_rows:
+        found = f"rows {min(finding.rows)} to {max(finding.rows)}" if rows.size else "no row"
+        raise RldsError(
+            f"The rule {rule.name} finds {found}; the dataset has rows 0 to {num_rows - 1}. A rule "
+            "that finds nothing returns None."
         )
     return finding
 

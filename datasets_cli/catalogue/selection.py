@@ -8,7 +8,13 @@ from functools import partial
 
 from datasets_cli.catalogue.names import is_glob, known_ids, match
 from datasets_cli.config import Config, RootOptions
-from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset
+from datasets_cli.errors import (
+    DatasetNotInstalled,
+    RldsError,
+    UnknownDataset,
+    UsageError,
+    argument,
+)
 from datasets_cli.store.cache_root import CacheRoot, refuse_id
 
 KNOWN_IDS = {"argument": True, "metavar": "ID", "complete": "known_ids"}
@@ -71,9 +77,19 @@ def as_list(texts: str | Iterable[str]) -> list[str]:
     return [text if isinstance(text, str) else refuse_id(text) for text in several]
 
 
+def named_ids(ids: str | Iterable[str]) -> list[str]:
+    """Return ids as a list of at least one: an empty one may be a mistake, and never means all."""
+    if not (texts := as_list(ids)):
+        raise UsageError(
+            f"{argument('ids')} is empty: no dataset is named. Give an id or a glob, such as "
+            "'d4rl/hopper-*'; '*' stands for all."
+        )
+    return texts
+
+
 def select_known(ids: str | Iterable[str], config: Config) -> list[str]:
     """Return the ids with every glob replaced by what it matches in the catalogue."""
-    texts = as_list(ids)
+    texts = named_ids(ids)
     known = known_ids(CacheRoot(config.root)) if any(map(is_glob, texts)) else []
     return select_each(texts, partial(_matching, known, "known", "rlds list"))
 
@@ -81,7 +97,7 @@ def select_known(ids: str | Iterable[str], config: Config) -> list[str]:
 def select_installed(ids: str | Iterable[str], config: Config) -> list[str]:
     """Return the ids with every glob replaced by the installed datasets that it matches."""
     installed = list(CacheRoot(config.root).installed())
-    return select_each(as_list(ids), partial(_installed, installed))
+    return select_each(named_ids(ids), partial(_installed, installed))
 
 
 def select_each(texts: Iterable[str], select: Callable[[str], Iterable[str]]) -> list[str]:

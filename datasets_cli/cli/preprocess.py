@@ -48,6 +48,13 @@ def preprocess(
             "--dry-run", help="Alone, only print the plan; else only try the first trajectory."
         ),
     ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="FAMILY/NAME", help="Join the datasets into this one."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --name: replace a dataset with other data.")
+    ] = False,
 ) -> None:
     """Map a function, or transforms, over datasets in parallel, each into a dataset derived/NAME.
 
@@ -61,12 +68,26 @@ def preprocess(
     each dataset that has none; with ID alone, those of these datasets. A step runs code of this
     folder; --dry-run runs none.
 
-    The source is never changed. The function gets whole trajectories unless --per says otherwise.
-    The result is the same for every number of workers, and a run that was killed continues where it
-    stopped. The same command again does nothing.
+    The source is never changed. A call of the function gets a chunk of whole trajectories, or what
+    --per says. The result is the same for every number of workers, and a run that was killed
+    continues where it stopped. The same command again does nothing.
     """
     state, work = state_of(context), chosen_workers(workers)
     ids = step.get("input", ())
+    if name is not None or force:
+        others = [*transforms, *workers, *(step.keys() - {"input", "layout"})]
+        others += [flag for flag, given in (("save", save), ("dry_run", dry_run)) if given]
+        if others or not ids or name is None:
+            raise UsageError(
+                "--name joins datasets as they are: it takes ID..., --layout and --force, not "
+                f"{' and '.join(map(argument, others)) or 'nothing'}. Join first, and give what "
+                "changes rows in a second call. Example: rlds preprocess A B --name mine/both"
+            )
+        own: dict[str, Any] = {"layout": step.get("layout"), "force": force, **state.settings}
+        joined = datasets_cli.join_datasets(ids, name, **own)
+        state.note(_made(state, joined))
+        state.emit(joined.to_json(), [str(joined.path)], [str(joined.path)])
+        return
     if not transforms and not save and step.keys() <= {"input"}:
         plan = datasets_cli.plan_preprocess(ids=ids, config=state.config)
         _prepare(state, plan, work, dry_run=dry_run)
@@ -121,6 +142,8 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
             task.input, task.fn, task.id, **vars(task.options), config=state.config
         )
         documents.append(preview.to_json())
+        for note in preview.notes:
+            state.note(f"{preview.id}: {note}.")
         lines += [preview.id] if plan.tasks[1:] else []
         if task.options.chooses:
             rows = counted(preview.num_transitions, "row")

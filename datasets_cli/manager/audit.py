@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from datasets_cli.audit.report import AuditReport, audited
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding
-from datasets_cli.catalogue.selection import InstalledIds, as_list, select_each, select_installed
+from datasets_cli.catalogue.selection import (
+    InstalledIds,
+    as_list,
+    named_ids,
+    select_each,
+    select_installed,
+)
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.installed import open_installed
@@ -86,7 +92,7 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
 
     check_choice("severity", call.severity, SEVERITIES)
     config = call.chosen_config()
-    ids = select_each(as_list(call.ids), partial(select_installed, config=config))
+    ids = select_each(named_ids(call.ids), partial(select_installed, config=config))
     names, own = as_list(call.rule), own_rules(call.rules)
     for name in names:
         check_choice("rule", name, [rule.name for rule in (*RULES, *own)])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
-from datasets_cli.catalogue.selection import INSTALLED_IDS, as_list, select_each, select_installed
+from datasets_cli.catalogue.selection import INSTALLED_IDS, named_ids, select_each, select_installed
 from datasets_cli.config import Config, RootOptions
 from datasets_cli.install.installed import installed_id, remove
 from datasets_cli.json_form import JsonForm
@@ -62,7 +62,7 @@ def delete(call: DeleteCall) -> list[DeletedDataset]:
     """
     config = call.chosen_config()
     place = CacheRoot(config.root)
-    ids = select_each(as_list(call.ids), partial(_own_ids, config))
+    ids = select_each(named_ids(call.ids), partial(_own_ids, config))
     found = [_looked_at(id, place) for id in ids]
     return found if call.dry_run else delete_found(found, config)
 

@@ -7,13 +7,18 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
+from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import RootOptions
+from datasets_cli.install.installed import installed_id
 from datasets_cli.options import part_of, takes_fields
+from datasets_cli.own.dataset import OwnOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.progress import ProgressOptions
+from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
+    from datasets_cli.install.options import InstalledDataset
     from datasets_cli.preprocessing.derived import DerivedColumns, DerivedDataset
     from datasets_cli.preprocessing.task import Mapped
     from datasets_cli.project.results import PreprocessPlan, PreprocessResults
@@ -55,6 +60,38 @@ class RunCall(ProgressOptions, Workers, RootOptions):
     plan: PreprocessPlan
     _: KW_ONLY
     on_result: OnPrepared | None = None
+
+
+@dataclass(frozen=True)
+class JoinCall(OwnOptions):
+    """What ``join_datasets`` takes.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them, in their order.
+        name: ``family/name`` of the new dataset; the family is any word that no published family
+            has.
+    """
+
+    ids: str | Iterable[str]
+    name: str
+
+
+@takes_fields(JoinCall)
+def join_datasets(call: JoinCall) -> InstalledDataset:
+    """Write the rows of several installed datasets, one after the other, into one dataset.
+
+    Raises:
+        DatasetNotInstalled: one of them is not there.
+        UsageError: as ``Mixture`` and ``Mixture.preprocess``: their columns differ, for example.
+    """
+    from datasets_cli.replay.several.mixture import Mixture
+    from datasets_cli.replay.storages.dataset import open_storage
+
+    config = call.chosen_config()
+    ids = [installed_id(id, config) for id in select_installed(call.ids, config)]
+    folders = map(CacheRoot(config.root).dataset, ids)
+    members = [open_storage(folder, text=True) for folder in folders]
+    return Mixture(members).preprocess(call.name, **vars(part_of(call, OwnOptions)))
 
 
 @takes_fields(PreprocessCall)

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from datasets_cli.catalogue.selection import InstalledIds, as_list, select_installed, together
+from datasets_cli.catalogue.selection import InstalledIds, named_ids, select_installed, together
 from datasets_cli.config import Config
 from datasets_cli.damage import repair_advice
 from datasets_cli.errors import (
@@ -111,7 +111,7 @@ def verify(call: VerifyCall) -> list[VerifiedDataset]:
             "Give one of them."
         )
     results: dict[str, VerifiedDataset] = {}
-    for text in as_list(call.ids):
+    for text in named_ids(call.ids):
         try:
             for id in select_installed(text, config):
                 known = installed_id(id, config)

@@ -133,7 +133,8 @@ def derived_columns(
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
     counts = run.num_rows, run.num_trajectories
-    return DerivedColumns(new_id, columns, *counts, run.layout, size, tuple(changes))
+    found = run.layout, size, tuple(changes), run.notes
+    return DerivedColumns(new_id, columns, *counts, *found)
 
 
 def derived_id(name: str) -> str:
@@ -182,9 +183,10 @@ class DerivedColumns(JsonForm):
         layout: of the new dataset.
         size_bytes: about so many its numbers take, if all frames become as small as the first ones.
         changes: what differs from what the dataset of that id was made of, if it is installed.
+        notes: what a person should know of the function, such as that it is random.
     """
 
-    JSON = "id columns num_transitions num_trajectories layout bytes=size_bytes changes"
+    JSON = "id columns num_transitions num_trajectories layout bytes=size_bytes changes notes"
 
     id: str
     columns: Mapping[str, tuple[str, tuple[int, ...]]]
@@ -193,3 +195,4 @@ class DerivedColumns(JsonForm):
     layout: str
     size_bytes: int
     changes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -9,8 +9,8 @@ from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import LAYOUT, check_layout
 from datasets_cli.options import check_numbers
 
-Per = Literal["trajectory", "transition"]
-"""What a function maps: whole trajectories, or rows that it looks at alone."""
+Per = Literal["chunk", "trajectory", "transition"]
+"""What a function maps: whole trajectories at once, one trajectory, or any rows."""
 
 
 RowOrder = Literal["same", "any"]
@@ -23,11 +23,12 @@ class ChunkOptions:
 
     Args:
         num_frames: only this many rows, the first, to try a function; they may cut a trajectory.
-        per: chunks are whole trajectories, or, with ``"transition"``, any rows, for a function that
-            looks at rows alone; then they have exactly ``chunksize`` rows.
-        chunksize: rows that a function takes at once, at least, to the next end of a trajectory, or
-            0, each row alone; it is a TensorDict ``[]`` then, and what is returned for each is
-            stacked; by default about 8 MiB of rows, at most 65,536.
+        per: what a call of the function takes: ``"chunk"``, several whole trajectories, which it
+            tells apart by ``episode`` or ``next.done``; ``"trajectory"``, one; ``"transition"``,
+            any rows, exactly ``chunksize``, for a function that looks at each row alone.
+        chunksize: rows of a chunk, at least, to the next end of a trajectory; by default about
+            8 MiB of rows, at most 65,536. 0 is each row alone: a call takes a TensorDict ``[]``,
+            and what is returned for each is stacked.
         num_chunks: the number of chunks instead, at most.
         order: ``"any"`` takes rows that the function returns in another order, and ends that it
             moves; both are refused otherwise.
@@ -35,7 +36,7 @@ class ChunkOptions:
     """
 
     num_frames: int | None = field(default=None, metadata={"least": 1})
-    per: Per = "trajectory"
+    per: Per = "chunk"
     chunksize: int | None = field(default=None, metadata={"least": 0})
     num_chunks: int | None = field(default=None, metadata={"least": 1})
     order: RowOrder = "same"
@@ -44,7 +45,12 @@ class ChunkOptions:
     def __post_init__(self) -> None:
         if self.per not in get_args(Per):
             raise UsageError(
-                f'{argument("per")} is "trajectory" or "transition", not {self.per!r}.'
+                f'{argument("per")} is "chunk", "trajectory" or "transition", not {self.per!r}.'
+            )
+        if self.per == "trajectory" and self.chunksize == 0:
+            raise UsageError(
+                f"{argument('per', 'trajectory')} gives a function whole trajectories, and "
+                f"{argument('chunksize', '0')} each row alone. Give one of them."
             )
         if self.order not in get_args(RowOrder):
             raise UsageError(f'{argument("order")} is "same" or "any", not {self.order!r}.')

@@ -40,13 +40,15 @@ class DerivedOrigin:
                 f"the data of {parent.get('id')}, now other data of {self.parent['id']}"
             )
         differences += self.function.changes(manifest.function)
+        # Chunks do not matter where a call takes one trajectory, or all rows at once.
+        takes_one = self.arguments["per"] == "trajectory"
         sizes = manifest.arguments.get("num_frames"), self.arguments["num_frames"]
         for name in sorted({*self.arguments, *manifest.arguments}):
             was, now = manifest.arguments.get(name), self.arguments.get(name)
             if was != now and name == "view":
                 views = (known.get("view", "all") for known in (parent, self.parent))
                 differences.append("the rows {}, now {}".format(*views))
-            elif was != now and (name != "chunksize" or (was, now) != sizes):  # all rows at once
+            elif was != now and not (name == "chunksize" and (takes_one or (was, now) == sizes)):
                 differences.append(f"the argument {name}={was}, now {now}")
         if manifest.seed != self.seed:
             differences.append(f"the seed {manifest.seed}, now {self.seed}")

@@ -8,6 +8,7 @@ expect. Which rows a task kept is in its mark, the file that says that they are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from datasets_cli.schema.columns import Column, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn, any_column, is_text
 from datasets_cli.sources.disk import flush
 from datasets_cli.sources.new_files import replacing
+from datasets_cli.store.arrays import plain_numbers
 from datasets_cli.store.layouts.records import FrameField, columns_of, frame_fields
 
 
@@ -48,9 +50,54 @@ class Returned(NamedTuple):
         return np.flatnonzero(self.kept) + start
 
     @property
+    def num_rows(self) -> int:
+        """How many rows are left."""
+        return len(next(iter(self.rows.values())))
+
+    @property
     def is_empty(self) -> bool:
         """Whether no row is left."""
         return self.kept is not None and not self.kept.any()
+
+    @classmethod
+    def join(cls, parts: Sequence[Returned], num_rows: Sequence[int]) -> Returned:
+        """Return what was returned for consecutive parts, of which each had so many rows."""
+        if len(parts) == 1:
+            return parts[0]
+        filled = [part.rows for part in parts if part.num_rows] or [parts[0].rows]
+        rows = {key: np.concatenate([each[key] for each in filled]) for key in filled[0]}
+        pairs = zip(parts, num_rows, strict=True)
+        kept = [np.ones(n, np.bool_) if part.kept is None else part.kept for part, n in pairs]
+        return cls(rows, None if (all_kept := np.concatenate(kept)).all() else all_kept)
+
+
+def difference_of(
+    one: Returned, other: Returned, num_rows: int
+) -> tuple[int, str, str, str] | None:
+    """Return the first of ``num_rows`` whose results differ by more than rounding, and in what."""
+    kept = [np.ones(num_rows, np.bool_) if e.kept is None else e.kept for e in (one, other)]
+    if (odd := np.flatnonzero(kept[0] != kept[1])).size:
+        return int(odd[0]), "it", *("kept" if each[odd[0]] else "dropped" for each in kept)
+    if one.columns != other.columns:
+        return 0, *first_difference(one.columns, other.columns)
+    for key, values in one.rows.items():
+        if len(places := np.argwhere(_differ(values, other.rows[key]))):
+            place = tuple(places[0])
+            row = int(np.flatnonzero(kept[0])[place[0]])
+            return row, show_key(key), f"{values[place]}", f"{other.rows[key][place]}"
+    return None
+
+
+ROUNDING, SMALLEST = 1e-2, 1e-5
+"""How far rounding moves a number: of itself, and of the largest number of its column."""
+
+
+def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return which values differ by more than rounding, as sums in another order do."""
+    if one.dtype.kind not in "fcV" or (ours := plain_numbers(one)) is None:
+        return one != other
+    scale = np.where(np.isfinite(ours), np.abs(ours), 0).max(initial=0)
+    return ~np.isclose(ours, plain_numbers(other), ROUNDING, SMALLEST * scale, equal_nan=True)
 
 
 class ResultColumns(NamedTuple):
@@ -105,11 +152,11 @@ def _kind_of(column: AnyColumn | None) -> str:
     return f"{dtype} {list(column.shape)}"
 
 
-def arrays_of(result: TensorDict, named: str) -> dict[Key, np.ndarray]:
+def arrays_of(result: TensorDict, named: object) -> dict[Key, np.ndarray]:
     """Return the entries of a result as arrays ``[k, ...]``; text as object arrays of str."""
-    keys = result.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
-    names = [(key,) if isinstance(key, str) else key for key in keys]
-    rows = {name: _array(name, result.get(name)) for name in names}
+    entries = result.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+    keys = [((key,) if isinstance(key, str) else key, entry) for key, entry in entries]
+    rows = {key: _array(key, entry) for key, entry in keys}
     if all(map(is_text, rows.values())):
         raise UsageError(f"The function returned no columns of numbers for {named}.")
     return rows
@@ -159,7 +206,7 @@ def number_rows(batch: TensorDict, start: int, named: str) -> None:
     batch[ROW] = torch.arange(start, start + len(batch))
 
 
-def kept_rows(result: TensorDict, start: int, stop: int, named: str) -> np.ndarray | None:
+def kept_rows(result: TensorDict, start: int, stop: int, named: object) -> np.ndarray | None:
     """Return which of the rows that a function got are in its result, bool ``[stop - start]``."""
     # result: `[k]`, of a batch that had `_row`; at most as many rows.
     numbers = result.get(ROW, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +18,28 @@ from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import origin_of, rows_of_task
 from datasets_cli.preprocessing.pipeline import Pipeline
-from datasets_cli.preprocessing.returned import ROW_KEY, ResultColumns, Returned
-from datasets_cli.preprocessing.task import Mapped, PreprocessTask, apply, check_columns
+from datasets_cli.preprocessing.returned import (
+    ROW_KEY,
+    ResultColumns,
+    Returned,
+    difference_of,
+)
+from datasets_cli.preprocessing.task import (
+    Mapped,
+    PreprocessTask,
+    apply,
+    check_columns,
+    rows_named,
+)
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.schema.texts import is_text
 from datasets_cli.schema.trajectories import first_rows
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES
 
-PER_TRAJECTORY, PER_ROW = '"trajectory"', '"transition"'
+COMPARED_ROWS = 16_384
+"""Rows of the first chunk that a function gets twice, so that a slow one is soon done."""
+PER_TRAJECTORY, PER_ROW, PER_CHUNK = '"trajectory"', '"transition"', '"chunk"'
 
 
 class PreprocessRun:
@@ -42,10 +56,17 @@ class PreprocessRun:
         self.offsets = first_rows(dataset.offsets.numpy(), self.num_rows)
         identity = function.identity if isinstance(function, Pipeline) else identity_of(function)
         self.origin = origin_of(manifest, identity, options, dataset.selection)
+        self.notes: tuple[str, ...] = ()
         task_rows = rows_of_task(manifest, options, self.num_rows)
         self.bounds = chunk_bounds(
             self.offsets, task_rows, dataset.row_bytes, options.per, manifest.id
         )
+
+    @property
+    def _calls(self) -> dict[str, bool]:
+        """How the function is called; a pipeline tells trajectories apart itself."""
+        is_alone = self.options.per == "trajectory" and not isinstance(self._mapped, Pipeline)
+        return {"by_trajectory": is_alone, "any_order": self.options.order == "any"}
 
     @property
     def num_trajectories(self) -> int:
@@ -63,10 +84,10 @@ class PreprocessRun:
                 f"{argument('chunksize', '0')} gives a function each row alone, and a pipeline "
                 "takes rows together: leave it out."
             )
-        if self._mapped.needs_trajectories and self.options.per != "trajectory":
+        if self._mapped.needs_trajectories and self.options.per == "transition":
             raise UsageError(
                 f"{argument('returns_to_go')} and {argument('n_step')} need "
-                f"{argument('per', PER_TRAJECTORY)}, since a row depends on others of its "
+                f"{argument('per', PER_CHUNK)}, the default, since a row depends on others of its "
                 f"trajectory; found {argument('per', repr(self.options.per))}."
             )
         return PipelineFunction(self._mapped, self.dataset, self.num_rows)
@@ -76,20 +97,49 @@ class PreprocessRun:
         # A function that drops some of these rows, or looks for their numbers, gets the numbers of
         # all rows at once.
         is_numbered = False
-        first = int(self.offsets[1]) if self.options.per == "trajectory" else 2
+        first = 2 if self.options.per == "transition" else int(self.offsets[1])
         for bounds in [(0, min(first, self.num_rows)), *self.bounds]:
             returned, is_numbered = self._try(*bounds, is_numbered)
             # Of no rows tensordict knows the shape of numbers, and not that of text.
             if not (returned.is_empty and any(map(is_text, returned.rows.values()))):
                 break
+        self._compare_chunk(is_numbered)
         return ResultColumns.of(returned, is_numbered, self.layout)
+
+    def _compare_chunk(self, is_numbered: bool) -> None:
+        """Refuse a function whose values depend on which trajectories it takes at once."""
+        if self.options.per != "chunk" or isinstance(self.function, PipelineFunction | RowByRow):
+            return
+        firsts, lasts = np.searchsorted(self.offsets, np.transpose(self.bounds))
+        if not (several := np.flatnonzero(lasts - firsts > 1)).size:
+            return
+        first, last = firsts[several[0]], lasts[several[0]]
+        start = int(self.offsets[first])
+        enough = np.searchsorted(self.offsets, start + COMPARED_ROWS)
+        stop = int(self.offsets[np.clip(enough, first + 2, last)])
+        together, is_numbered = self._try(start, stop, is_numbered)
+        alone, _ = self._try(start, stop, is_numbered, by_trajectory=True)
+        if not (difference := difference_of(together, alone, stop - start)):
+            return
+        # Another seed, by which a function that draws by torch's gives other values, too.
+        again, _ = self._try(start, stop, is_numbered, seed=self.options.seed + 1)
+        if difference_of(together, again, stop - start):
+            self.notes += ("the function is random: twice the same rows gave other values",)
+            return
+        row, name, one, other = difference
+        raise UsageError(
+            f"The function mixes trajectories: in row {start + row}, {name} is {one} where it "
+            f"takes {rows_named(self.dataset, start, stop)} at once, and {other} where it takes "
+            f"each trajectory alone. Give {argument('per', PER_TRAJECTORY)}, or split the rows by "
+            "episode in the function."
+        )
 
     def first_frames(self, columns: ResultColumns) -> Frames:
         """Return the frames that the function gives for the first rows, which must be chained."""
         if not columns.frames:
             return {}
         stop = min(SAMPLED_FRAMES, self.num_rows)
-        if self.options.per == "trajectory":
+        if self.options.per != "transition":
             stop = int(self.offsets[np.searchsorted(self.offsets, stop, side="left")])
         returned, _ = self._try(0, stop, columns.is_numbered)
         check_columns(returned, columns, self.dataset, 0, stop, 0)
@@ -98,20 +148,22 @@ class PreprocessRun:
         keys = {field.column.key for field in columns.frames}
         return {key: rows[:SAMPLED_FRAMES] for key, rows in returned.rows.items() if key in keys}
 
-    def _try(self, start: int, stop: int, is_numbered: bool) -> tuple[Returned, bool]:
+    def _try(
+        self, start: int, stop: int, is_numbered: bool, **changed: Any
+    ) -> tuple[Returned, bool]:
         """Return what the function returns for some rows, and whether it gets their numbers."""
-        tried = partial(apply, self.dataset, self.function, any_order=self.options.order == "any")
-        arguments = (self.options.seed, start, stop)
+        call = {"seed": self.options.seed, **self._calls, **changed}
+        tried = partial(apply, self.dataset, self.function, start=start, stop=stop, **call)
         if not is_numbered:
             try:
-                returned = tried(*arguments)
+                returned = tried()
                 return returned, returned.kept is not None
             except UsageError:
                 raise
             except RldsError:  # it may have looked for the numbers; if not, it fails again
                 if ROW_KEY in self.dataset.keys:
                     raise
-        return tried(*arguments, is_numbered=True), True
+        return tried(is_numbered=True), True
 
     def tasks(
         self, work: Work, columns: ResultColumns, *, elsewhere: bool
@@ -132,7 +184,7 @@ class PreprocessRun:
                     function=pickled,
                     columns=columns,
                     selection=selection.rows(start, stop) if selection else None,
-                    any_order=self.options.order == "any",
+                    **self._calls,
                 )
 
 

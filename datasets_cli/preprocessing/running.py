@@ -72,6 +72,8 @@ def write_derived(
         if made := made_at(dest, run.origin, trash is not None):
             return made, False
         new_id = id or f"derived/{dest.name}"
+        for note in run.notes:
+            reporting_to(progress).note(f"{new_id}: {note}.")
         try:
             _fill(run, work, columns, workers, new_id, progress)
             return commit(run, work, columns, new_id, trash, progress), True

@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, is_leaf_nontensor
 
 from datasets_cli.errors import RldsError, SourceError, UsageError
 from datasets_cli.parallel.expectation import Expectation
@@ -38,11 +41,13 @@ from datasets_cli.preprocessing.returned import (
     number_rows,
     write_mark,
 )
+from datasets_cli.replay.storages.batches import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.element_types import row_data
-from datasets_cli.schema.texts import text_files
+from datasets_cli.schema.texts import AnyColumn, text_files
+from datasets_cli.schema.tree import TreePlan
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import read_manifest
@@ -90,6 +95,7 @@ class WorkerNeeds:
 
 _one_at_a_time = threading.RLock()  # a function may map another dataset
 
+Forms = dict[Key, tuple[np.dtype[Any], tuple[int, ...]]]
 Mapped = RowFunction | Pipeline
 """What ``preprocess`` maps over rows."""
 
@@ -109,6 +115,7 @@ class PreprocessTask:
     columns: ResultColumns
     selection: Selection | None
     any_order: bool
+    by_trajectory: bool
 
 
 def write_elsewhere(needs: WorkerNeeds, task: PreprocessTask) -> None:
@@ -124,8 +131,9 @@ def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
     # By value here, too: what a function keeps from call to call must not depend on where it runs.
     function = cloudpickle.loads(task.function)
     start, stop, columns = task.start, task.stop, task.columns
-    told = {"is_numbered": columns.is_numbered, "any_order": task.any_order}
-    returned = apply(dataset, function, task.seed, start, stop, first, **told)
+    told = {"any_order": task.any_order, "by_trajectory": task.by_trajectory}
+    rows = task.seed, start, stop, first
+    returned = apply(dataset, function, *rows, is_numbered=columns.is_numbered, **told)
     with disk_errors(task.data):
         if not returned.is_empty:
             check_columns(returned, columns, dataset, start, stop, first)
@@ -150,12 +158,17 @@ def check_columns(
 ) -> None:
     """Refuse other columns than those of the first rows."""
     if (given := returned.columns) != columns.by_key:
-        wrong, here, before = first_difference(given, columns.by_key)
-        named = rows_named(dataset, start, stop, first)
-        raise UsageError(
-            f"The function must return the same columns everywhere: for {named}, {wrong} "
-            f"is {here}, but for the first rows it was {before}."
-        )
+        raise _other_columns(given, columns.by_key, rows_named(dataset, start, stop, first))
+
+
+def _other_columns(
+    given: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], named: object
+) -> UsageError:
+    wrong, here, before = first_difference(given, expected)
+    return UsageError(
+        f"The function must return the same columns everywhere: for {named}, {wrong} "
+        f"is {here}, but for the first rows it was {before}."
+    )
 
 
 def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
@@ -190,31 +203,28 @@ def apply(
     first: int = 0,
     *,
     any_order: bool,
+    by_trajectory: bool = False,
     is_numbered: bool = False,
 ) -> Returned:
-    """Return what a function returns for consecutive rows."""
+    """Return what a function returns for consecutive rows, at once or by trajectory."""
     named = rows_named(dataset, start, stop, first)
+    inner = dataset.offsets.numpy() + first if by_trajectory else np.zeros(0, np.int64)
+    bounds = [start, *inner[(inner > start) & (inner < stop)].tolist(), stop]
 
     def read() -> TensorDict:
         return DatasetStorage(dataset).run(start - first, stop - first)
 
-    def numbered(batch: TensorDict) -> Returned:
-        number_rows(batch, start, named)
-        result = _call(function, batch, [seed, start], named)
-        kept = kept_rows(result, start, stop, named)
-        return Returned(arrays_of(result.exclude(ROW), named), kept)
-
+    name = partial(_RowsName, rows_named, dataset, first=first)
     batch = read()
     given = GivenRows(_numbers_in(batch, dataset))
     if is_numbered:
-        returned = numbered(batch)
-    else:
-        plain = _call(function, batch, [seed, start], named)
-        returned = Returned(arrays_of(plain, named), None)
-        if len(plain) < stop - start:  # called again, with the numbers of the rows
-            again = numbered(read())
-            _refuse_other_columns(again, returned, named)
-            returned = again
+        number_rows(batch, start, named)
+    returned = _call(function, batch, seed, bounds, name, is_numbered)
+    if returned.num_rows < stop - start and not is_numbered:  # again, with the numbers of the rows
+        number_rows(batch := read(), start, named)
+        again = _call(function, batch, seed, bounds, name, is_numbered=True)
+        _refuse_other_columns(again, returned, named)
+        returned = again
     return _compared(returned, given, lambda: _numbers_in(read(), dataset), named, any_order)
 
 
@@ -251,20 +261,77 @@ def _compared(
     return returned._replace(odd=added_to(odd_numbers(before), odd))
 
 
-def _call(function: RowFunction, batch: TensorDict, seeds: list[int], named: str) -> TensorDict:
-    """Return what the function returns: at most as many rows as it gets."""
-    num_rows = len(batch)  # a function may change its batch
+class _RowsName(partial[str]):
+    """The name of some rows, made where a message has it: there are many trajectories."""
+
+    def __str__(self) -> str:
+        return self()
+
+
+def _call(
+    function: RowFunction,
+    batch: TensorDict,
+    seed: int,
+    bounds: list[int],
+    name: Callable[[int, int], object],
+    is_numbered: bool,
+) -> Returned:
+    """Return what the function returns for the rows between each two bounds, joined."""
     # One thread and a seed of its own: the bytes must not depend on where a task runs. Seed and
     # threads are of the process, which may run several tasks in threads.
+    lengths, returned = np.diff(bounds).tolist(), []
+    first: tuple[Forms, Returned] | None = None
     with _one_at_a_time, torch.random.fork_rng(devices=[]), _one_thread():
-        torch.manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
-        try:
-            result = function(batch)
-        except (Exception, SystemExit) as error:  # sys.exit() of a function ends no worker
-            if isinstance(error, UsageError) and isinstance(function, PipelineFunction | RowByRow):
-                error.append(f" It was found in {named}.")
-                raise
-            raise RldsError(f"The function failed on {named}: {failure_of(error)}.") from error
+        for part, (start, stop) in zip(_split(batch, lengths), pairwise(bounds), strict=True):
+            named = name(start, stop)
+            _set_seed([seed, start], is_first=start == bounds[0])
+            result = _result(function, part, named)
+            kept = kept_rows(result, start, stop, named) if is_numbered else None
+            rows = arrays_of(result.exclude(ROW) if is_numbered else result, named)
+            if len(lengths) > 1:  # the next call may change what this one returned
+                rows = {key: values.copy() for key, values in rows.items()}
+            returned.append(Returned(rows, kept))
+            if len(result):
+                forms = {key: (values.dtype, values.shape[1:]) for key, values in rows.items()}
+                first = first or (forms, returned[-1])
+                if forms != first[0]:
+                    raise _other_columns(returned[-1].columns, first[1].columns, named)
+    return Returned.join(returned, lengths)
+
+
+def _split(batch: TensorDict, lengths: list[int]) -> Iterator[TensorDict]:
+    """Yield consecutive rows of a batch of ours, views of its memory."""
+    if len(lengths) == 1:
+        yield batch
+        return
+    entries = batch.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
+    named = {(key,) if isinstance(key, str) else key: entry for key, entry in entries}
+    plan, parts = TreePlan(named), [entry.split(lengths) for entry in named.values()]
+    for length, *leaves in zip(lengths, *parts, strict=True):
+        nodes = plan.new()
+        for (node, key), leaf in zip(plan.slots.values(), leaves, strict=True):
+            nodes[node][key] = leaf
+        yield make_batch(nodes[0], torch.Size((length,)))
+
+
+def _set_seed(seeds: list[int], *, is_first: bool) -> None:
+    number = int(np.random.SeedSequence(seeds).generate_state(1)[0])
+    if is_first or torch.cuda.is_initialized():
+        torch.manual_seed(number)
+    else:  # a hundred times as fast: each call of the other formats the stack, for CUDA's sake
+        torch.default_generator.manual_seed(number)
+
+
+def _result(function: RowFunction, batch: TensorDict, named: object) -> TensorDict:
+    """Return what the function returns: at most as many rows as it gets."""
+    num_rows = len(batch)  # a function may change its batch
+    try:
+        result = function(batch)
+    except (Exception, SystemExit) as error:  # sys.exit() of a function ends no worker
+        if isinstance(error, UsageError) and isinstance(function, PipelineFunction | RowByRow):
+            error.append(f" It was found in {named}.")
+            raise
+        raise RldsError(f"The function failed on {named}: {failure_of(error)}.") from error
     is_rows = isinstance(result, TensorDict) and result.batch_dims > 0
     if not is_rows or len(result) > num_rows:
         given = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""

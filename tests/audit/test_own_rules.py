@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import h5py
 import numpy as np
@@ -193,3 +195,36 @@ def test_what_is_stated_of_a_dataset_is_not_said_of_what_is_made_of_it(tmp_path:
     found, derived = datasets_cli.audit_datasets(["mine/a", "derived/b"], config=config)
     assert [each.rule for each in found.findings if each.severity == "wrong"] == ["stated-length"]
     assert not [each for each in derived.findings if each.severity == "wrong"]
+
+
+def said(finding: object) -> Rule:
+    """A rule that looks at actions and concludes with something."""
+    state = Mock(keys=frozenset([("action",)]))
+    return Rule(
+        "mine", 1, "note", "C", (), "me", "A row.", lambda about: state, "row", lambda *_: finding
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong", [3, [3], [None], [lambda rows: None], [said, said], {"mine": 3}], ids=repr
+)
+def test_what_is_no_rule_is_refused(wrong: Any, config: Config) -> None:
+    with pytest.raises(UsageError, match="rules"):
+        datasets_cli.audit_datasets(ID, rules=wrong, config=config)
+
+
+NO_ROWS = Finding("mine", 1, "note", "row", 0, (), "", "A row.")
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [True, [], "a row", NO_ROWS, replace(NO_ROWS, rows=(10**9,)), replace(NO_ROWS, rows=("a",))],
+)
+def test_a_rule_that_concludes_with_no_finding_is_named(finding: Any, config: Config) -> None:
+    with pytest.raises(RldsError, match="The rule mine "):
+        datasets_cli.audit_datasets(ID, rules=said(finding), config=config)
+
+
+def test_a_rule_that_finds_nothing_finds_nothing(config: Config) -> None:
+    (audited,) = datasets_cli.audit_datasets(ID, rules=said(None), rule="mine", config=config)
+    assert audited.findings == () and dict(audited.rules) == {"mine": 1}

@@ -16,7 +16,7 @@ PARAMETERS = {
     for command in (ROOT, *ROOT.commands.values())
     for parameter in command.params
 }
-VALUES = [None, "text", "7", "", 7, 1.5, True, False, "yes", [], ["a", "b"], ("a",), ("7", 8)]
+VALUES = [None, "text", "7", "-1", "", 7, 1.5, True, False, "yes", [], ["a", "b"], ("a",), ("7", 8)]
 
 
 def outcome(conversion: Any, value: object, parameter: Any) -> tuple[object, ...]:
@@ -32,7 +32,7 @@ def outcome(conversion: Any, value: object, parameter: Any) -> tuple[object, ...
 def test_every_value_is_what_typer_makes_of_it(name: str) -> None:
     parameter = PARAMETERS[name]
     typers = parameter.get_runtime_param()
-    ours = LazyConversion(parameter.type_descriptor.annotation, lambda: typers)
+    ours = convert_lazily([parameter])[0].get_runtime_param()
     for value in VALUES:
         assert outcome(ours, value, parameter) == outcome(typers, value, parameter), value
 

@@ -157,7 +157,7 @@ WORDS = [
         for option, words in (
             ("--num-frames 7", "--returns-to-go and --n-step need whole trajectories"),
             ("--num-frames 7", "Give no --num-frames (--max-trajectories reads fewer"),
-            ("--per transition", "need --per trajectory, since"),
+            ("--per transition", "need --per chunk, the default, since"),
             ("--normalize nope", "--normalise: demo/pong has no column nope"),
             ("--cast action=bool", "--cast: action has the number"),
             ("--cast action=bool", "It was found in rows 0 to 961"),
@@ -217,7 +217,8 @@ FUNCTIONS += [
         2,
         "or delete it first: rlds delete derived/same",
     ),
-    Wrong(f"preprocess demo/iris --out x {FUNCTION} --per row", 2, "'trajectory', 'transition'"),
+    Wrong(f"preprocess demo/iris --out x {FUNCTION} --per row", 2, "'chunk', 'trajectory'"),
+    Wrong("audit --show -1", 2, "greater than or equal to 0"),
     Wrong("preprocess demo/iris --fn json:dumps --out x --workers -1", 2, "expected 0 or more"),
     Wrong(f"preprocess demo/iris --out x {FUNCTION} --num-frames 0", 2, "expected 1 or more"),
     Wrong(f"preprocess d4rl/pen-human-v0 --out x {FUNCTION}", 3, "Run: rlds download"),

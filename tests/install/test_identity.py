@@ -172,13 +172,13 @@ def test_a_derived_dataset_says_what_it_was_made_of(
     manifest = read_manifest(CacheRoot(config.root).dataset("derived/it"))
     known = {"content": parent.content, "state": "unverified", "layout": "ted"}
     assert manifest.parent == {"id": door, **known}
-    arguments = {"num_frames": 9, "chunksize": 9, "per": "trajectory"}
+    arguments = {"num_frames": 9, "chunksize": 9, "per": "chunk"}
     assert (manifest.seed, manifest.arguments) == (7, arguments)
     assert main(["info", "derived/it"]) == 0
     shown = capsys.readouterr().out
     for text in (
         f"parent             {door}, content {parent.content[:16]}",
-        "<lambda> (chunksize 9, num_frames 9, per trajectory, seed 7), digest ",
+        "<lambda> (chunksize 9, num_frames 9, per chunk, seed 7), digest ",
         f"licence            {parent.recipe['licence']}",
         f"content            {manifest.content[:16]}\n",
     ):

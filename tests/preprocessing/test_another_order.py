@@ -41,7 +41,8 @@ def test_rows_in_another_order_are_refused(
     with pytest.raises(UsageError, match=r"rows in their order|leave trajectories their ends"):
         replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
     assert not (tmp_path / "out").exists()
-    taken = replay.preprocess(function, dest=tmp_path / "any", num_workers=0, order="any")
+    options = {"num_workers": 0, "order": "any", "per": "trajectory"}
+    taken = replay.preprocess(function, dest=tmp_path / "any", **options)
     assert len(taken) == len(replay)
 
 

@@ -65,7 +65,7 @@ def test_what_a_killed_run_left_is_no_error_where_it_cannot_be_deleted(
         ({"fn": lambda batch: batch}, r"the function .*same, now .*<lambda>"),
         ({"num_frames": 300}, "the argument num_frames=1495, now 300"),
         ({"chunksize": 300}, "the argument chunksize=1495, now 300"),
-        ({"per": "transition"}, "the argument per=trajectory, now transition"),
+        ({"per": "transition"}, "the argument per=chunk, now transition"),
         ({"seed": 7}, "the seed 0, now 7"),
     ],
 )

@@ -108,8 +108,10 @@ def test_a_run_that_failed_continues_with_its_text(source: Path, tmp_path: Path)
     blocked.unlink()
     log.unlink()
     preprocess(source, counted, tmp_path / "out", num_workers=0)
-    probed, *continued = [int(line) for line in log.read_text().split()]
-    assert probed == LENGTHS[0] and sum(continued) < sum(LENGTHS) - 10
+    lengths = [int(line) for line in log.read_text().split()]
+    probed, compared, continued = lengths[0], lengths[1:4], lengths[4:]
+    assert probed == LENGTHS[0] and compared == [sum(LENGTHS[:2]), *LENGTHS[:2]]
+    assert sum(continued) < sum(LENGTHS) - 10
     preprocess(source, words, tmp_path / "right", num_workers=0)
     assert hashes(tmp_path / "out") == hashes(tmp_path / "right")
 

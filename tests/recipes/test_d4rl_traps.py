@@ -10,7 +10,7 @@ import pytest
 
 from datasets_cli.cli.main import main
 from datasets_cli.recipes.d4rl import catalogue
-from datasets_cli.recipes.d4rl.traps import STATE_AFTER_THE_STEP, TRAPS, traps_of
+from datasets_cli.recipes.d4rl.traps import STATE_AFTER_THE_STEP, TRAPS, trap_rules, traps_of
 from tests.support.d4rl_cuts import CUTS, columns
 
 Capture = pytest.CaptureFixture[str]
@@ -188,3 +188,10 @@ def test_a_trap_is_shown_by_info_and_at_install(cut: str, tmp_path: Path, capsys
         assert text in before
     for text in [*traps_of(name), *older]:
         assert text in told and after.count(text) == 1
+
+
+def test_rules_are_told_of_the_traps_of_a_dataset_that_have_some() -> None:
+    rules = {trap.text: trap.rules for trap in TRAPS}
+    for name in (entry.name for entry in catalogue.datasets(None)):
+        assert trap_rules(name) == {text: rules[text] for text in traps_of(name) if rules[text]}
+    assert trap_rules("kitchen-mixed-v0") == {} != traps_of("kitchen-mixed-v0")

@@ -19,6 +19,7 @@ class LazyConversion:
     """The conversion of one parameter's values: typer's own, made when the first is due."""
 
     annotation: Any  # as the command declares it, without its `| None`
+    has_bounds: bool  # such as ``min=0``, which typer's own checks
     make: Callable[[], Any]  # imports pydantic
 
     def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
@@ -30,7 +31,7 @@ class LazyConversion:
         is_completed = ctx is not None and ctx.resilient_parsing  # where no command is called
         if is_completed or is_choice or type(value) is self.annotation:
             return value
-        if self.annotation is int and _WHOLE.fullmatch(str(value)):
+        if self.annotation is int and not self.has_bounds and _WHOLE.fullmatch(str(value)):
             return int(value)
         if is_list and isinstance(value, list | tuple):
             (item_type,) = get_args(self.annotation)
@@ -45,7 +46,10 @@ def convert_lazily(parameters: list[Any]) -> list[Any]:
     for parameter in parameters:
         # A command is asked for its parameters several times.
         if hasattr(parameter, "get_runtime_param") and "get_runtime_param" not in vars(parameter):
-            annotation = parameter.type_descriptor.annotation
-            conversion = LazyConversion(annotation, parameter.get_runtime_param)
+            declared = parameter.type_descriptor
+            has_bounds = (declared.parameter_info.min, declared.parameter_info.max) != (None, None)
+            conversion = LazyConversion(
+                declared.annotation, has_bounds, parameter.get_runtime_param
+            )
             parameter.get_runtime_param = lambda conversion=conversion: conversion
     return parameters

@@ -85,8 +85,8 @@ def check_columns(forms: Sequence[Mapping[Key, ColumnForm]], names: Sequence[str
     if lines:
         raise UsageError(
             "The members of the mixture have different columns, which are never cast, cut or left "
-            f"out in silence:\n\n{table('column', names, lines)}\n\n"
-            "Say how each member is to be mapped: Member(buffer, rename={old: new}, drop=[key], "
+            f"out in silence:\n{table('column', names, lines)}\n"
+            "  Say how each member is to be mapped: Member(buffer, rename={old: new}, drop=[key], "
             "cast={key: dtype}, fill={key: value}, pad={key: size})."
         )
 
@@ -205,8 +205,8 @@ def check_facts(
         accepted = ", ".join(map(repr, lines))
         raise UsageError(
             "The members of the mixture do not mean the same by their numbers, as their metadata "
-            f"say:\n\n{table('', names, lines)}\n\n"
-            "Scale a column by Member(buffer, scale={'action': factor}), map anything else by "
+            f"say:\n{table('', names, lines)}\n"
+            "  Scale a column by Member(buffer, scale={'action': factor}), map anything else by "
             f"preprocess(), or say that it may differ: Mixture(..., accept=[{accepted}])."
         )
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from datasets_cli.errors import UsageError
 from datasets_cli.options import part_of, takes_fields
+from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
+from datasets_cli.own.steps import StepColumns
+from datasets_cli.preprocessing.returned import arrays_of
 from datasets_cli.replay.buffers.buffer import ReplayBuffer
 from datasets_cli.replay.buffers.options import TensorDictBatchOptions
 from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
@@ -14,11 +20,18 @@ from datasets_cli.replay.draws.distributed import SharedEpochOptions
 from datasets_cli.replay.draws.protocol import Sampler
 from datasets_cli.replay.draws.rows import RandomSampler
 from datasets_cli.replay.draws.slices import SliceOptions, cut_of
+from datasets_cli.replay.several.agreement import manifest_of
 from datasets_cli.replay.several.draws import EpochEnd, MixtureEpochs, Weighted
 from datasets_cli.replay.several.member import Member
 from datasets_cli.replay.several.members import MemberLike, mixture_storage
 from datasets_cli.replay.several.storage import MixtureStorage
 from datasets_cli.replay.several.weights import MixtureWeights, WeightsLike
+from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.schema.columns import MEMBER, TRAJECTORY_END, rows_per_block, show_key
+from datasets_cli.schema.steps import MADE_BY_THE_CORE
+
+if TYPE_CHECKING:
+    from datasets_cli.install.options import InstalledDataset
 
 
 @dataclass(frozen=True)
@@ -112,6 +125,17 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
             )
 
 
+@dataclass(frozen=True)
+class JoinOptions(OwnOptions):
+    """What ``Mixture.preprocess`` takes.
+
+    Args:
+        id: ``family/name`` of the new dataset; the family is any word that no published family has.
+    """
+
+    id: str
+
+
 class Mixture(TensorDictReplayBuffer):
     """Draws rows of several datasets, views and buffers, by weights.
 
@@ -147,6 +171,56 @@ class Mixture(TensorDictReplayBuffer):
     def members(self) -> tuple[str, ...]:
         """The names of the members; a batch has their places, in ``"member"``."""
         return self._rows.names
+
+    @takes_fields(JoinOptions)
+    def preprocess(self, options: JoinOptions) -> InstalledDataset:
+        """Write the rows of all members, one member after the other, into one dataset.
+
+        The values are those that a batch has. ``episode`` counts the trajectories of all members,
+        and ``"member"`` is not written. The manifest names the members.
+
+        Raises:
+            UsageError: a member is a buffer, whose rows change, or has no observation, action or
+                reward; or the id is of a published family, or is installed with other data.
+        """
+        rows, names = self._rows, ", ".join(self._rows.names)
+        if rows.written:
+            raise UsageError(
+                f"{', '.join(rows.written)}: its rows change. Join datasets and views."
+            )
+        manifests = [each for each in map(manifest_of, rows.storages) if each is not None]
+        first, *others = [each.metadata for each in manifests]
+        shared = {
+            name: first[name]
+            for name in SHARED & first.keys()
+            if all(each.get(name) == first[name] for each in others)
+        }
+        info = {**shared, "members": rows.reference()["members"], **(options.info or {})}
+        id, texts = own_id(options.id), {text.key for each in manifests for text in each.texts}
+        with making(id, options := replace(options, info=info)) as told:
+            if left := sorted(show_key(key) for key in texts if not rows.has(key)):
+                told.note(
+                    f"{id}: {', '.join(left)} is left out: text=True reads the text of members"
+                )
+            return save_steps(id, _steps(rows), options, told, name=f"rows of {names}")
+
+
+SHARED = frozenset({"env_spec", "licence", "citation", "ref_min_score", "ref_max_score"})
+"""Metadata of all members that are true of their rows together."""
+
+
+def _steps(rows: MixtureStorage) -> Iterator[StepColumns]:
+    """Yield all rows as steps with their successors, in bounded blocks."""
+    found = rows.trajectories(TrajectoryKeys())
+    is_end = np.zeros(len(rows), np.bool_)
+    is_end[(found.starts + found.lengths - 1).numpy()] = True
+    names = f"rows of {', '.join(rows.names)}"
+    size = rows_per_block(sum(each.nbytes for each in arrays_of(rows.run(0, 1), names).values()))
+    for start in range(0, len(rows), size):
+        marks = is_end[start : start + size]
+        columns = arrays_of(rows.run(start, start + len(marks)), names)
+        kept = columns.keys() - MADE_BY_THE_CORE - {MEMBER}
+        yield {**{key: columns[key] for key in kept}, TRAJECTORY_END: marks}
 
 
 def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
