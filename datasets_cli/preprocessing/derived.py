@@ -133,8 +133,8 @@ def derived_columns(
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
     counts = run.num_rows, run.num_trajectories
-    found = run.layout, size, tuple(changes), run.notes
-    return DerivedColumns(new_id, columns, *counts, *found)
+    told = {"changes": tuple(changes), "notes": run.notes}
+    return DerivedColumns(new_id, columns, *counts, run.layout, size, **told)
 
 
 def derived_id(name: str) -> str:

@@ -77,7 +77,8 @@ def difference_of(
     """Return the first of ``num_rows`` whose results differ by more than rounding, and in what."""
     kept = [np.ones(num_rows, np.bool_) if e.kept is None else e.kept for e in (one, other)]
     if (odd := np.flatnonzero(kept[0] != kept[1])).size:
-        return int(odd[0]), "it", *("kept" if each[odd[0]] else "dropped" for each in kept)
+        words = ["kept" if each[odd[0]] else "dropped" for each in kept]
+        return int(odd[0]), "it", words[0], words[1]
     if one.columns != other.columns:
         return 0, *first_difference(one.columns, other.columns)
     for key, values in one.rows.items():
@@ -94,10 +95,13 @@ ROUNDING, SMALLEST = 1e-2, 1e-5
 
 def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Return which values differ by more than rounding, as sums in another order do."""
-    if one.dtype.kind not in "fcV" or (ours := plain_numbers(one)) is None:
-        return one != other
+    ours, theirs = (
+        plain_numbers(each) if each.dtype.kind in "fcV" else None for each in (one, other)
+    )
+    if ours is None or theirs is None:
+        return np.asarray(one != other)
     scale = np.where(np.isfinite(ours), np.abs(ours), 0).max(initial=0)
-    return ~np.isclose(ours, plain_numbers(other), ROUNDING, SMALLEST * scale, equal_nan=True)
+    return ~np.isclose(ours, theirs, ROUNDING, SMALLEST * scale, equal_nan=True)
 
 
 class ResultColumns(NamedTuple):

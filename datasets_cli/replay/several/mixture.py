@@ -202,7 +202,9 @@ class Mixture(TensorDictReplayBuffer):
                 told.note(
                     f"{id}: {', '.join(left)} is left out: text=True reads the text of members"
                 )
-            return save_steps(id, _steps(rows), options, told, name=f"rows of {names}")
+            return save_steps(
+                id, _steps(rows), options, told, lambda: {"filename": f"rows of {names}"}
+            )
 
 
 SHARED = frozenset({"env_spec", "licence", "citation", "ref_min_score", "ref_max_score"})
