@@ -133,8 +133,9 @@ def derived_columns(
     made = condition_of(root.dataset(new_id), new_id).manifest
     changes = [] if made is None else run.origin.differences(made)
     counts = run.num_rows, run.num_trajectories
-    told = {"changes": tuple(changes), "notes": run.notes}
-    return DerivedColumns(new_id, columns, *counts, run.layout, size, **told)
+    return DerivedColumns(
+        new_id, columns, *counts, run.layout, size, changes=tuple(changes), notes=run.notes
+    )
 
 
 def derived_id(name: str) -> str:

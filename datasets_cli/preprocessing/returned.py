@@ -101,7 +101,8 @@ def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     if ours is None or theirs is None:
         return np.asarray(one != other)
     scale = np.where(np.isfinite(ours), np.abs(ours), 0).max(initial=0)
-    return ~np.isclose(ours, theirs, ROUNDING, SMALLEST * scale, equal_nan=True)
+    is_close = np.isclose(ours, theirs, ROUNDING, SMALLEST * scale, equal_nan=True)
+    return np.asarray(~is_close)
 
 
 class ResultColumns(NamedTuple):
