@@ -103,7 +103,9 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
     have = {*columns, *(key.partition(".")[0] for key in columns)}
     unused = [*(name for name in found.columns if name not in columns.values()), *found.dropped]
     # Demonstrations have no rewards; what a user leaves out is not asked for.
-    may_have_rewards = REWARD not in given and any(map(_is_like_reward, unused))
+    may_have_rewards = REWARD not in given and any(
+        re.search(r"(^|[./])rew", name) for name in unused
+    )
     needed = (*NEEDED, REWARD) if may_have_rewards else NEEDED
     if missing := next((key for key in needed if key not in have), ""):
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
@@ -113,10 +115,6 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
         no_column = f"There is no column for {missing}. Name it: {option}.{left_out} {why}"
         raise UnknownKey(no_column, argument="map", key=missing)
     return columns | {key: "" for key in {**guessed, **given} if key not in columns}
-
-
-def _is_like_reward(name: str) -> bool:
-    return any(part.startswith("rew") for part in re.split("[./]", name))
 
 
 def as_options(columns: ColumnMap) -> str:

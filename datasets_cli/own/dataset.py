@@ -158,7 +158,7 @@ def save_steps(
 
 def count_steps(id: str, steps: Iterable[StepColumns], options: OwnOptions) -> InstalledDataset:
     """Read and check steps as ``save_steps`` does, and return what would be installed."""
-    transitions, check = Transitions(id), FiniteCheck(strict=options.strict)
+    transitions, check = Transitions(id, needs_rewards=False), FiniteCheck(strict=options.strict)
     steps = map(check.take, steps)
     done = _judged(steps, lambda read: [*map(itemgetter(DONE), iterate_rows(transitions, read))])
     with shown(options.progress) as screen, of_dataset(screen, id) as told:

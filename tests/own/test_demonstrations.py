@@ -288,7 +288,8 @@ def test_a_writer_takes_episodes_without_rewards_alone(tmp_path: Path) -> None:
 def test_files_without_a_column_of_rewards_are_imported(tmp_path: Path, format: str) -> None:
     columns = {"obs": np.arange(6.0), "action": np.arange(6), "episode": np.arange(6) // 3}
     path = SAVED[format](columns, tmp_path / "steps")
-    rlds.import_dataset(path, "mine/x", format=format, layout="ted", root=tmp_path)
+    call = partial(rlds.import_dataset, path, "mine/x", format=format, layout="ted", root=tmp_path)
+    assert call(dry_run=True).num_transitions == call().num_transitions == 4
     replay = ExperienceReplay("mine/x", root=tmp_path, download=False)
     assert not replay.manifest.has_rewards and "reward" not in replay[:]["next"]
     assert replay[:]["observation"].flatten().tolist() == [0, 1, 3, 4]
