@@ -31,6 +31,8 @@ Name = TypeVar("Name", bound=Hashable)
 BAND_BYTES = 64 << 20
 """Of all bands together that are decompressed ahead; a band is a row of chunks."""
 MAX_THREADS = 4
+METADATA_BYTES = 1 << 20
+"""Of HDF5's own cache, by its count; by default it is up to 32 MiB."""
 
 
 @contextmanager
@@ -48,6 +50,7 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
         # not end at a chunk border do not decompress a chunk twice.
         with h5py.File(path, "r", rdcc_nbytes=4 << 20) as file:
+            _bound_metadata(file)
             HDF5Check(path.name, file).check()
             yield file
     except RldsError:
@@ -56,6 +59,14 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         raise SourceError(
             f"{path.name} is not a whole HDF5 file ({error}). It is cut off or damaged."
         ) from error
+
+
+def _bound_metadata(file: h5py.File) -> None:
+    """Bound the cache of names and addresses, which in memory are ten times what HDF5 counts."""
+    config = file.id.get_mdc_config()
+    config.set_initial_size = True
+    config.initial_size = config.min_size = config.max_size = METADATA_BYTES
+    file.id.set_mdc_config(config)
 
 
 def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.ndarray]]:

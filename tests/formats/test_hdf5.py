@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.hdf5 import read_rows
+from datasets_cli.formats.hdf5 import open_hdf5, read_rows
 from datasets_cli.schema import columns
 
 DTYPES = ["<f4", ">f4", "<f8", "<f2", "u1", "<i8", ">i2", "bool", "<c8"]
@@ -106,3 +106,12 @@ def test_rows_that_are_left_wait_for_no_thread(
         assert len(next(rows)["a",]) < 200_000
         rows.close()
     assert waited == [False]
+
+
+def test_the_names_of_many_groups_do_not_fill_memory(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        for number in range(1000):
+            file[f"episode_{number}/actions"] = np.zeros(3)
+    with open_hdf5(tmp_path / "a.hdf5") as file:
+        cached = file.id.get_mdc_size()[2]
+        assert 0 < cached <= 1 << 20 and file["episode_999/actions"].shape == (3,)
