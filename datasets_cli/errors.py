@@ -281,7 +281,8 @@ class NoRewards(UnknownKey, AttributeError):
         """Return the error of ``what``, which needs the rewards of rows that have none."""
         return cls(
             f"{rows} has no rewards (no next.reward), and {what} needs them. preprocess() can add "
-            "them."
+            "them.",
+            key=("next", "reward"),
         )
 
 

@@ -197,8 +197,9 @@ def test_what_needs_no_rewards_works_without_them(demos: Opened, name: str) -> N
 
 @pytest.mark.parametrize("name", NEEDS_REWARDS)
 def test_what_needs_rewards_refuses_to_work_without_them(demos: Opened, name: str) -> None:
-    with pytest.raises(NoRewards, match=r"has no rewards \(no next\.reward\), and .+ needs them"):
+    with pytest.raises(NoRewards) as caught:
         NEEDS_REWARDS[name](demos)
+    assert caught.value.key == ("next", "reward")
     assert not list((demos.root / "datasets" / "derived").glob(f"{demos.out.name}*"))
 
 
