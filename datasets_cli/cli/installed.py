@@ -18,7 +18,7 @@ from datasets_cli.cli.terminal import fitted, wrapped
 from datasets_cli.errors import IntegrityError, UsageError
 from datasets_cli.manager.audit import AuditCall
 from datasets_cli.manager.convert import ConvertCall
-from datasets_cli.manager.delete import DeleteCall, delete_found
+from datasets_cli.manager.delete import DeleteCall
 from datasets_cli.manager.verify import VerifyCall
 from datasets_cli.quantities import counted, human_bytes
 
@@ -161,7 +161,7 @@ def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> N
     if not is_tried:
         size = human_bytes(sum(each.size_bytes for each in deleted))
         state.confirm(f"Delete {', '.join(ids)} ({size})?", yes=yes)
-        deleted = delete_found(deleted, state.config)
+        deleted = datasets_cli.delete(ids, expected=deleted, config=state.config)
     word = "would delete" if is_tried else "deleted"
     lines = [f"{word} {each.id}: {human_bytes(each.size_bytes)}, {COUNTED}" for each in deleted]
     state.emit([each.to_json() for each in deleted], fitted(lines, state.width), ids)

@@ -44,11 +44,13 @@ class DeleteCall(RootOptions):
     Args:
         ids: an id, a name that resolves to one, a glob, or several of them.
         dry_run: delete nothing, and return what would be deleted.
+        expected: what a dry run returned; a dataset that was replaced since is left alone.
     """
 
     ids: str | Iterable[str] = field(metadata={**INSTALLED_IDS, "help": "Ids or globs."})
     _: KW_ONLY
     dry_run: bool = field(default=False, metadata=DRY_RUN)
+    expected: Iterable[DeletedDataset] = field(default=(), metadata={"typed": None})
 
 
 @takes_fields(DeleteCall)
@@ -63,15 +65,12 @@ def delete(call: DeleteCall) -> list[DeletedDataset]:
     config = call.chosen_config()
     place = CacheRoot(config.root)
     ids = select_each(named_ids(call.ids), partial(_own_ids, config))
+    copies = {each.id: each.copy for each in call.expected}
     found = [_looked_at(id, place) for id in ids]
-    return found if call.dry_run else delete_found(found, config)
-
-
-def delete_found(found: Iterable[DeletedDataset], config: Config) -> list[DeletedDataset]:
-    """Delete what a dry run returned, unless it was replaced since."""
-    found = [*found]
+    if call.dry_run:
+        return found
     for each in found:
-        remove(each.id, config, each.copy)
+        remove(each.id, config, copies.get(each.id, each.copy))
     return [replace(each, deleted=True) for each in found]
 
 
