@@ -5,7 +5,7 @@ INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
 FUZZED := tests/store/test_manifest.py tests/store/test_hostile_manifests.py \
-	tests/replay/keeping/test_dump_damage.py
+	tests/replay/checkpoint/test_dump_damage.py
 
 .PHONY: help install demo test test-device test-slow soak fuzz mutants browser lint docs bench clean wheel compat
 

@@ -163,43 +163,36 @@ from datasets_cli.project.results import PreprocessResults as PreprocessResults
 from datasets_cli.project.step import PreprocessStep as PreprocessStep
 from datasets_cli.recipe import Option as Option
 from datasets_cli.recipe import Recipe as Recipe
-from datasets_cli.replay.buffers.buffer import ReplayBuffer as ReplayBuffer
-from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer as TensorDictReplayBuffer
-from datasets_cli.replay.draws.block_shuffle import BlockShuffleSampler as BlockShuffleSampler
-from datasets_cli.replay.draws.distributed import DistributedSampler as DistributedSampler
-from datasets_cli.replay.draws.prioritized import PrioritizedSampler as PrioritizedSampler
-from datasets_cli.replay.draws.protocol import PrioritySampler as PrioritySampler
-from datasets_cli.replay.draws.protocol import Sampler as Sampler
-from datasets_cli.replay.draws.rows import RandomSampler as RandomSampler
-from datasets_cli.replay.draws.rows import SamplerWithoutReplacement as SamplerWithoutReplacement
-from datasets_cli.replay.goals.dataset_rules import dataset_rule as dataset_rule
-from datasets_cli.replay.goals.goal_rows import HindsightStrategy as HindsightStrategy
-from datasets_cli.replay.goals.relabel_goal import RelabelGoal as RelabelGoal
+from datasets_cli.replay.buffer.buffer import ReplayBuffer as ReplayBuffer
+from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer as TensorDictReplayBuffer
+from datasets_cli.replay.goals.relabel import RelabelGoal as RelabelGoal
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
+from datasets_cli.replay.goals.sampler import HindsightStrategy as HindsightStrategy
+from datasets_cli.replay.goals.sampler import dataset_rule as dataset_rule
 from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
+from datasets_cli.replay.mixing.ensemble import SamplerEnsemble as SamplerEnsemble
+from datasets_cli.replay.mixing.ensemble import StorageEnsemble as StorageEnsemble
+from datasets_cli.replay.mixing.ensemble import WriterEnsemble as WriterEnsemble
+from datasets_cli.replay.mixing.members import Member as Member
+from datasets_cli.replay.mixing.mixture import Mixture as Mixture
+from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline as OfflineToOnline
+from datasets_cli.replay.mixing.weights import LinearAnneal as LinearAnneal
 from datasets_cli.replay.queries.conditions import TrajectoryPredicate as TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import traj as traj
 from datasets_cli.replay.queries.query import filter_trajectories as filter_trajectories
 from datasets_cli.replay.queries.query import iter_trajectories as iter_trajectories
 from datasets_cli.replay.queries.trajectory import Trajectory as Trajectory
-from datasets_cli.replay.rows.max_value import TensorDictMaxValueWriter as TensorDictMaxValueWriter
-from datasets_cli.replay.rows.writers import ImmutableDatasetWriter as ImmutableDatasetWriter
-from datasets_cli.replay.rows.writers import RoundRobinWriter as RoundRobinWriter
-from datasets_cli.replay.rows.writers import (
-    TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
-)
-from datasets_cli.replay.rows.writers import Writer as Writer
-from datasets_cli.replay.several.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
-from datasets_cli.replay.several.ensemble_parts import SamplerEnsemble as SamplerEnsemble
-from datasets_cli.replay.several.ensemble_parts import StorageEnsemble as StorageEnsemble
-from datasets_cli.replay.several.ensemble_parts import WriterEnsemble as WriterEnsemble
-from datasets_cli.replay.several.member import Member as Member
-from datasets_cli.replay.several.mixture import Mixture as Mixture
-from datasets_cli.replay.several.offline_to_online import OfflineToOnline as OfflineToOnline
-from datasets_cli.replay.several.weights import LinearAnneal as LinearAnneal
+from datasets_cli.replay.samplers.prioritized import PrioritizedSampler as PrioritizedSampler
+from datasets_cli.replay.samplers.protocol import PrioritySampler as PrioritySampler
+from datasets_cli.replay.samplers.protocol import Sampler as Sampler
+from datasets_cli.replay.samplers.rows import BlockShuffleSampler as BlockShuffleSampler
+from datasets_cli.replay.samplers.rows import DistributedSampler as DistributedSampler
+from datasets_cli.replay.samplers.rows import RandomSampler as RandomSampler
+from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement as SamplerWithoutReplacement
+from datasets_cli.replay.storages.dataset import FrameStack as FrameStack
 from datasets_cli.replay.storages.dataset import open_storage as open_storage
-from datasets_cli.replay.storages.frame_stack import FrameStack as FrameStack
 from datasets_cli.replay.storages.lists import LazyStackStorage as LazyStackStorage
 from datasets_cli.replay.storages.lists import ListStorage as ListStorage
 from datasets_cli.replay.storages.protocol import Storage as Storage
@@ -211,7 +204,6 @@ from datasets_cli.replay.storages.tensors import TensorStorage as TensorStorage
 from datasets_cli.replay.trajectories.bounds import find_start_stop_traj as find_start_stop_traj
 from datasets_cli.replay.trajectories.split import split_trajectories as split_trajectories
 from datasets_cli.replay.trajectories.table import Trajectories as Trajectories
-from datasets_cli.replay.transforms.compose import Compose as Compose
 from datasets_cli.replay.transforms.entries import CatTensors as CatTensors
 from datasets_cli.replay.transforms.entries import DoubleToFloat as DoubleToFloat
 from datasets_cli.replay.transforms.entries import DTypeCastTransform as DTypeCastTransform
@@ -233,7 +225,15 @@ from datasets_cli.replay.transforms.steps import Reward2Go as Reward2Go
 from datasets_cli.replay.transforms.steps import Reward2GoTransform as Reward2GoTransform
 from datasets_cli.replay.transforms.steps import RewardSum as RewardSum
 from datasets_cli.replay.transforms.steps import StepCounter as StepCounter
+from datasets_cli.replay.transforms.transform import Compose as Compose
 from datasets_cli.replay.transforms.transform import Transform as Transform
+from datasets_cli.replay.writing.writers import ImmutableDatasetWriter as ImmutableDatasetWriter
+from datasets_cli.replay.writing.writers import RoundRobinWriter as RoundRobinWriter
+from datasets_cli.replay.writing.writers import TensorDictMaxValueWriter as TensorDictMaxValueWriter
+from datasets_cli.replay.writing.writers import (
+    TensorDictRoundRobinWriter as TensorDictRoundRobinWriter,
+)
+from datasets_cli.replay.writing.writers import Writer as Writer
 from datasets_cli.setup.program import ProgramInfo as ProgramInfo
 from datasets_cli.setup.program import program_info as program_info
 from datasets_cli.setup.recipe_check import CheckedRecipe as CheckedRecipe
@@ -259,6 +259,8 @@ from datasets_cli.specs.categorical import Binary as Binary
 from datasets_cli.specs.categorical import BinaryDiscreteTensorSpec as BinaryDiscreteTensorSpec
 from datasets_cli.specs.categorical import Categorical as Categorical
 from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
+from datasets_cli.specs.categorical import MultiCategorical as MultiCategorical
+from datasets_cli.specs.categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
 from datasets_cli.specs.check import check_env_specs as check_env_specs
 from datasets_cli.specs.composite import Composite as Composite
 from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
@@ -266,9 +268,7 @@ from datasets_cli.specs.gymnasium_spaces import spec_from_gymnasium as spec_from
 from datasets_cli.specs.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
 from datasets_cli.specs.json_form import spec_from_json as spec_from_json
 from datasets_cli.specs.json_form import spec_to_json as spec_to_json
-from datasets_cli.specs.multi_categorical import MultiCategorical as MultiCategorical
-from datasets_cli.specs.multi_categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
-from datasets_cli.specs.non_tensor import NonTensor as NonTensor
+from datasets_cli.specs.leaf import NonTensor as NonTensor
 from datasets_cli.specs.one_hot import MultiOneHot as MultiOneHot
 from datasets_cli.specs.one_hot import (
     MultiOneHotDiscreteTensorSpec as MultiOneHotDiscreteTensorSpec,
@@ -278,14 +278,17 @@ from datasets_cli.specs.one_hot import OneHotDiscreteTensorSpec as OneHotDiscret
 from datasets_cli.specs.spec import TensorSpec as TensorSpec
 from datasets_cli.store.deep_check.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
+from datasets_cli.torchrl.buffers import CompressedListStorage as CompressedListStorage
+from datasets_cli.torchrl.buffers import HERReplayBuffer as HERReplayBuffer
 from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedReplayBuffer
 from datasets_cli.torchrl.buffers import (
     TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
 )
-from datasets_cli.torchrl.cat_frames import CatFrames as CatFrames
-from datasets_cli.torchrl.compressed import CompressedListStorage as CompressedListStorage
-from datasets_cli.torchrl.families.atari import AtariDQNExperienceReplay as AtariDQNExperienceReplay
-from datasets_cli.torchrl.families.d4rl import D4RLExperienceReplay as D4RLExperienceReplay
+from datasets_cli.torchrl.families.families import (
+    AtariDQNExperienceReplay as AtariDQNExperienceReplay,
+)
+from datasets_cli.torchrl.families.families import D4RLExperienceReplay as D4RLExperienceReplay
+from datasets_cli.torchrl.families.families import OpenMLExperienceReplay as OpenMLExperienceReplay
 from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
 from datasets_cli.torchrl.families.offline_to_online import (
     OfflineToOnlineReplayBuffer as OfflineToOnlineReplayBuffer,
@@ -294,10 +297,9 @@ from datasets_cli.torchrl.families.offline_to_online import load_dataset as load
 from datasets_cli.torchrl.families.offline_to_online import (
     prefill_replay_buffer as prefill_replay_buffer,
 )
-from datasets_cli.torchrl.families.openml import OpenMLExperienceReplay as OpenMLExperienceReplay
-from datasets_cli.torchrl.her import HERReplayBuffer as HERReplayBuffer
 from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler
 from datasets_cli.torchrl.schedulers import StepScheduler as StepScheduler
+from datasets_cli.torchrl.slice_samplers import CatFrames as CatFrames
 from datasets_cli.torchrl.slice_samplers import PrioritizedSliceSampler as PrioritizedSliceSampler
 from datasets_cli.torchrl.slice_samplers import SliceSampler as SliceSampler
 from datasets_cli.torchrl.slice_samplers import (

@@ -173,9 +173,9 @@ def modules() -> list[str]:
 
 WITH_EXAMPLES = {
     *("cli.terminal", "errors", "quantities", "experience.replay"),
-    *("store.cache_root", "replay.several.offline_to_online", "replay.several.weights"),
-    *("replay.draws.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
-    *("replay.transforms.entries", "torchrl.cat_frames"),
+    *("store.cache_root", "replay.mixing.offline_to_online", "replay.mixing.weights"),
+    *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
+    *("replay.transforms.entries", "torchrl.slice_samplers"),
 }
 
 

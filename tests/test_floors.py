@@ -27,19 +27,20 @@ FLOORS = [
     ["store"],
     ["store.deep_check", "parallel", "audit.rules"],
     ["audit"],
-    ["catalogue", "replay.arguments", "replay.nested_keys", "replay.torchrl_words"],
+    ["catalogue", "replay.arguments", "replay.arguments", "replay.torchrl_words"],
     ["specs"],
     [
         *("install", "replay.trajectories", "replay.sharing"),
     ],
     ["replay.storages", "environments", "own"],
-    ["replay.draws", "environments.collectors"],
+    ["replay.samplers", "environments.collectors"],
     ["replay.transforms", "replay.queries"],
-    ["replay.rows"],
-    ["replay.keeping"],
-    ["replay.buffers", "preprocessing", "exchange"],
+    ["replay.batches"],
+    ["replay.writing"],
+    ["replay.checkpoint"],
+    ["replay.buffer", "preprocessing", "exchange"],
     ["environments.record"],
-    ["replay.several", "replay.goals", "experience"],
+    ["replay.mixing", "replay.goals", "experience"],
     ["replay.loaders", "torchrl", "trainer", "look", "audit.page"],
     ["project", "look.plots", "look.frames", "look.trajectories"],
     [
@@ -125,7 +126,7 @@ def test_an_import_from_a_package_is_one_of_what_it_finds(tmp_path: Path) -> Non
         "import datasets_cli.torchrl.data\n"
         "import torchrl\n"
     )
-    modules = {"replay.buffers.buffer", "manager.download", "replay.storages.frame_stack"}
+    modules = {"replay.buffer.buffer", "manager.download", "replay.storages.dataset"}
     rooms = {"replay.storages", "torchrl.data"}
     assert imports_of(path) == modules | {"replay.storages.lists"} | rooms
 

@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from datasets_cli.environments.environment import Environment
-from datasets_cli.environments.gym_env import GymEnv
+from datasets_cli.environments.gym_env import GymEnv, MadeEnvironment
 from datasets_cli.environments.lanes import GymnasiumLanes, VectorLanes
-from datasets_cli.environments.made_environment import MadeEnvironment
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.options import takes_fields

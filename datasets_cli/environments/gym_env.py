@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -104,3 +106,16 @@ def _remade(
     named: partial[gymnasium.Env], device: torch.device | None, categorical: bool
 ) -> GymEnv:
     return GymEnv(named(), device=device, categorical_action_encoding=categorical)
+
+
+@dataclass(frozen=True)
+class MadeEnvironment:
+    """Makes an environment by a user's function."""
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any]
+
+    def __call__(self) -> gymnasium.Env:
+        made = self.function(**self.arguments)
+        environment: gymnasium.Env = getattr(made, "gymnasium_env", made)
+        return environment

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKeys
-from datasets_cli.replay.rows.row_numbers import row_numbers
+from datasets_cli.replay.arguments import NestedKeys
+from datasets_cli.replay.batches.row_numbers import row_numbers
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.schema.texts import AnyColumn

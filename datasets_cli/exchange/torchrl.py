@@ -108,7 +108,7 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | 
     import torch
     from tensordict import TensorDict
 
-    from datasets_cli.replay.keeping.read_folder import read_tensordict
+    from datasets_cli.replay.checkpoint.read_folder import read_tensordict
     from datasets_cli.replay.storages.state_files import read_state, whole
 
     left_out: list[str] = []

@@ -9,16 +9,19 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
 from datasets_cli.progress import ProgressOptions
-from datasets_cli.replay.buffers.options import DrawOptions, TensorDictBatchOptions
-from datasets_cli.replay.buffers.readable import DTYPES, choose_format
-from datasets_cli.replay.draws.draw import Uniform
-from datasets_cli.replay.draws.epochs import Epochs
-from datasets_cli.replay.draws.protocol import Sampler
-from datasets_cli.replay.draws.rows import RandomSampler, SamplerWithoutReplacement
-from datasets_cli.replay.draws.slices import SliceOptions, cut_of
-from datasets_cli.replay.rows.batch_format import BatchFormat
-from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.batches.formats import BatchFormat
+from datasets_cli.replay.buffer.buffer import (
+    DTYPES,
+    DrawOptions,
+    TensorDictBatchOptions,
+    choose_format,
+)
+from datasets_cli.replay.samplers.epochs import Epochs
+from datasets_cli.replay.samplers.protocol import Sampler, Uniform
+from datasets_cli.replay.samplers.rows import RandomSampler, SamplerWithoutReplacement
+from datasets_cli.replay.samplers.slices import SliceOptions, cut_of
 from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
+from datasets_cli.replay.writing.writers import Writer
 
 
 @dataclass(frozen=True, kw_only=True)

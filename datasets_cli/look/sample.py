@@ -149,7 +149,7 @@ def sample_batch(call: SampleCall) -> SampledBatch:
 
 def _opened(call: SampleCall, slice_len: int) -> ExperienceReplay:
     from datasets_cli.experience.replay import ExperienceReplay  # with torch
-    from datasets_cli.replay.draws.prioritized import PrioritizedSampler
+    from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
 
     draws: dict[str, dict[str, Any]] = {
         "uniform": {},

@@ -20,8 +20,7 @@ import numpy as np
 from datasets_cli.errors import DiskFull
 from datasets_cli.look.summary import TABLE, VERSION
 from datasets_cli.progress import Progress, expect_rows
-from datasets_cli.replay.trajectories.reductions import block_dtype
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.table import Trajectories, block_dtype
 from datasets_cli.schema.column_statistics import MEASURES, ColumnStatistics
 from datasets_cli.schema.columns import Column, rows_per_block, show_key
 from datasets_cli.store.arrays import ArraySource, plain_numbers

@@ -84,7 +84,7 @@ def join_datasets(call: JoinCall) -> InstalledDataset:
         DatasetNotInstalled: one of them is not there.
         UsageError: as ``Mixture`` and ``Mixture.preprocess``: their columns differ, for example.
     """
-    from datasets_cli.replay.several.mixture import Mixture
+    from datasets_cli.replay.mixing.mixture import Mixture
     from datasets_cli.replay.storages.dataset import open_storage
 
     config = call.chosen_config()

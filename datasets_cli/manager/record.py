@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.environments.record.options import RANDOM, RecordCall, Recording
-from datasets_cli.environments.record.run import RecordingRun
-from datasets_cli.environments.record.stage import FAMILY, stage
+from datasets_cli.environments.record.run import FAMILY, RecordingRun, stage
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import InstalledDataset, check_layout
 from datasets_cli.options import part_of, takes_fields

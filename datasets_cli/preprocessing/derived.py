@@ -23,8 +23,8 @@ from datasets_cli.preprocessing.work import request_of, result_bytes
 from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import shown
 from datasets_cli.quantities import counted
-from datasets_cli.replay.draws.orders import permutation
-from datasets_cli.replay.queries.choices import selected
+from datasets_cli.replay.queries.views import selected
+from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import Column

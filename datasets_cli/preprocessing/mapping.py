@@ -12,7 +12,6 @@ from datasets_cli.errors import SourceError, UsageError, argument
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.replay.transforms.compose import Compose
 from datasets_cli.replay.transforms.entries import (
     DONES,
     REWARDS,
@@ -25,7 +24,7 @@ from datasets_cli.replay.transforms.images import CenterCrop, Resize
 from datasets_cli.replay.transforms.multi_step import MultiStep
 from datasets_cli.replay.transforms.scaling import ObservationNorm
 from datasets_cli.replay.transforms.steps import Reward2GoTransform
-from datasets_cli.replay.transforms.transform import Inverted, TransformLike
+from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
 from datasets_cli.schema.columns import (
     DONE,
     REWARD,

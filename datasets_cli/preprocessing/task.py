@@ -41,7 +41,7 @@ from datasets_cli.preprocessing.returned import (
     number_rows,
     write_mark,
 )
-from datasets_cli.replay.storages.batches import make_batch
+from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Key

@@ -20,11 +20,11 @@ from datasets_cli.project.declaration import (
     given,
 )
 from datasets_cli.project.file import DATA, FILENAME, data_file, data_tables
-from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.queries.view_file import is_view_file
-from datasets_cli.replay.several.member import Member
-from datasets_cli.replay.several.mixture import Mixture
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
+from datasets_cli.replay.mixing.members import Member
+from datasets_cli.replay.mixing.mixture import Mixture
+from datasets_cli.replay.queries.views import is_view_file
+from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.schema.columns import Key
 
 

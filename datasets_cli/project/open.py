@@ -39,7 +39,7 @@ from datasets_cli.store.cache_root import CacheRoot
 
 if TYPE_CHECKING:
     from datasets_cli.project.declaration import DeclaredDataset
-    from datasets_cli.replay.buffers.tensordict import TensorDictReplayBuffer
+    from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
     from datasets_cli.replay.storages.dataset import DatasetStorage
 
 
@@ -226,8 +226,7 @@ def add_data(call: AddCall) -> AddedData:
     Raises:
         UsageError: the file has that table, or is no such file; or the table would not be one.
     """
-    from datasets_cli.replay.queries.presets import NAMED, preset_of  # with torch
-    from datasets_cli.replay.queries.view_file import is_view_file
+    from datasets_cli.replay.queries.views import NAMED, is_view_file, preset_of  # with torch
 
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:

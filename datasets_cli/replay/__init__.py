@@ -11,7 +11,7 @@ from typing import Any
 import datasets_cli
 from datasets_cli import _LAZY_IMPORTS
 
-ROOMS = ("replay.", "torchrl.buffers", "torchrl.cat_frames", "torchrl.slice_samplers")
+ROOMS = ("replay.", "torchrl.buffers", "torchrl.slice_samplers", "torchrl.slice_samplers")
 __all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith(ROOMS)]
 
 

@@ -16,12 +16,11 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from datasets_cli.errors import UsageError
 from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.draws.distributed import SharedEpochs, process_rank, share
-from datasets_cli.replay.draws.rows import CutSampler
+from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.goals.sampler import HERSampler
-from datasets_cli.replay.several.ensemble import ReplayBufferEnsemble
-from datasets_cli.replay.several.offline_to_online import OfflineToOnline
+from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble
+from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
+from datasets_cli.replay.samplers.rows import CutSampler, SharedEpochs, process_rank, share
 
 
 class BatchStream(IterableDataset[Rows]):

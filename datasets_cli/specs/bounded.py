@@ -8,7 +8,8 @@ from typing import Any, Self
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.arguments import (
+from datasets_cli.specs.leaf import LeafSpec
+from datasets_cli.specs.spec import (
     ARITHMETIC,
     Change,
     ShapeLike,
@@ -18,7 +19,6 @@ from datasets_cli.specs.arguments import (
     known_dtype,
     shape_of,
 )
-from datasets_cli.specs.leaf import LeafSpec
 
 LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 

@@ -9,14 +9,12 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.arguments import torch_dtype
 from datasets_cli.specs.bounded import Bounded, UnboundedContinuous, UnboundedDiscrete
-from datasets_cli.specs.categorical import Binary, Categorical
+from datasets_cli.specs.categorical import Binary, Categorical, MultiCategorical
 from datasets_cli.specs.composite import Composite
-from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.non_tensor import NonTensor, TextBox
+from datasets_cli.specs.leaf import NonTensor, TextBox
 from datasets_cli.specs.one_hot import MultiOneHot, OneHot
-from datasets_cli.specs.spec import TensorSpec
+from datasets_cli.specs.spec import TensorSpec, torch_dtype
 
 VERSION = 1
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}

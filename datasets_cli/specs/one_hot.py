@@ -10,26 +10,26 @@ import torch
 from torch.nn.functional import one_hot
 
 from datasets_cli.errors import UsageError
-from datasets_cli.specs.arguments import (
+from datasets_cli.specs.categorical import (
+    BoxList,
+    Categorical,
+    CategoricalBox,
+    MultiCategorical,
+    check_numbers,
+    chosen,
+    counted,
+)
+from datasets_cli.specs.leaf import CategorySpec
+from datasets_cli.specs.spec import (
     Change,
     ShapeLike,
+    TensorSpec,
     as_tensor,
     can_become,
     ends_with,
     keeps_last,
     shape_of,
 )
-from datasets_cli.specs.categorical import (
-    BoxList,
-    Categorical,
-    CategoricalBox,
-    check_numbers,
-    chosen,
-    counted,
-)
-from datasets_cli.specs.leaf import CategorySpec
-from datasets_cli.specs.multi_categorical import MultiCategorical
-from datasets_cli.specs.spec import TensorSpec
 
 CategoryNumbers = Categorical | MultiCategorical
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import StateDict, whole_number
-from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.buffer.buffer import ReplayBuffer
+from datasets_cli.replay.samplers.protocol import Sampler
 
 MODES: dict[str, Callable[[float, float], float]] = {
     "multiplicative": lambda value, gamma: value * gamma,

@@ -2,21 +2,134 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.options import takes_fields
-from datasets_cli.replay.draws.draw import Uniform
-from datasets_cli.replay.draws.epochs import Epochs
-from datasets_cli.replay.draws.prioritized import PrioritizedSampler
-from datasets_cli.replay.draws.priority_draw import PriorityDraw
-from datasets_cli.replay.draws.rows import SamplerWithoutReplacement
-from datasets_cli.replay.draws.slices import Slices
-from datasets_cli.replay.nested_keys import NestedKey
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, found_number
-from datasets_cli.torchrl.slicing_arguments import SliceArguments, as_named, slices_of
+from datasets_cli.options import part_of, takes_fields
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key
+from datasets_cli.replay.samplers.epochs import Epochs
+from datasets_cli.replay.samplers.prioritized import PrioritizedSampler, PriorityDraw
+from datasets_cli.replay.samplers.protocol import Uniform
+from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
+from datasets_cli.replay.samplers.slices import SliceOptions, Slices
+from datasets_cli.replay.samplers.windows import Overhang
+from datasets_cli.replay.trajectories.bounds import (
+    TrajectoryKeys,
+    TrajectorySource,
+    ends_of_numbers,
+    found_number,
+    index_from_ends,
+)
+from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps, StackPadding
+from datasets_cli.schema.columns import Key
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrajectoryArguments:
+    """Where trajectories are, and how slices of them are cut and marked.
+
+    Args:
+        end_key: column of flags at the ends of trajectories.
+        end_keys: several such columns; a trajectory ends where any of them says so, and those that
+            a storage does not have are passed over.
+        traj_key: column of numbers that change between trajectories; with an ``end_key`` or
+            ``end_keys`` beside it, these count where a storage does not have it.
+        trajectory_key: another name of ``traj_key``.
+        step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
+        fragmented: the rows of a trajectory may be apart, as those of environments that take turns
+            in one flat storage are: find them by ``traj_key``, and their order by ``step_key``. A
+            missing step parts a trajectory in two.
+        ends: those flags, bool ``[N]``, for a storage that will not change; of several dimensions
+            ``[T, *environments]``, time first.
+        trajectories: those numbers, int, of the same shapes.
+        cache_values: given for compatibility; trajectories are always kept until rows are written.
+        truncated_key: where the last row of each slice is marked, for value estimators that must
+            not look past it; the done flag beside it is set too. None marks nothing.
+        init_key: where the first row of each slice is marked, for recurrent modules that begin
+            again there, beside the marks that are stored. Only rows that have this flag are marked,
+            and none with None, for modules that would forget their state.
+        pad_output: repeat the last row of a short slice up to the full length, and mark the rows
+            that are real in ``("collector", "mask")``. The last real row ends the slice.
+        compile: given for compatibility; nothing is compiled.
+        span: how many rows of a slice may be before its trajectory (left) and after it (right),
+            and are left out; one value, or one for each side; True for all but one.
+        use_gpu: given for compatibility; trajectories are found on the CPU.
+    """
+
+    end_key: NestedKey | None = None
+    end_keys: Sequence[NestedKey] | None = None
+    traj_key: NestedKey | None = None
+    trajectory_key: NestedKey | None = None
+    step_key: NestedKey | None = "step_count"
+    fragmented: bool = False
+    ends: torch.Tensor | None = None
+    trajectories: torch.Tensor | None = None
+    cache_values: bool = False
+    truncated_key: NestedKey | None = ("next", "truncated")
+    init_key: NestedKey | None = "is_init"
+    pad_output: bool = False
+    compile: bool | dict[str, Any] = False
+    span: Overhang | Sequence[Overhang] = False
+    use_gpu: torch.device | bool = False
+
+    def slices(self, size: SliceOptions) -> dict[str, Any]:
+        """Return what ``Slices`` takes, for slices of a size."""
+        return {
+            **vars(part_of(size, SliceOptions)),
+            "trajectories": self._source(),
+            "pad_output": self.pad_output,
+            "span": self.span,
+            "truncated_key": self.truncated_key,
+            "init_key": self.init_key,
+        }
+
+    def _source(self) -> TrajectorySource:
+        """Return where trajectories are: by number, by flags, or given."""
+        numbers = self.traj_key, self.trajectory_key
+        flags = self.end_key, self.end_keys
+        given = self.ends, self.trajectories
+        counts = [sum(one is not None for one in ways) for ways in (numbers, flags, given)]
+        if max(counts) > 1 or (counts[2] and any(counts[:2])):
+            raise TypeError(
+                "Give one of end_key, end_keys, traj_key, ends and trajectories; only a traj_key "
+                "may have an end_key or end_keys beside it, for rows that have no such numbers."
+            )
+        if self.fragmented and (self.step_key is None or any(counts[1:])):
+            raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
+        if self.ends is not None:
+            return index_from_ends(_by_step(self.ends).bool(), 0)
+        if self.trajectories is not None:
+            return index_from_ends(ends_of_numbers(_by_step(self.trajectories), time=0), 0)
+        ends = self.end_keys or ([] if self.end_key is None else [self.end_key])
+        return TrajectoryKeys(
+            number=optional_key(self.trajectory_key if self.traj_key is None else self.traj_key),
+            ends=tuple(map(key_of, ends)),
+            step=optional_key(self.step_key) if self.fragmented else None,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceArguments(SliceOptions, TrajectoryArguments):
+    """What every sampler of slices takes."""
+
+
+def slices_of(arguments: SliceArguments) -> dict[str, Any]:
+    """Return what ``Slices`` takes."""
+    return arguments.slices(arguments)
+
+
+def as_named(key: Key) -> NestedKey:
+    """Return a key as users write it: a name that is not nested without a tuple."""
+    return key[0] if len(key) == 1 else key
+
+
+def _by_step(column: torch.Tensor) -> torch.Tensor:
+    """Return a column as ``[T, W]``: T steps of W environments."""
+    return column.reshape(len(column), -1)
 
 
 class SliceSampler(Slices):
@@ -165,3 +278,127 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
                 "A slice that begins at a row drawn by priority has no row before its trajectory. "
                 f"Give span=(False, {self.span[1]}), for the right side alone."
             )
+
+
+@dataclass(frozen=True)
+class StackArguments(TrajectoryArguments):
+    """What ``make_rb_transform_and_sampler`` takes.
+
+    Args:
+        batch_size: rows in a batch, as the buffer is told, too; that counts.
+        truncated_key: where the last step of each slice is marked. Nothing is by default: a step
+            ends no trajectory because its stack ends with it.
+        init_key: where the first step of each slice is marked; nothing is by default.
+        strict_length: True; a stack is made of a whole slice.
+        pad_output: False.
+        span: False.
+    """
+
+    batch_size: int
+    _: KW_ONLY
+    truncated_key: NestedKey | None = None
+    init_key: NestedKey | None = None
+    strict_length: bool = True
+
+
+class SlicePerRow(Slices):
+    """Draws a slice for each row of a batch."""
+
+    def __init__(self, **slices: Any) -> None:
+        super().__init__(Uniform(), **slices)
+        self.tells_ahead = False  # a batch has more rows than it is asked for
+
+    @property
+    def kind(self) -> str:
+        """The way of drawing."""
+        return "a uniform slice for each row"
+
+    def shape(self, batch_size: int) -> tuple[int, int]:
+        """Return how many slices of how many rows a batch is made of."""
+        assert self.slice_len is not None
+        return batch_size, self.slice_len
+
+
+class CatFrames(StackedSteps):
+    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
+
+    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
+    ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
+    stacked as the step after: the newest steps of that stack, and the successor after them.
+
+    ``FrameStack`` does the same to a dataset as it is read, for single rows, from the first step of
+    a trajectory on; this transform needs the steps before a row in the batch.
+
+    Args:
+        N: steps in a stack, from 1 on.
+        dim: the dimension along which they are joined; negative, counted from the entry's last.
+        in_keys: entries that are read; ``"pixels"`` by default.
+        out_keys: where the stacks go; ``in_keys`` by default.
+        padding: what is before a trajectory's first step: that step again (``"same"``), or
+            ``padding_value`` (``"constant"``).
+        padding_value: that value.
+        as_inverse: stack what is written, rather than what is read.
+        reset_key: given for compatibility; only environments are reset.
+        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
+        future: stack each step and the N - 1 after it instead; the end of a trajectory is padded.
+        mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
+
+    Raises:
+        UsageError: an argument is out of range, or there are not as many keys out as in.
+    """
+
+    def __init__(
+        self,
+        N: int,  # noqa: N803 (TorchRL's name)
+        dim: int,
+        in_keys: NestedKeys | None = None,
+        out_keys: NestedKeys | None = None,
+        padding: StackPadding = "same",
+        padding_value: float = 0,
+        as_inverse: bool = False,
+        reset_key: NestedKey | None = None,
+        done_key: NestedKey | None = None,
+        future: bool = False,
+        mask_key: NestedKey | None = None,
+    ) -> None:
+        super().__init__(
+            N,
+            dim,
+            ["pixels"] if in_keys is None else in_keys,
+            out_keys,
+            padding=padding,
+            padding_value=padding_value,
+            as_inverse=as_inverse,
+            done_key="done" if done_key is None else done_key,
+            future=future,
+            mask_key=mask_key,
+        )
+
+    @takes_fields(StackArguments)
+    def make_rb_transform_and_sampler(
+        self, arguments: StackArguments
+    ) -> tuple[StackedSlices, SlicePerRow]:
+        """Return a transform and a sampler that stack steps of a buffer which stores single ones.
+
+        The sampler draws a slice of N steps for each row of a batch, and the transform leaves its
+        last step, with stacks at ``out_keys`` and below ``"next"``. So a row has N - 1 steps of its
+        trajectory before it. When rows are written, the transform drops ``out_keys``.
+
+        >>> transform, sampler = CatFrames(
+        ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
+        ... ).make_rb_transform_and_sampler(batch_size=32)
+
+        Raises:
+            TypeError: more than one way to say where trajectories are.
+            UsageError: an argument would make slices of another length than N.
+        """
+        span = arguments.span
+        sides = span if isinstance(span, Sequence) else (span,)
+        if not arguments.strict_length or arguments.pad_output or any(sides):
+            raise UsageError(
+                f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
+                "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
+                "rows of a trajectory."
+            )
+        slices = arguments.slices(SliceOptions(slice_len=self.N))
+        return StackedSlices(self), SlicePerRow(**slices)

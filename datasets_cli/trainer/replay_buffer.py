@@ -9,8 +9,8 @@ import torch
 from tensordict import TensorDict, pad
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.several.offline_to_online import OfflineToOnline
+from datasets_cli.replay.buffer.buffer import ReplayBuffer
+from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
 
 if TYPE_CHECKING:
     from datasets_cli.trainer.trainer import Trainer

@@ -25,7 +25,7 @@ from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.progress import Silent
 from datasets_cli.recipe import Block, CatalogueEntry
-from datasets_cli.replay.draws.protocol import Sampler
+from datasets_cli.replay.samplers.protocol import Sampler
 from tests.support.paths import TEST_DATA
 from tests.support.user_recipe import recipe_of
 

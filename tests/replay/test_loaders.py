@@ -28,8 +28,9 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.replay import loaders
-from datasets_cli.replay.draws import distributed, epochs
 from datasets_cli.replay.loaders import whole_batch
+from datasets_cli.replay.samplers import epochs
+from datasets_cli.replay.samplers import rows as distributed
 from tests.support.interpreters import Python
 from tests.support.trajectory_rows import TrajectoryRows
 

@@ -32,12 +32,15 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.buffers.parts import members_of
-from datasets_cli.replay.draws.protocol import Info, Sampler
-from datasets_cli.replay.rows.writers import Writer
+from datasets_cli.replay.buffer.parts import members_of
+from datasets_cli.replay.samplers.protocol import Info, Sampler
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.trajectories.bounds import (
+    TrajectoryIndex,
+    TrajectoryKeys,
+    find_trajectories,
+)
+from datasets_cli.replay.writing.writers import Writer
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from tests.support.covering import covering

@@ -20,7 +20,7 @@ from datasets_cli import (
     NonTensor,
     Unbounded,
 )
-from datasets_cli.specs.described_spaces import dataset_specs
+from datasets_cli.specs.gymnasium_spaces import dataset_specs
 from tests.support import minari_files as files
 
 FLAG = Categorical(2, (1,), dtype=torch.bool)

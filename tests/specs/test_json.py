@@ -25,7 +25,7 @@ from datasets_cli import (
     spec_from_json,
     spec_to_json,
 )
-from datasets_cli.specs.non_tensor import TextBox
+from datasets_cli.specs.leaf import TextBox
 from tests.support.spec_pairs import Made, categorical, one_hot, specs
 
 

@@ -16,7 +16,7 @@ import pytest
 from gymnasium import Space, spaces
 
 from datasets_cli import spec_from_gymnasium, spec_from_json, spec_to_gymnasium, spec_to_json
-from datasets_cli.specs.described_spaces import spec_of_space
+from datasets_cli.specs.gymnasium_spaces import spec_of_space
 from tests.support.paths import DEMO_DATA, PROJECT, TEST_DATA
 
 CATALOGUE = PROJECT / "recipes" / "minari" / "catalogue.tsv"

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, TrajectoryKeys
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree
 

@@ -32,7 +32,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.frames import StackedSteps
 
 with warnings.catch_warnings():

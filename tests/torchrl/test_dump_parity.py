@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.keeping import dump as dumping
+from datasets_cli.replay.checkpoint import dump as dumping
 from tests.support.covering import covering
 from tests.support.parity import Calls, calls, kept, ours, same, theirs
 from tests.support.torchrl_trees import trees  # noqa: F401

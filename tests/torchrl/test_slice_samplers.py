@@ -11,7 +11,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from tests.support.parity import ours, theirs
 
 KINDS = ["SliceSampler", "SliceSamplerWithoutReplacement", "PrioritizedSliceSampler"]

@@ -10,10 +10,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import SliceSampler, TensorStorage
-from datasets_cli.replay.draws.draw import Uniform
-from datasets_cli.replay.draws.slices import Slices
-from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectoryKeys
-from datasets_cli.torchrl.slicing_arguments import SliceArguments, slices_of
+from datasets_cli.replay.samplers.protocol import Uniform
+from datasets_cli.replay.samplers.slices import Slices
+from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryKeys
+from datasets_cli.torchrl.slice_samplers import SliceArguments, slices_of
 
 WAYS: dict[str, Any] = {
     "end_key": "end",

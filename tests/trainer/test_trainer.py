@@ -19,7 +19,7 @@ from datasets_cli import (
     Trainer,
     UsageError,
 )
-from datasets_cli.trainer.points import POINTS, OptimiserStep
+from datasets_cli.trainer.trainer import POINTS, OptimiserStep
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

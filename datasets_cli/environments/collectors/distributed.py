@@ -13,10 +13,10 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.collectors.collectors import (
     Collector,
+    DataCollector,
     MultiAsyncCollector,
     MultiSyncCollector,
 )
-from datasets_cli.environments.collectors.data_collector import DataCollector
 from datasets_cli.environments.collectors.options import JoinedProcesses, share_of
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.environments.collectors.words import SEVERAL

@@ -17,7 +17,6 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.environments.actions import Outside
-from datasets_cli.environments.collectors.lines import SECONDS, Line
 from datasets_cli.environments.collectors.options import (
     HOOKS,
     CollectorOptions,
@@ -30,8 +29,10 @@ from datasets_cli.environments.collectors.source import (
 )
 from datasets_cli.environments.collectors.worker import (
     CLOSE,
+    SECONDS,
     TRAJECTORY,
     Job,
+    Line,
     Packed,
     pack_weights,
     unpack,

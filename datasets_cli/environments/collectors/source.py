@@ -17,8 +17,11 @@ from datasets_cli.environments.environment import ACTION, Environment
 from datasets_cli.environments.gym_env import GymEnv
 from datasets_cli.environments.policies import RandomPolicy, StandInActor, actor_of, flat_items
 from datasets_cli.environments.rows import PolicyOutput
-from datasets_cli.environments.tensordict_environment import TensorDictEnvironment, is_environment
-from datasets_cli.environments.tensordict_rows import end_keys
+from datasets_cli.environments.tensordict_environment import (
+    TensorDictEnvironment,
+    end_keys,
+    is_environment,
+)
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 

@@ -23,8 +23,7 @@ import torch
 
 from datasets_cli.environments.actions import CheckActions, Outside
 from datasets_cli.environments.record.episodes import EpisodePiece, StepColumns, SteppedEpisodes
-from datasets_cli.environments.record.options import Recording
-from datasets_cli.environments.record.policies import seed_of
+from datasets_cli.environments.record.options import Recording, seed_of
 from datasets_cli.sources.new_files import replacing
 
 CHUNK = "chunk.json"

@@ -17,18 +17,17 @@ import numpy as np
 import torch
 
 from datasets_cli.environments.actions import Actions, CheckActions, Outside
+from datasets_cli.environments.environment import Stepper
 from datasets_cli.environments.lanes import VectorLanes
-from datasets_cli.environments.leaves import leaves_of
 from datasets_cli.environments.policies import Actor, actor_of
-from datasets_cli.environments.record.options import Recording
-from datasets_cli.environments.record.policies import (
+from datasets_cli.environments.record.options import (
     PolicyFunction,
     RandomActions,
+    Recording,
     named_policy,
     seed_of,
 )
-from datasets_cli.environments.rows import RolloutRows
-from datasets_cli.environments.stepper import Stepper
+from datasets_cli.environments.rows import RolloutRows, leaves_of
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.functions import failure_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from itertools import accumulate, chain
@@ -17,20 +17,25 @@ from datasets_cli.environments.record.chunks import (
     ChunkTask,
     num_steps_in,
     outside_in,
+    read_chunk,
     record_chunk,
 )
-from datasets_cli.environments.record.episodes import check_spaces, make_environments
-from datasets_cli.environments.record.options import RANDOM, Recording
-from datasets_cli.environments.record.policies import PolicyFunction
+from datasets_cli.environments.record.episodes import StepColumns, check_spaces, make_environments
+from datasets_cli.environments.record.options import RANDOM, PolicyFunction, Recording
 from datasets_cli.errors import UsageError, argument, for_reader
 from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.own.steps import StepDigest, write_steps
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.progress import Progress
+from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.specs.gymnasium_spaces import describe
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.layouts.ted_writer import Written
 from datasets_cli.store.manifest import Manifest
 
 CHUNKS_A_WAVE = 4
@@ -174,3 +179,93 @@ def _earlier(older: Manifest, environment: dict[str, str]) -> list[dict[str, Any
             f"{argument('out')}, and sample both as a Mixture."
         )
     return list(recordings)
+
+
+FAMILY = "recorded"
+CHECKED = "recorded"
+"""What a manifest says of how far its source was checked: the values were made here."""
+
+
+def stage(
+    root: CacheRoot,
+    id: str,
+    run: RecordingRun,
+    chunks: list[Path],
+    older: Dataset | None,
+    layout: str | None,
+    on_rows: Callable[[int], None],
+) -> tuple[Manifest, Path]:
+    """Write the dataset into a staging folder; return its manifest and the folder."""
+    folder = root.new_staging(id)
+    if layout is None and older is not None:
+        layout = older.manifest.layout
+    new = _first_steps(chunks, run.options.num_steps)
+    steps = write_steps(folder, id, layout, new, on_rows, _rows_of(older))
+    source = {"filename": f"episodes from {run.first_episode}", "checked": CHECKED}
+    metadata = _metadata(run, steps.written, steps.digest)
+    return steps.manifest(id, source, metadata, older.manifest.resources if older else ()), folder
+
+
+def _metadata(run: RecordingRun, written: Written, digest: StepDigest) -> dict[str, Any]:
+    """Return what Minari keeps of a dataset, and each recording that it is made of."""
+    own = {"episodes_recorded": digest.num_episodes, "steps_recorded": digest.num_steps}
+    return {
+        **run.environment,
+        "total_episodes": written.num_trajectories,
+        "total_steps": written.num_transitions,
+        "algorithm_name": run.policy_entry["name"],
+        "recordings": [*run.earlier, {**run.plan, **own}],
+    }
+
+
+def _first_steps(chunks: list[Path], num_steps: int | None) -> Iterator[StepColumns]:
+    """Yield the steps of chunks; where they are counted, the last one of them is a cut."""
+    left = num_steps
+    for columns in chain.from_iterable(map(read_chunk, chunks)):
+        count = len(columns[TERMINATED])
+        if left is not None and count >= left:
+            cut = {key: values[:left] for key, values in columns.items()}
+            cut[TRAJECTORY_END][-1] = True
+            cut[TRUNCATED][-1] |= ~cut[TERMINATED][-1]
+            yield cut
+            return
+        left = None if left is None else left - count
+        yield columns
+
+
+def _rows_of(older: Dataset | None) -> Iterator[StepColumns]:
+    """Yield the rows of a dataset; the writer numbers the episodes again."""
+    for rows in older.blocks() if older is not None else ():
+        yield {key: values for key, values in rows.items() if key != EPISODE}
+
+
+def environment_spec(
+    manifest: Manifest, *, evaluation: bool = False
+) -> gymnasium.envs.registration.EnvSpec | None:
+    """Return gymnasium's specification of the environment of a dataset, where it has one."""
+    known = manifest.metadata
+    text = (known.get("eval_env_spec") if evaluation else None) or known.get("env_spec")
+    if isinstance(text, str):
+        return gymnasium.envs.registration.EnvSpec.from_json(text)
+    id = known.get("environment")
+    return gymnasium.spec(id) if isinstance(id, str) else None
+
+
+def recover_environment(
+    manifest: Manifest, options: Mapping[str, Any], *, evaluation: bool = False
+) -> gymnasium.Env[Any, Any]:
+    """Return the environment of a dataset, as ``gymnasium.make`` makes it."""
+    # The specification names code to import: do it for data of people whom you trust.
+    try:
+        if (spec := environment_spec(manifest, evaluation=evaluation)) is not None:
+            return gymnasium.make(spec, **options)
+    except Exception as error:  # whatever an environment's module does
+        raise UsageError(
+            f"The environment of {manifest.id} cannot be made ({type(error).__name__}: {error}). "
+            "Install the package that it is part of; the dataset's metadata['env_spec'] or "
+            "metadata['environment'] is its specification."
+        ) from error
+    raise UsageError(
+        f"{manifest.id} does not say which environment it is of: its manifest has neither env_spec "
+        "nor environment, which datasets of Minari, some of D4RL and recorded ones have."
+    )

@@ -88,7 +88,7 @@ def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Picture
             "environment to show recorded states. Replayed actions would show what may not "
             f"have happened, and are not shown.{''.join(hints)}"
         )
-    from datasets_cli.environments.record.recover import recover_environment  # gymnasium
+    from datasets_cli.environments.record.run import recover_environment  # gymnasium
 
     environment = recover_environment(manifest, {"render_mode": "rgb_array"})
 

@@ -2,26 +2,280 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import StateDict
-from datasets_cli.replay.buffers.parts import as_sampler
-from datasets_cli.replay.draws.protocol import Info, Sampler, check_kind, draw_rows
-from datasets_cli.replay.draws.rows import RandomSampler
-from datasets_cli.replay.draws.slices import MASK
-from datasets_cli.replay.draws.windows import slice_begins
-from datasets_cli.replay.goals.dataset_rules import GIVE_ONE, own_rule
-from datasets_cli.replay.goals.goal_rows import GoalRows, HindsightStrategy
+from datasets_cli.replay.arguments import NestedKey, StateDict, as_tensor, key_of
+from datasets_cli.replay.batches.row_numbers import unravel_rows
+from datasets_cli.replay.buffer.parts import as_sampler
 from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
-from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
-from datasets_cli.replay.nested_keys import NestedKey, key_of
-from datasets_cli.replay.rows.row_numbers import unravel_rows
+from datasets_cli.replay.goals.rules import GoalFunction, GoalRule, distance
+from datasets_cli.replay.samplers.protocol import Info, Sampler, check_kind, draw_rows
+from datasets_cli.replay.samplers.rows import RandomSampler
+from datasets_cli.replay.samplers.slices import MASK, trajectories_of
+from datasets_cli.replay.samplers.windows import slice_begins
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.trajectories.boundaries import FROM_STORAGE, TrajectorySource
+from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryIndex, TrajectorySource
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree, put
+from datasets_cli.store.dataset import Dataset
+from datasets_cli.store.manifest import Manifest
+
+
+class HindsightStrategy(StrEnum):
+    """Where new goals come from: what was reached by a step of ...
+
+    Andrychowicz et al. (2017) name the first four, https://arxiv.org/abs/1707.01495.
+
+    Attributes:
+        FUTURE: the same trajectory from the row's own step on, each step alike.
+        FINAL: the last step of the same trajectory.
+        EPISODE: the same trajectory, each step alike.
+        RANDOM: any row there is, each alike.
+        GEOMETRIC: the same trajectory from the row's own step on, each step ``gamma`` times as
+            likely as the one before; the shares of steps after its end go to those before, in
+            proportion, as if drawn again.
+    """
+
+    FUTURE = "future"
+    FINAL = "final"
+    EPISODE = "episode"
+    RANDOM = "random"
+    GEOMETRIC = "geometric"
+
+
+def goal_steps(
+    strategy: HindsightStrategy,
+    step: torch.Tensor,
+    lengths: torch.Tensor,
+    uniform: torch.Tensor,
+    gamma: float,
+) -> torch.Tensor:
+    """Return the steps int64 ``[B]`` that give goals, each of the trajectory of its row."""
+    # step: of each row in its trajectory, int64 `[B]`.
+    # lengths: steps of the trajectory of each row, int64 `[B]`.
+    # uniform: float64 `[B]` in [0, 1), which decides.
+    if strategy is HindsightStrategy.FINAL:
+        return lengths - 1
+    if strategy is HindsightStrategy.EPISODE:
+        return uniform_below(lengths, uniform)
+    ahead = lengths - step  # steps from the row's own to the end
+    if strategy is HindsightStrategy.FUTURE:
+        return step + uniform_below(ahead, uniform)
+    return step + geometric_below(ahead, uniform, gamma)
+
+
+def uniform_below(limit: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+    """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, each alike."""
+    # A product may be rounded up to the limit itself.
+    return torch.minimum((uniform * limit).long(), limit - 1)
+
+
+def geometric_below(limit: torch.Tensor, uniform: torch.Tensor, gamma: float) -> torch.Tensor:
+    """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, k in proportion to gamma ** k."""
+    if gamma == 0:
+        return torch.zeros_like(limit)
+    # P(K < k) = (1 - gamma ** k) / (1 - gamma ** limit), solved for k.
+    log_gamma = math.log(gamma)
+    below = -torch.expm1(limit * log_gamma)
+    steps = (torch.log1p(-uniform * below) / log_gamma).long()
+    return torch.minimum(steps, limit - 1)
+
+
+class TrajectoryPlaces:
+    """Finds the trajectory and the step of rows; the other way round than ``TrajectoryIndex``.
+
+        a ring of 8 rows, cursor at 3      row   0 1 2 3 4 5 6 7
+                                           step  2 3 4|0 1 2 0 1      row 1 is step 3 of the last
+
+    Memory is proportional to the trajectories; to the rows only where those of one are apart.
+    """
+
+    def __init__(self, trajectories: TrajectoryIndex) -> None:
+        self.trajectories = trajectories
+        self._num_steps = max(1, trajectories.capacity // trajectories.stride)
+        self._rank: torch.Tensor | None = None
+        if trajectories.order is not None:  # the place of each row in that order
+            self._rank = torch.full((trajectories.capacity,), -1)
+            self._rank[trajectories.order] = torch.arange(len(trajectories.order))
+        begins = self._in_turn(trajectories.starts)
+        in_order = begins.argsort()
+        self._number = in_order[trajectories.lengths[in_order] > 0]
+        self._begins = begins[self._number]
+        # Of each environment the last one, which alone can continue at row 0.
+        ends = torch.arange(1, trajectories.stride + 1) * self._num_steps
+        self._last = self._search(ends, "left")
+
+    def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the trajectory and the step in it, each int64 ``[B]``, of rows int64 ``[B]``."""
+        if not len(self._number):
+            raise UsageError("No trajectory is given, and rows were drawn. Give those of all rows.")
+        places = rows if self._rank is None else self._rank[rows]
+        at = self._in_turn(places)
+        near = self._search(at, "right")
+        if self.trajectories.wraps:
+            # A row before the first begin of its environment is of the one that continues there.
+            environment = at // self._num_steps
+            is_other = (near < 0) | (self._begins[near] // self._num_steps != environment)
+            near = torch.where(is_other, self._last[environment], near)
+        step = (at - self._begins[near]) % self._num_steps
+        number = self._number[near]
+        outside = (places < 0) | (near < 0) | (step >= self.trajectories.lengths[number])
+        if bool(outside.any()):
+            raise UsageError(
+                f"Row {int(rows[outside][0])} is in none of the {len(self._number)} trajectories "
+                "that were given. Give trajectories of all rows that are drawn."
+            )
+        return number, step
+
+    def row(self, number: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """Return the rows int64 ``[B]`` that are steps of trajectories, each int64 ``[B]``."""
+        first = self.trajectories.starts[number]
+        return self.trajectories.rows(first, step.unsqueeze(1)).squeeze(1)
+
+    def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
+        """Return the last trajectory that begins before each place int64 ``[B]``, or at it."""
+        # -1 for no goal; `"right"` lets one at the place count. By numpy: torch shares even
+        # short searches among threads, which takes longer than they do.
+        return torch.from_numpy(np.searchsorted(self._begins.numpy(), at.numpy(), side) - 1)
+
+    def _in_turn(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return where rows int64 ``[B]`` are if environments stand one after the other."""
+        stride = self.trajectories.stride
+        # Row t * W + w, of W environments side by side, comes at w * T + t.
+        return rows if stride == 1 else rows % stride * self._num_steps + rows // stride
+
+
+class GoalRows:
+    """Draws the rows that give goals to others."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        strategy: HindsightStrategy,
+        gamma: float,
+        trajectories: TrajectorySource,
+    ) -> None:
+        self._num_rows = len(storage)
+        self._strategy = strategy
+        self._gamma = gamma
+        self._places: TrajectoryPlaces | None = None
+        if strategy is not HindsightStrategy.RANDOM:
+            self._places = TrajectoryPlaces(trajectories_of(storage, trajectories))
+
+    def draw(
+        self, rows: torch.Tensor, ratio: float, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them."""
+        # The latter are -1 for no goal.
+        # rows: int64 `[S]`.
+        chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
+        is_new = chance < ratio
+        return is_new, torch.where(is_new, self._given(rows, uniform), -1)
+
+    def _given(self, rows: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+        """Return the rows int64 ``[S]`` that ``uniform``, float64 ``[S]`` in [0, 1), says."""
+        if self._places is None:
+            return uniform_below(torch.full_like(rows, self._num_rows), uniform)
+        number, step = self._places.of(rows)
+        lengths = self._places.trajectories.lengths[number]
+        step = goal_steps(self._strategy, step, lengths, uniform, self._gamma)
+        return self._places.row(number, step)
+
+
+MAZE_RADIUS = 0.45
+"""How near to the goal an agent in a maze of gymnasium-robotics reaches it."""
+
+MAZES = re.compile(r"(PointMaze_\w+-v3|AntMaze_\w+-v[45])")
+"""Environments whose rule is known; AntMaze v3 moves a goal before it rewards the step."""
+
+GIVE_ONE = "Give the rule: HERSampler(GoalRule(reward=...)), or GoalRule.sparse(threshold)."
+
+
+def dataset_rule(manifest: Manifest) -> GoalRule:
+    """Return the rule by which a dataset's rewards follow from its goals.
+
+    It is known of PointMaze v3 and AntMaze v4 and v5 of gymnasium-robotics, which Minari's
+    metadata name.
+
+    Raises:
+        UsageError: it is not known.
+    """
+    name, arguments = _environment(manifest.metadata)
+    if name is None:
+        raise UsageError(
+            f"The metadata of {manifest.id} name no environment, so that how its rewards follow "
+            f"from goals is not known. {GIVE_ONE}"
+        )
+    reward = arguments.get("reward_type", "dense" if "Dense" in name else "sparse")
+    is_continuing = arguments.get("continuing_task", True)
+    known = reward in ("sparse", "dense") and isinstance(is_continuing, bool)
+    if not (MAZES.fullmatch(name) and known):
+        raise UsageError(
+            f"How the rewards of {manifest.id} follow from goals is not known: its environment is "
+            f"{name} with reward_type={reward!r}. Known are PointMaze v3 and AntMaze v4 and v5, "
+            f"sparse and dense. {GIVE_ONE}"
+        )
+    terminates = not is_continuing
+    rule = GoalRule.sparse(MAZE_RADIUS, terminates=terminates)
+    return rule if reward == "sparse" else GoalRule(nearness, rule.terminated, rule.success)
+
+
+def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase) -> torch.Tensor:
+    """Return the dense rewards ``[B]`` of mazes: 1 at the goal, less with distance."""
+    return (-distance(achieved, desired)).exp()
+
+
+def own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
+    """Return the rule of the dataset whose rows these are."""
+    dataset: Dataset | None = getattr(storage, "dataset", None)
+    if dataset is None:
+        raise UsageError(f"The rows are of no dataset whose rule is known. {GIVE_ONE}")
+    rule = dataset_rule(dataset.manifest)
+    keys.check(storage, rule)
+    _check(rule, storage, keys)
+    return rule
+
+
+def _check(rule: GoalRule, storage: Storage, keys: GoalKeys) -> None:
+    """Check that the rewards of up to 1,000 rows follow from their goals by a rule."""
+    rows = torch.arange(0, len(storage), -(-len(storage) // 1000))
+    batch = storage.as_batch(storage.gather(rows), rows.shape)
+    desired = batch.get(("next", *keys.desired), None)  # the goal when the reward was given
+    desired = batch[keys.desired] if desired is None else desired
+    stored = batch[keys.reward]
+    expected = as_tensor(rule.reward(batch[keys.reached], desired, batch)).reshape(stored.shape)
+    wrong = ~torch.isclose(expected.double(), stored.double(), rtol=1e-6)
+    if bool(wrong.any()):
+        first = int(wrong.reshape(len(rows), -1).any(1).nonzero()[0])
+        raise UsageError(
+            f"The rewards do not follow from the goals as those of the dataset's environment do: "
+            f"row {int(rows[first])} has the reward {stored[first].item()}; expected "
+            f"{expected[first].item()}. {GIVE_ONE}"
+        )
+
+
+def _environment(metadata: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+    """Return the id of the environment that metadata name, None for none, and its arguments."""
+    spec = metadata.get("env_spec")
+    try:
+        spec = json.loads(spec) if isinstance(spec, str) else spec
+    except ValueError:
+        spec = None
+    if not isinstance(spec, Mapping) or not isinstance(spec.get("id"), str):
+        return None, {}
+    arguments = spec.get("kwargs")
+    return spec["id"], arguments if isinstance(arguments, Mapping) else {}
+
 
 GOAL_ROW = ("goal_row",)
 _GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else

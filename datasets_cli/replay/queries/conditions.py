@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKey
+from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.queries.trajectory import (
     Trajectory,
     TrajectoryLeaves,
@@ -21,7 +21,7 @@ from datasets_cli.replay.queries.trajectory import (
     leaves_of,
     whole_trajectory,
 )
-from datasets_cli.replay.trajectories.reductions import (
+from datasets_cli.replay.trajectories.table import (
     UFUNCS,
     Reduction,
     reduce_blocks,

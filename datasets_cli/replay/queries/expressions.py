@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKey, key_of
+from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.queries.conditions import (
     Length,
     Operation,
@@ -30,7 +30,7 @@ from datasets_cli.replay.queries.conditions import (
     nested,
     predicate_of,
 )
-from datasets_cli.replay.trajectories.reductions import Reduction
+from datasets_cli.replay.trajectories.table import Reduction
 from datasets_cli.schema.columns import Key
 
 

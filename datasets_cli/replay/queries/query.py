@@ -12,8 +12,7 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.nested_keys import NestedKey, key_of
+from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.queries.conditions import (
     FunctionTerm,
     Term,
@@ -30,12 +29,12 @@ from datasets_cli.replay.queries.trajectory import (
     TrajectoryLeaves,
 )
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.trajectories.boundaries import (
+from datasets_cli.replay.trajectories.bounds import (
     FROM_STORAGE,
+    TrajectoryIndex,
     TrajectoryKeys,
     find_trajectories,
 )
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
 

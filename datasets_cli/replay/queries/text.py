@@ -15,8 +15,7 @@ import numpy as np
 from datasets_cli.errors import NoRewards, UsageError
 from datasets_cli.replay.queries.conditions import Operator, Reduced, TermValues, apply
 from datasets_cli.replay.queries.syntax import RETURN, parse_condition, shown
-from datasets_cli.replay.trajectories.reductions import REDUCTIONS, Reduction
-from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.trajectories.table import REDUCTIONS, Reduction, Trajectories
 
 _SIGNS: dict[type[ast.AST], Operator] = {
     ast.And: "&",

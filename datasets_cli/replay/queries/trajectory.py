@@ -11,16 +11,16 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKey, key_of
+from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.torchrl_words import TRAJECTORY, takes
-from datasets_cli.replay.trajectories.reductions import (
+from datasets_cli.replay.trajectories.table import (
     AS_FLOAT32,
     BLOCK_ROWS,
     Reduction,
+    Trajectories,
     reduce_blocks,
     reduced_dtype,
 )
-from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import (
     EPISODE,

@@ -40,7 +40,7 @@ from tensordict import (
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows
-from datasets_cli.replay.storages.batches import as_tensordict
+from datasets_cli.replay.storages.collate import as_tensordict
 from datasets_cli.replay.storages.state_files import MOST_DEPTH
 from datasets_cli.schema.bits import TYPE_NAMES
 

@@ -9,9 +9,9 @@ from tensordict import is_non_tensor, is_tensor_collection
 
 from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.storages.batches import lazy_stack, map_rows, stack_rows
+from datasets_cli.replay.storages.collate import lazy_stack, map_rows, stack_rows
+from datasets_cli.replay.storages.columns import inner_shape
 from datasets_cli.replay.storages.description import TensorBytes, describe, restore
-from datasets_cli.replay.storages.form import inner_shape
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.schema.bits import stack_tensors

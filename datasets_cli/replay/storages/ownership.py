@@ -16,9 +16,17 @@ from datasets_cli.replay.sharing.files import Counters, SharedCounters, SharedFo
 from datasets_cli.replay.sharing.process import begin_before_fork, this_process
 from datasets_cli.replay.sharing.sharing import Sharing, make_sharing
 from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
+from datasets_cli.replay.storages.columns import (
+    Form,
+    Node,
+    PytreeForm,
+    RowColumns,
+    RowsForm,
+    RowType,
+    TensorDictForm,
+    new_columns,
+)
 from datasets_cli.replay.storages.description import TENSORS, describe, restore
-from datasets_cli.replay.storages.form import Form, Node, PytreeForm, TensorDictForm
-from datasets_cli.replay.storages.row_columns import RowColumns, RowsForm, RowType, new_columns
 from datasets_cli.schema.bits import torch_dtype, type_name
 from datasets_cli.schema.columns import Column
 

@@ -11,10 +11,13 @@ import torch
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.sharing.sharing import Sharing
-from datasets_cli.replay.storages.batches import make_batch, map_rows
+from datasets_cli.replay.storages.collate import make_batch, map_rows
 from datasets_cli.replay.torchrl_words import CHECKPOINTER, STORAGE_PROTOCOL, takes
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys, find_trajectories
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.trajectories.bounds import (
+    TrajectoryIndex,
+    TrajectoryKeys,
+    find_trajectories,
+)
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.schema.row_numbers import check_run

@@ -8,7 +8,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKey, key_of
+from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import begins_of, bounds_of, ends_of, numbers_of
 from datasets_cli.schema.bits import MOVABLE, bits_of, take
 from datasets_cli.schema.columns import Key, show_key

@@ -6,9 +6,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, keys_of
-from datasets_cli.replay.transforms.key_map import KeyMap, required_entry, stored_map
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
+from datasets_cli.replay.transforms.transform import KeyMap, Transform, required_entry, stored_map
 from datasets_cli.schema.columns import Key, show_key
 
 FLAGS = ("done", "terminated", "truncated")

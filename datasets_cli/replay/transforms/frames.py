@@ -16,12 +16,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, optional_key
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key, whole_number
 from datasets_cli.replay.trajectories.bounds import first_of, last_of
-from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
 from datasets_cli.replay.transforms.steps import flags
-from datasets_cli.replay.transforms.transform import StepTransform
+from datasets_cli.replay.transforms.transform import KeyMap, StepTransform, required_entry
 from datasets_cli.schema.columns import Key, show_key
 
 StackPadding = Literal["same", "constant"]

@@ -14,12 +14,10 @@ import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, keys_of
+from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
 from datasets_cli.replay.trajectories.bounds import last_of
-from datasets_cli.replay.transforms.key_map import required_entry
 from datasets_cli.replay.transforms.steps import flags
-from datasets_cli.replay.transforms.transform import StepTransform
+from datasets_cli.replay.transforms.transform import StepTransform, required_entry
 from datasets_cli.schema.columns import Key
 
 FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")

@@ -11,12 +11,10 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.nested_keys import NestedKeys, keys_of
-from datasets_cli.replay.storages.dataset import DatasetStorage
-from datasets_cli.replay.storages.frame_stack import FrameStack
+from datasets_cli.replay.arguments import NestedKeys, keys_of
+from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.transforms.key_map import KeyMap, stored_map
-from datasets_cli.replay.transforms.transform import Transform
+from datasets_cli.replay.transforms.transform import KeyMap, Transform, stored_map
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.summary import RunningMoments
 from datasets_cli.schema.tree import entry

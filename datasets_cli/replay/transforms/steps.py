@@ -10,12 +10,17 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.nested_keys import NestedKey, NestedKeys, key_of, keys_of, optional_key
+from datasets_cli.replay.arguments import (
+    NestedKey,
+    NestedKeys,
+    key_of,
+    keys_of,
+    optional_key,
+    whole_number,
+)
 from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.replay.trajectories.bounds import begins_of, first_of, sum_so_far, sum_to_go
-from datasets_cli.replay.transforms.key_map import KeyMap, required_entry
-from datasets_cli.replay.transforms.transform import StepTransform
+from datasets_cli.replay.transforms.transform import KeyMap, StepTransform, required_entry
 from datasets_cli.schema.columns import Key, show_key
 
 DONE: Key = ("next", "done")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from typing import Protocol, overload, runtime_checkable
 
+import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
 from datasets_cli.replay.torchrl_words import KEYS, takes
+from datasets_cli.schema.columns import Key, refuse_missing_reward, show_key
+from datasets_cli.schema.tree import entry
 
 TransformLike = Callable[[TensorDict], TensorDict]
 """Any callable from batch to batch: a ``Transform``, one of TorchRL's, or a function."""
@@ -112,3 +118,154 @@ class Inverted(Transform):
 
     def on_clear(self) -> None:
         self.transform.on_clear()
+
+
+@takes(**KEYS)
+class Compose(Transform):
+    """Applies transforms one after the other; their inverses the other way round.
+
+    Args:
+        transforms: any callables from batch to batch, TorchRL's among them; also as one list.
+
+    Raises:
+        UsageError: one cannot be called.
+    """
+
+    def __init__(self, *transforms: TransformLike | Iterable[TransformLike]) -> None:
+        self.steps: list[Transform] = []
+        self._inverted: list[Transform] = []  # those whose ``inv`` the last write has called
+        for one in transforms:
+            several = one if isinstance(one, list | tuple) and len(transforms) == 1 else [one]
+            self.steps += map(as_transform, several)
+
+    @property
+    def transforms(self) -> list[TransformLike]:
+        """The transforms that were given."""
+        return [_given(step) for step in self.steps]
+
+    def __call__(self, batch: TensorDict) -> TensorDict:
+        for step in self.steps:
+            batch = step(batch)
+            if batch is None:
+                raise UsageError(f"The transform {step!r} returned None; expected a batch.")
+        return batch
+
+    def inv(self, data: TensorDict) -> TensorDict | None:
+        stored: TensorDict | None = data
+        self._inverted.clear()
+        for step in reversed(self.steps):
+            if stored is None:
+                break
+            try:
+                stored = step.inv(stored)
+            except BaseException:
+                self.undo_inv()
+                raise
+            self._inverted.append(step)
+        return stored
+
+    def undo_inv(self) -> None:
+        for step in self._inverted:
+            step.undo_inv()
+        self._inverted.clear()
+
+    def on_clear(self) -> None:
+        for step in self.steps:
+            step.on_clear()
+
+    def append(self, transform: TransformLike) -> None:
+        """Apply one more transform after the others."""
+        self.steps.append(as_transform(transform))
+
+    def insert(self, index: int, transform: TransformLike) -> None:
+        """Apply one more transform before the one at ``index``."""
+        self.steps.insert(index, as_transform(transform))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[TransformLike]:
+        return iter(self.transforms)
+
+    @overload
+    def __getitem__(self, index: int) -> TransformLike: ...
+    @overload
+    def __getitem__(self, index: slice) -> Compose: ...
+    def __getitem__(self, index: int | slice) -> TransformLike | Compose:
+        """Return one of the transforms that were given, or some of them as one."""
+        if isinstance(index, slice):
+            several = copy(self)
+            several.steps, several._inverted = self.steps[index], []
+            return several
+        return _given(self.steps[index])
+
+    def __repr__(self) -> str:
+        steps = ",".join(textwrap.indent(f"\n{step!r}", "    ") for step in self.steps)
+        return f"Compose({steps})"
+
+
+def _given(step: Transform) -> TransformLike:
+    """Return the transform that was given to ``as_transform``."""
+    return step.function if isinstance(step, CallableTransform) else step
+
+
+def parts_of(transform: Transform, inverted: bool = False) -> Iterator[tuple[Transform, bool]]:
+    """Yield the transforms that one is made of, and whether each acts the other way round."""
+    if isinstance(transform, Inverted):
+        yield from parts_of(transform.transform, not inverted)
+    for step in transform.steps if isinstance(transform, Compose) else ():
+        yield from parts_of(step, inverted)
+    if not isinstance(transform, Inverted | Compose):
+        yield transform, inverted
+
+
+class KeyMap:
+    """Which entries of a batch are read, and where what is made of them goes."""
+
+    def __init__(self, owner: str, in_keys: NestedKeys, out_keys: NestedKeys | None = None) -> None:
+        self.owner = owner
+        self.in_keys = keys_of(in_keys)
+        self.out_keys = self.in_keys if out_keys is None else keys_of(out_keys)
+        if len(self.in_keys) != len(self.out_keys):
+            raise UsageError(
+                f"{owner} needs an out_key for each in_key; found {len(self.in_keys)} and "
+                f"{len(self.out_keys)}."
+            )
+
+    @property
+    def pairs(self) -> list[tuple[Key, Key]]:
+        """Each key that is read, and the one that its result goes to."""
+        return list(zip(self.in_keys, self.out_keys, strict=True))
+
+    def apply(
+        self, batch: TensorDict, function: Callable[[torch.Tensor], torch.Tensor]
+    ) -> TensorDict:
+        """Put the function of each entry into the batch, and return that."""
+        for source, target in self.pairs:
+            batch.set(target, function(required_entry(batch, source, self.owner)))
+        return batch
+
+
+def stored_map(
+    owner: str, in_keys_inv: NestedKeys | None, out_keys_inv: NestedKeys | None
+) -> KeyMap:
+    """Return which entries of written rows are read, and the names by which they are stored."""
+    stored = in_keys_inv or []
+    return KeyMap(owner, out_keys_inv or stored, stored)
+
+
+def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
+    """Return an entry of a batch."""
+    try:
+        value: torch.Tensor | None = entry(batch, key)
+    except AttributeError:  # a leaf where the key has a group
+        value = None
+    if value is None:
+        refuse_missing_reward(key, owner, "the batch")
+        names = batch.keys(include_nested=True, leaves_only=True)
+        keys = sorted(show_key(key_of(name)) for name in names)
+        raise UsageError(
+            f"{owner} needs {show_key(key)}, which the batch does not have. It has: "
+            f"{', '.join(keys)}."
+        )
+    return value

@@ -8,8 +8,8 @@ import datasets_cli
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.buffers.buffer import ReplayBuffer
-from datasets_cli.replay.several.offline_to_online import OfflineToOnline
+from datasets_cli.replay.buffer.buffer import ReplayBuffer
+from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.transforms.transform import TransformLike

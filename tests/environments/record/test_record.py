@@ -16,8 +16,8 @@ from datasets_cli import ExperienceReplay, RldsError, UsageError, download, reco
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.environments.record import episodes
-from datasets_cli.environments.record.policies import seed_of
-from datasets_cli.environments.record.recover import environment_spec
+from datasets_cli.environments.record.options import seed_of
+from datasets_cli.environments.record.run import environment_spec
 from datasets_cli.store.manifest import read_manifest
 from tests.environments.record import toys
 from tests.support.d4rl_cuts import CUTS

@@ -28,7 +28,7 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from tests.support.goal_rows import (
     ACHIEVED,
     DESIRED,

@@ -17,7 +17,7 @@ from datasets_cli import (
     ReplayBuffer,
 )
 from datasets_cli.config import Config
-from datasets_cli.replay.rows.drawing import SharedDraw
+from datasets_cli.replay.batches.drawing import SharedDraw
 from tests.support import maze_files
 from tests.support.goal_rows import ACHIEVED, DESIRED, FAR, RULE, goal_rows
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import HERSampler, HindsightStrategy, LazyTensorStorage, ReplayBuffer
-from datasets_cli.replay.goals.goal_rows import goal_steps
+from datasets_cli.replay.goals.sampler import goal_steps
 from tests.support.goal_rows import RULE, goal_rows
 from tests.support.trajectory_rows import chi_square_score
 

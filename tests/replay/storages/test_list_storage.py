@@ -25,7 +25,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages.batches import stack_rows
+from datasets_cli.replay.storages.collate import stack_rows
 from tests.replay.storages.test_storages import steps
 
 

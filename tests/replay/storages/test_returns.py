@@ -20,8 +20,8 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay, FrameStack, Reward2Go, Sequences, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.storages import returns_to_go as returns_module
-from datasets_cli.replay.storages.returns_to_go import (
+from datasets_cli.replay.storages import sequences as returns_module
+from datasets_cli.replay.storages.sequences import (
     returns_dtype,
     returns_in_blocks,
     returns_to_go,

@@ -31,8 +31,8 @@ from datasets_cli.config import Config
 from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.replay.storages import returns_to_go as returns_module
-from datasets_cli.replay.trajectories.index import TrajectoryIndex
+from datasets_cli.replay.storages import sequences as returns_module
+from datasets_cli.replay.trajectories.bounds import TrajectoryIndex
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support import minari_files, text_rows
 from tests.support.d4rl_files import DEMONSTRATIONS

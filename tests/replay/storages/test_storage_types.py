@@ -22,7 +22,7 @@ from datasets_cli import (
     split_trajectories,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.trajectories.boundaries import TrajectoryKeys
+from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from tests.support.element_types import KNOWN_TO_TENSORDICT, NUMPY, keys_of, random_tensor, same
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")

@@ -25,7 +25,7 @@ from datasets_cli import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.experience.qlearning import qlearning_dataset
-from datasets_cli.replay.storages.batches import stack_texts
+from datasets_cli.replay.storages.collate import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.support.text_rows import LENGTHS, ODD_TEXTS, objects, steps_of, successors, write
 

@@ -13,12 +13,12 @@ from datasets_cli.replay.trajectories.bounds import (
     ends_of,
     ends_of_numbers,
     first_of,
+    index_from_ends,
     last_of,
     numbers_of,
     ring_bounds_of,
     steps_of,
 )
-from datasets_cli.replay.trajectories.index import index_from_ends
 
 quick = settings(max_examples=100)
 flags = st.integers(1, 9).flatmap(

@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.goals.goal_rows import TrajectoryPlaces
-from datasets_cli.replay.trajectories.boundaries import fragmented_index
-from datasets_cli.replay.trajectories.index import TrajectoryIndex, index_from_ends
+from datasets_cli.replay.goals.sampler import TrajectoryPlaces
+from datasets_cli.replay.trajectories.bounds import (
+    TrajectoryIndex,
+    fragmented_index,
+    index_from_ends,
+)
 
 
 def check(index: TrajectoryIndex) -> None:

@@ -19,7 +19,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.config import Config
 from datasets_cli.errors import NoRewards, UsageError
-from datasets_cli.replay.trajectories import reductions
+from datasets_cli.replay.trajectories import table as reductions
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import REWARD
 from datasets_cli.store import cache_root

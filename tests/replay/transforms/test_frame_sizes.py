@@ -12,8 +12,8 @@ from tensordict import TensorDict
 
 from datasets_cli import CenterCrop, DTypeCastTransform, Resize
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.transforms import resampling
-from datasets_cli.replay.transforms.resampling import resampled
+from datasets_cli.replay.transforms import images as resampling
+from datasets_cli.replay.transforms.images import resampled
 
 KEYS = ["observation", ("next", "observation")]
 

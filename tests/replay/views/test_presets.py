@@ -29,7 +29,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.replay.queries import presets
+from datasets_cli.replay.queries import views as presets
 from tests.support import maze_files
 from tests.support.d4rl_cuts import CUTS, columns
 from tests.support.text_rows import ID, write

@@ -1,0 +1,307 @@
+"""Making batches ahead: by a thread while the caller is busy, or several by one gather."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils import _pytree
+
+from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.batches.drawing import DrawGenerator
+from datasets_cli.replay.samplers.protocol import (
+    AheadSampler,
+    Info,
+    Sampler,
+    check_rows,
+    tells_ahead,
+)
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.schema.columns import Key
+from datasets_cli.store.layouts.protocol import GatheredRows
+
+BATCHES = 32  # a way is measured over so many
+SETTLED_BATCHES = 1000  # the cheaper one goes on for so many, until both are measured again
+
+
+class CheaperWay:
+    """Chooses, by the time that batches took, where the next one is made."""
+
+    # The way in use is measured, then the other one, which is left as soon as it has taken as long:
+    # a slow one costs little. What the thread had under way, and the first batch of a way, for
+    # which nothing could be ready, are not counted.
+    #
+    #     thread 32 | in place, up to 32 | the cheaper 1,000 and 32 | the other, up to 32 | ...
+
+    def __init__(self, depth: int) -> None:
+        self.in_place = False
+        self._uncounted_batches = depth + 2
+        self._begin(None, self._uncounted_batches)
+
+    def _begin(self, other: float | None, uncounted: int) -> None:
+        self._other = other  # seconds of the other way; None where it comes after this one
+        self._uncounted, self._counted, self._seconds = uncounted, 0, 0.0
+
+    def note(self, seconds: float) -> None:
+        """Note how long the caller waited for a batch, which may change the way of the next."""
+        if self._uncounted:
+            self._uncounted -= 1
+            return
+        self._counted += 1
+        self._seconds += seconds
+        is_dearer = self._other is not None and self._seconds >= self._other
+        if is_dearer or self._counted == BATCHES:
+            is_first = self._other is None
+            self.in_place ^= is_dearer or is_first
+            if is_first:
+                self._begin(self._seconds, self._uncounted_batches)
+            else:
+                self._begin(None, SETTLED_BATCHES)
+
+
+STALE = object()
+"""What is made of a draw whose rows have changed since."""
+
+
+class Turn:
+    """One batch's turn on a side stream of CUDA, while the caller's is busy with others."""
+
+    # A stream waits for another on the device, by an event; the CPU waits for neither. Memory is
+    # given out again in the order of one stream: of a tensor that another one reads, it is told.
+
+    def __init__(self, stream: torch.cuda.Stream, draw: DrawnBatch) -> None:
+        self._stream = stream
+        self._drawn = torch.cuda.current_stream(stream.device).record_event()
+        _note_use((draw.index, *draw.info.values()), stream)
+
+    def make(self, make: Callable[[DrawnBatch], Rows], draw: DrawnBatch) -> Rows:
+        """Make the batch on the side stream, after what the caller's was asked before the draw."""
+        with torch.cuda.stream(self._stream):
+            self._stream.wait_event(self._drawn)
+            batch = make(draw)
+            self._made = self._stream.record_event()
+        return batch
+
+    def hand_over(self, batch: Rows) -> None:
+        """Let the caller's stream wait until the batch is made."""
+        stream = torch.cuda.current_stream(self._stream.device)
+        stream.wait_event(self._made)
+        _note_use(batch, stream)
+
+
+def _note_use(batch: Rows, stream: torch.cuda.Stream) -> None:
+    for leaf in _pytree.tree_leaves(batch):
+        if isinstance(leaf, torch.Tensor) and not leaf.is_cpu:
+            leaf.record_stream(stream)
+
+
+def side_stream_of(storage: Storage) -> torch.cuda.Stream | None:
+    """Return a stream for batches of a storage; None where they are not CUDA's, or rows change."""
+    # New rows are written on the caller's stream, which does not wait for the side one.
+    device = storage.device_options.device
+    is_served = device is not None and device.type == "cuda" and not storage.is_writable
+    return torch.cuda.Stream(device) if is_served else None
+
+
+@dataclass(frozen=True)
+class DrawnBatch:
+    """The rows of one batch."""
+
+    # index: row numbers int64 `[B]`.
+
+    index: torch.Tensor
+    info: Info
+    is_last: bool
+    revision: int
+    state_before: StateDict
+    rows: Rows | None = None
+
+
+class Prefetch:
+    """Keeps a number of batches under way."""
+
+    # Rows are drawn in the calling thread, in order, so the same seed gives the same batches with
+    # and without it. One thread gathers, decodes, moves and transforms them, in that order too: a
+    # transform never runs twice at once. Nothing is drawn past the end of an epoch before its last
+    # batch was taken, so that the next one can be set up.
+
+    def __init__(
+        self,
+        depth: int,
+        size: int,
+        draw: Callable[[int], DrawnBatch],
+        make: Callable[[DrawnBatch], Rows],
+        give_back: Callable[[DrawnBatch], None],
+        lock: threading.RLock,
+        stream: torch.cuda.Stream | None = None,
+    ) -> None:
+        self.size = size
+        self.way = CheaperWay(depth)
+        self._stream = stream
+        self._depth = depth
+        self._draw = draw
+        self._make = make
+        self._give_back = give_back
+        self._lock = lock
+        self._waiting: deque[tuple[DrawnBatch, Turn | None, Future[Rows]]] = deque()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def take(self, size: int, *, fill: bool = True) -> tuple[DrawnBatch, Rows]:
+        """Return the oldest batch under way, and begin others; or one of another size."""
+        # Before one of another size, what is under way must be given back.
+        while True:
+            with self._lock:
+                if size == self.size and (fill or not self._waiting):
+                    self._fill()
+                is_next = size == self.size
+                draw, turn, made = self._waiting.popleft() if is_next else self._begin(size)
+            batch = made.result()
+            if batch is not STALE:
+                if turn is not None:
+                    turn.hand_over(batch)
+                return draw, batch
+            with self._lock:
+                self._give_back(draw)
+
+    @property
+    def num_waiting(self) -> int:
+        """Batches under way."""
+        return len(self._waiting)
+
+    @property
+    def oldest(self) -> DrawnBatch | None:
+        """The rows of the batch that ``take`` returns next, where one is under way."""
+        with self._lock:
+            return self._waiting[0][0] if self._waiting else None
+
+    def drop(self) -> None:
+        """Forget what is under way."""
+        with self._lock:
+            for _, _, batch in self._waiting:
+                batch.cancel()
+            self._waiting.clear()
+
+    def _fill(self) -> None:
+        while len(self._waiting) <= self._depth:
+            if self._waiting and self._waiting[-1][0].is_last:
+                return
+            self._waiting.append(self._begin(self.size))
+
+    def _begin(self, size: int) -> tuple[DrawnBatch, Turn | None, Future[Rows]]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
+        draw = self._draw(size)
+        if self._stream is None:
+            return draw, None, self._pool.submit(self._make, draw)
+        turn = Turn(self._stream, draw)
+        return draw, turn, self._pool.submit(turn.make, self._make, draw)
+
+
+BLOCK_BYTES = 1 << 20  # beyond it, batches come from the processor's cache no longer
+MOST_BATCHES = 32
+LEAST_BATCHES = 3  # of two, reading ahead gains less than a seventh
+
+
+@dataclass(eq=False)
+class DrawnBlock:
+    """Batches that were drawn and gathered at once, and which of them were handed out.
+
+    rows         | batch 0 | batch 1 | batch 2 | batch 3 |
+    num_handed 2                     ^ the next one
+    """
+
+    sampler: AheadSampler
+    generator: torch.Generator | None
+    state_before: torch.Tensor | None
+    size: int
+    index: np.ndarray
+    info: dict[Key, np.ndarray]
+    rows: GatheredRows
+    place: Hashable
+    num_handed: int = 0
+
+
+class ReadAhead:
+    """Hands out batches of rows that never change, several of which are drawn and gathered at
+    once.
+    """
+
+    # A batch is a view of its own part of the memory that they were gathered into. Whoever asks
+    # where the draws stand is told as if batches were made one by one: the generator is private,
+    # and `give_back` turns it back; the sampler stays where it is until a batch is handed out.
+    # After that the first batch is drawn alone, and blocks are of 2, 4, 8 ... batches, so that
+    # whoever wants few of them does not wait for many.
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._block: DrawnBlock | None = None
+        self._count = 1  # batches of the next block
+
+    def take(
+        self, sampler: Sampler, size: int, source: DrawGenerator
+    ) -> tuple[torch.Tensor, Info, GatheredRows, int] | None:
+        """Return the next batch: its rows' numbers, what is said of them, and where they are."""
+        # the numbers int64 `[B]`, info, the block and the batch's first row in it; None where
+        block = self._block
+        if block is None or block.size != size or block.place != block.sampler.place:
+            if block is not None:
+                self.give_back()
+            if (block := self._read(sampler, size, source)) is None:
+                return None
+        start = block.num_handed * size
+        stop = start + size
+        block.num_handed += 1
+        block.sampler.advance(size)
+        block.place = block.sampler.place
+        if stop == len(block.index):
+            self._block = None
+        # From numpy: what is pickled with a batch is its own memory, not that of the block.
+        info = {key: torch.from_numpy(mark[start:stop]) for key, mark in block.info.items()}
+        return torch.from_numpy(block.index[start:stop]), info, block.rows, start
+
+    def give_back(self) -> None:
+        """Let the generator stand where the last batch that was handed out left it."""
+        block, self._block = self._block, None
+        self._count = 1
+        if block is None or block.generator is None or block.state_before is None:
+            return
+        block.generator.set_state(block.state_before)
+        block.sampler.ahead(self._storage, block.size, block.num_handed, block.generator)
+
+    def drop(self) -> None:
+        """Forget what was drawn ahead; where the draws stand is set otherwise."""
+        self._block, self._count = None, 1
+
+    def _read(self, sampler: Sampler, size: int, source: DrawGenerator) -> DrawnBlock | None:
+        """Return a new block, or None where the next batch is to be drawn alone."""
+        if not tells_ahead(sampler):
+            return None
+        count, most = self._count, BLOCK_BYTES // (self._storage.row_bytes * size)
+        self._count = min(2 * count, most, MOST_BATCHES) if most >= LEAST_BATCHES else 1
+        if count == 1:
+            return None
+        generator = source.get(is_writable=False) if source.is_private else None
+        state_before = None if generator is None else generator.get_state()
+        place = sampler.place
+        try:
+            drawn = sampler.ahead(self._storage, size, count, generator)
+            if drawn is not None:
+                check_rows(sampler, self._storage, drawn[0])
+            rows = self._storage.read(drawn[0]) if drawn is not None else None
+        except BaseException:  # no batch is lost by it
+            if generator is not None and state_before is not None:
+                generator.set_state(state_before)
+            raise
+        if drawn is None or rows is None:
+            return None
+        index, info = drawn
+        marks = {key: mark.numpy() for key, mark in info.items()}
+        self._block = DrawnBlock(
+            sampler, generator, state_before, size, index.numpy(), marks, rows, place
+        )
+        return self._block

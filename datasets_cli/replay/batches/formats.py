@@ -1,0 +1,168 @@
+"""What a format of batches is to the rest of the library, and batches as nested dicts."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import torch
+from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, is_tensor_collection
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import Rows
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.schema.bits import TYPE_NAMES
+from datasets_cli.schema.columns import Column, Key, show_key
+from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.tree import Tree
+
+
+class BatchFormat(Protocol):
+    """Makes nested dicts of arrays of batches; TensorDicts of torch need none."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def check(self, storage: Storage) -> None:
+        """Check that the rows of a storage can be given unchanged."""
+
+    @abstractmethod
+    def from_tree(self, tree: Tree) -> Tree:
+        """Return a nested dict of leaves that are ours, in this format; it is changed in place."""
+
+    @abstractmethod
+    def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
+        """Return a batch, a row or a column of torch in this format."""
+        # TensorDicts and tensorclasses become nested dicts, tensors arrays, and text str or lists
+        # of them. Lists, tuples and dicts stay, and what is none of these.
+
+
+def storage_columns(storage: Storage) -> tuple[Column, ...]:
+    """Return the columns of a storage whose rows are a dataset; none where they are not."""
+    dataset: Any = getattr(storage, "dataset", None)
+    found: tuple[Column, ...] = () if dataset is None else dataset.columns_read
+    return found
+
+
+def show_columns(columns: list[tuple[Key, str]]) -> str:
+    """Return keys and their element types, as messages name them."""
+    return ", ".join(f"{show_key(key)} ({dtype})" for key, dtype in columns)
+
+
+MakeLeaf = Callable[[Key, Any], Any]
+"""Makes a leaf of what is under a key: a tensor, or an array of numpy."""
+
+
+def nest(rows: Rows, make_leaf: MakeLeaf, key: Key = ()) -> Rows:
+    """Return rows with dicts in place of TensorDicts, and leaves that a function makes."""
+    if isinstance(rows, torch.Tensor | np.ndarray):
+        return make_leaf(key, rows)
+    if is_tensor_collection(rows):
+        return _nest_entries(rows, make_leaf, key)
+    if isinstance(rows, dict):
+        return {name: nest(part, make_leaf, (*key, str(name))) for name, part in rows.items()}
+    if isinstance(rows, tuple) and hasattr(rows, "_fields"):  # a named tuple
+        return type(rows)(*(nest(part, make_leaf, key) for part in rows))
+    if isinstance(rows, list | tuple):
+        return type(rows)(nest(part, make_leaf, key) for part in rows)
+    return rows
+
+
+def _nest_entries(rows: Any, make_leaf: MakeLeaf, key: Key) -> Rows:
+    """Return the nested dict of a TensorDict or tensorclass, or the values of non-tensor data."""
+    if isinstance(rows, NonTensorStack):
+        return rows.tolist()
+    if isinstance(rows, NonTensorData):
+        return _for_all(rows.data, tuple(rows.batch_size))
+    names = rows.keys()
+    if isinstance(rows, LazyStackedTensorDict):  # whose keys are those that all its parts have
+        every = {name for part in rows.tensordicts for name in part.keys()}  # noqa: SIM118
+        if odd := sorted(every.difference(names)):
+            raise UsageError(
+                f"Not all of these rows have {', '.join(show_key((*key, name)) for name in odd)}, "
+                "which cannot be an array then. Take format='torch', or leave it out."
+            )
+    return {name: nest(_entry(rows, name, key), make_leaf, (*key, name)) for name in names}
+
+
+def _entry(rows: Any, name: str, key: Key) -> Any:
+    try:
+        return rows.get(name)
+    except RuntimeError as error:  # a lazy stack of rows that differ in their shapes
+        raise UsageError(
+            f"{show_key((*key, name))} differs in its shape from row to row, and cannot be one "
+            "array. Take format='torch', or give the buffer a collate_fn that pads the rows."
+        ) from error
+
+
+def _for_all(value: Any, shape: tuple[int, ...]) -> Any:
+    """Return one value for each row, in lists nested as the shape."""
+    return [_for_all(value, shape[1:]) for _ in range(shape[0])] if shape else value
+
+
+class NumpyFormat(BatchFormat):
+    """Gives numpy arrays, which share their memory with the tensors that they are made of."""
+
+    name: ClassVar[str] = "numpy"
+
+    def check(self, storage: Storage) -> None:
+        """Check that numpy has the columns' types, and that rows are in its memory."""
+        check_device(storage.device)
+        found = [(column.key, column.dtype) for column in storage_columns(storage)]
+        if lacking := [pair for pair in found if pair[1] not in NUMPY_TYPES]:
+            raise _lacks(lacking)
+
+    def from_tree(self, tree: Tree) -> Tree:
+        """Return the dict with arrays in place of tensors; arrays that are there stay."""
+        return _in_place(tree, ())
+
+    def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
+        """Return a batch with arrays in place of tensors."""
+        return nest(batch, as_array, key)
+
+
+def as_array(key: Key, leaf: Any) -> np.ndarray:
+    """Return a tensor as an array of the same memory."""
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    try:
+        found: np.ndarray = leaf.numpy()
+    except (TypeError, RuntimeError):
+        check_device(leaf.device)
+        name = TYPE_NAMES.get(leaf.dtype, str(leaf.dtype))
+        if name not in NUMPY_TYPES:
+            raise _lacks([(key, name)]) from None
+        found = leaf.numpy(force=True)  # it has a gradient, or is marked as conjugate
+    return found
+
+
+def check_device(device: torch.device | None) -> None:
+    """Check that a device's memory is numpy's."""
+    if device is not None and device.type != "cpu":
+        raise UsageError(
+            f"Arrays of numpy are in the memory of the CPU, and the rows are on {device}. Leave "
+            "out device=, or take format='torch'."
+        )
+
+
+def _in_place(tree: Tree, key: Key) -> Tree:
+    for name, leaf in tree.items():
+        kind = type(leaf)
+        if kind is np.ndarray:
+            continue
+        if kind is dict:
+            _in_place(leaf, (*key, name))
+        elif kind is torch.Tensor:
+            tree[name] = as_array((*key, name), leaf)
+        else:
+            tree[name] = nest(leaf, as_array, (*key, name))
+    return tree
+
+
+def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
+    return UsageError(
+        f"numpy does not have the element type of {show_columns(columns)}. Take format='torch', or "
+        "'jax' where it has it, or convert the column: preprocess(), or a transform."
+    )

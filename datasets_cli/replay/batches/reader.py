@@ -1,0 +1,532 @@
+"""Reading batches: a sampler draws rows of a storage, and a batch is made of them."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import LazyStackedTensorDict, TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
+from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
+from datasets_cli.replay.batches.drawing import (
+    DrawGenerator,
+    OtherWriters,
+    SharedDraw,
+    check_generator,
+)
+from datasets_cli.replay.batches.formats import BatchFormat
+from datasets_cli.replay.batches.row_numbers import unravel_rows
+from datasets_cli.replay.samplers.protocol import Info, Sampler, draw_rows
+from datasets_cli.replay.sharing.process import tell_after_fork
+from datasets_cli.replay.sharing.sharing import Sharing
+from datasets_cli.replay.storages.collate import map_rows
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.transforms.transform import Compose, TransformLike, as_transform, parts_of
+from datasets_cli.schema.bits import to_tensor
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.mapping import can_page_lock, sent
+from datasets_cli.schema.tree import Tree, entry, put
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """Which of what is known of a draw its batch carries, where rows are TensorDicts."""
+
+    index: bool = False
+    marks: bool = False
+
+    def describe(
+        self,
+        rows: Tree | TensorDictBase,
+        index: torch.Tensor,
+        info: Info,
+        storage: Storage,
+        sampler: Sampler,
+    ) -> None:
+        """Put into a batch what it carries, and into ``info`` what follows from slice ends."""
+        # rows: the batch, or the nested dict of its leaves, `[B]`.
+        # index: flat row numbers int64 `[B]`.
+        inner: tuple[int, ...] = storage.row_batch_size
+        if not isinstance(rows, dict):
+            rows = _rows_first(rows)
+            inner = rows.batch_size[1:]
+            if -1 in inner:
+                for part in _parts(rows, index, info):
+                    self.describe(*part, storage, sampler)
+                return
+        numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
+        if self.marks and not info and not inner:  # the most common batch, without further steps
+            rows["index"] = numbers
+            return
+        if not inner:
+            info.update(slice_flags(rows, sampler, info))
+        carried: Info = {("index",): numbers} if self.index or self.marks else {}
+        if self.marks:
+            carried |= info
+        if inner:  # each row has its own batch size: the same all over a row
+            carried = {key: expand_to_rows(mark, inner) for key, mark in carried.items()}
+            if self.marks:
+                carried |= slice_flags(rows, sampler, carried)
+        to_output = storage.device_options.to_output  # what follows from others is new memory
+        for key, mark in carried.items():
+            put(rows, key, to_output(mark))
+
+    def restore(self, batch: Any, index: torch.Tensor, info: Info, storage: Storage) -> None:
+        """Put back into a transformed batch what a transform took and priorities need."""
+        if not self.marks or not isinstance(batch, TensorDictBase):
+            return
+        batch = _rows_first(batch)
+        if batch.batch_size[:1] != index.shape:
+            return
+        if -1 in batch.batch_size:
+            for part in _parts(batch, index, info):
+                self.restore(*part, storage)
+            return
+        for key, mark in {("index",): unravel_rows(storage, index), **info}.items():
+            if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
+                batch[key[0]] = expand_to_rows(mark, batch.batch_size[1:])
+
+
+def _rows_first(rows: Any) -> Any:
+    """Return a batch whose first dimension counts rows: what is put into it is in ``rows`` too."""
+    # A lazy stack may count them along another one; its rows are the same objects.
+    if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
+        return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
+    return rows
+
+
+def _parts(
+    rows: LazyStackedTensorDict, index: torch.Tensor, info: Info
+) -> Iterator[tuple[LazyStackedTensorDict, torch.Tensor, Info]]:
+    """Yield each row as a batch of one: rows whose batch sizes differ have no common marks."""
+    for number, row in enumerate(rows.tensordicts):
+        own = slice(number, number + 1)
+        marks = {key: mark[own] for key, mark in info.items()}
+        yield LazyStackedTensorDict(row, stack_dim=0), index[own], marks
+
+
+def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
+    """Return one entry a row ``[B, ...]`` for all of each row: ``[B, *row_batch_size, ...]``."""
+    # mark: one entry a row `[B, ...]`.
+    for _ in row_batch_size:
+        mark = mark.unsqueeze(1)
+    trailing = mark.shape[1 + len(row_batch_size) :]
+    return mark.expand(-1, *row_batch_size, *trailing).contiguous()
+
+
+def slice_flags(
+    rows: Tree | TensorDictBase, sampler: Sampler, info: Info
+) -> dict[Key, torch.Tensor]:
+    """Return what follows from the ends and beginnings of slices, bool ``[B, 1]`` in ``info``."""
+    # An end is done too, and a beginning is marked beside those that are stored.
+    flags: dict[Key, torch.Tensor] = {}
+    truncated_key = sampler.truncated_key
+    if truncated_key is not None and (last := info.get(truncated_key)) is not None:
+        done_key, terminated_key = _beside(truncated_key)
+        done, terminated = _stored(rows, done_key), _stored(rows, terminated_key)
+        flags[done_key] = last.clone() if done is None else done | _like(last, done)
+        flags[terminated_key] = torch.zeros_like(last) if terminated is None else terminated
+    init_key = sampler.init_key
+    if init_key is not None and (first := info.get(init_key)) is not None:
+        stored = _stored(rows, init_key)
+        if stored is not None:
+            flags[init_key] = stored | _like(first, stored)
+    return flags
+
+
+def _stored(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor | None:
+    """Return what a batch has under a key, as a tensor where it is an array of numpy."""
+    found: torch.Tensor | np.ndarray | None = entry(rows, key)
+    return to_tensor(found) if isinstance(found, np.ndarray) else found
+
+
+@functools.cache
+def _beside(truncated_key: Key) -> tuple[Key, Key]:
+    """Return the keys of the two other flags."""
+    return (*truncated_key[:-1], "done"), (*truncated_key[:-1], "terminated")
+
+
+def _like(mark: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+    """Return a mark in the shape of what is stored; a view costs more than to compare shapes."""
+    return mark if mark.shape == stored.shape else mark.view(stored.shape)
+
+
+CollateFunction = Callable[[Rows], Rows]
+"""Takes what a storage gathers, a list of rows or a batch, and returns the batch."""
+
+
+class BatchMaker:
+    """The half of a batch reader that makes a batch of the rows that were drawn and gathered."""
+
+    storage: Storage
+    sampler: Sampler
+    transform: Compose
+    collate_fn: CollateFunction | None
+    sample_info: SampleInfo
+    _pin_memory: bool
+    _to_output: Callable[[torch.Tensor], torch.Tensor] | None
+    _checked: BatchFormat | None
+
+    def check_format(self, batch_format: BatchFormat) -> None:
+        """Check that batches can be had in a format, as far as is known beforehand."""
+        if self._is_direct:  # a transform may give other types than the storage
+            batch_format.check(self.storage)
+            self._checked = batch_format
+
+    def check_transform(
+        self, transform: TransformLike, sampler: Sampler, storage: Storage, rows: Rows = None
+    ) -> None:
+        """Check that a transform has steps in a row where it needs them, and is not in vain."""
+        # rows: the first that are written; a storage without rows does not know their form.
+        row_shape = storage.row_batch_size if len(storage) else None
+        if isinstance(rows, TensorDictBase):
+            row_shape = rows.shape[storage.ndim :]
+        is_split = row_shape == () and self.collate_fn is None and not sampler.has_slices
+        for part, inverted in parts_of(as_transform(transform)):
+            reads = part.only_writes == inverted
+            name = type(part).__name__
+            if reads and part.needs_steps and is_split:
+                raise UsageError(
+                    f"{name} needs steps in a row, and {sampler!r} draws rows one by one. Draw "
+                    "slices: slice_len= of a dataset, or a SliceSampler. Or call it with steps in "
+                    "a row, such as replay.episode(0), or write what it makes with preprocess()."
+                )
+            if not (reads or storage.is_writable) and (part.needs_steps or part.only_writes):
+                raise UsageError(
+                    f"{name} acts here on rows that are written, and a dataset is only read. Write "
+                    "what it makes into a new one, with preprocess()."
+                )
+
+    def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
+        """Tell whether batches are made of arrays where the storage has them."""
+        if batch_format is None or not self._is_direct:
+            return False
+        if self._checked is not batch_format:
+            self.check_format(batch_format)
+        return True
+
+    @property
+    def _is_direct(self) -> bool:
+        """Whether batches can be made of what is gathered without TensorDicts in between."""
+        is_changed = self.transform.steps or self.collate_fn is not None or self._pin_memory
+        return self.storage.is_tensordict and not is_changed
+
+    def _make_batch(
+        self, index: torch.Tensor, info: Info, rows: Rows, batch_format: BatchFormat | None
+    ) -> Rows:
+        if self._to_output is not None:
+            index = self._to_output(index)
+            info.update({key: self._to_output(mark) for key, mark in info.items()})
+        storage, collate_fn = self.storage, self.collate_fn
+        if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
+            self.sampler.relabel(rows, info)
+            self.sample_info.describe(rows, index, info, storage, self.sampler)
+            if batch_format is not None and self._is_direct:
+                return batch_format.from_tree(rows)
+            batch = storage.as_batch(rows, index.shape)
+            if collate_fn is not None:
+                batch = collate_fn(batch)
+        else:
+            batch = storage.collate(rows) if collate_fn is None else collate_fn(rows)
+            if isinstance(batch, TensorDictBase):
+                self.sampler.relabel(batch, info)
+                self.sample_info.describe(batch, index, info, storage, self.sampler)
+        if self._pin_memory:
+            batch = map_rows(lambda part: part.pin_memory(), batch)
+        if self.transform.steps:
+            batch = self.transform(batch)
+            self.sample_info.restore(batch, index, info, self.storage)
+        return batch if batch_format is None else batch_format.from_batch(batch)
+
+
+class BatchReader(BatchMaker):
+    """Makes the batches of a replay buffer; no row is written while rows are drawn and gathered."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        sampler: Sampler,
+        transform: Compose,
+        batch_size: int | None,
+        collate_fn: CollateFunction | None,
+        pin_memory: bool,
+        prefetch: int | None,
+        generator: torch.Generator | None,
+        seed: int | None,
+        sample_info: SampleInfo,
+    ) -> None:
+        self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
+        self._depth = None if prefetch is None else whole_number("prefetch", prefetch, 0)
+        if self._depth and batch_size is None:
+            raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
+        if collate_fn is not None and not callable(collate_fn):
+            raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
+        self.sampler = sampler
+        self.transform = transform
+        self.collate_fn = collate_fn
+        self._draws_from = DrawGenerator(generator, seed)
+        check_generator(generator, sampler)
+        self.sample_info = sample_info
+        self.priority_key: NestedKey | None = None  # where written rows have their priorities
+        self._pin_memory = can_page_lock(pin_memory)
+        self.check_transform(transform, sampler, storage)
+        self._start(storage)
+
+    def _start(self, storage: Storage) -> None:
+        """Read the rows of a storage, of which nothing was drawn yet."""
+        self.ran_out = False
+        self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
+        self.others = OtherWriters()
+        self.use_storage(storage)
+        tell_after_fork(self)
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What is held while rows are written, or must not be: by a thread, and by its process."""
+        sharing = self.storage.sharing
+        return self._threads if sharing is None else self._locked(sharing)
+
+    @contextmanager
+    def _locked(self, sharing: Sharing) -> Iterator[None]:
+        with self._threads, sharing:
+            is_first = not self._held
+            if is_first:
+                self._learn()
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+                if is_first:
+                    self.others.note(self.storage)
+
+    def _learn(self) -> None:
+        """Learn what other processes did."""
+        if self.others.tell(self.storage, self.sampler, self.priority_key):
+            self.drop()
+
+    @property
+    def generator(self) -> torch.Generator:
+        """What rows are drawn from."""
+        return self._draws_from.get(is_writable=self.storage.is_writable)
+
+    def use_generator(self, generator: torch.Generator | None, seed: int | None = None) -> None:
+        """Draw from another generator from now on, or from one of the reader's own with a seed."""
+        self.rewind()
+        draws_from = DrawGenerator(generator, seed)
+        check_generator(generator, self.sampler)
+        self._draws_from = draws_from
+
+    def hand_out_generator(self) -> torch.Generator:
+        """Return what rows are drawn from; nothing is drawn from it ahead from now on."""
+        self.rewind()
+        generator = self.generator
+        self._draws_from.is_private = False
+        return generator
+
+    def over(self, storage: Storage) -> BatchReader:
+        """Return what makes the same batches of other rows, which draws separately."""
+        # Epochs and priorities begin; a given generator and the steps of the transform are shared.
+        reader = type(self).__new__(type(self))
+        vars(reader).update(vars(self))
+        reader.sampler = copy.deepcopy(self.sampler)
+        reader.sampler.on_clear()
+        reader.transform = self.transform[:]
+        reader._draws_from = self._draws_from.again()
+        reader._start(storage)
+        return reader
+
+    def use_storage(self, storage: Storage) -> None:
+        """Read the rows of a storage from now on."""
+        self.storage = storage
+        self._checked: BatchFormat | None = None  # what these rows can be given as
+        self._ahead: ReadAhead | None = None  # from the first batch on
+        self._reads_ahead = bool(storage.row_bytes)
+        self.others.note(storage)
+        options = storage.device_options
+        self._to_output = options.to_output if options.moves else None
+        self._begin()
+
+    def after_fork(self) -> None:
+        """Begin as the part of a new process: no thread of the other one is here."""
+        if self._ahead is not None:
+            self._ahead.give_back()
+        self._draws_from.after_copy()
+        self._ahead = None
+        self._begin()
+
+    def sample(
+        self, batch_size: int | None, return_info: bool, batch_format: BatchFormat | None = None
+    ) -> Rows:
+        """Return a batch, or ``(batch, info)``; see ``ReplayBuffer.sample``."""
+        size = self.batch_size if batch_size is None else batch_size
+        if size is None:
+            raise UsageError(
+                "No batch size is given. Pass sample(batch_size), or give the buffer a batch_size."
+            )
+        if type(size) is not int or size < 1:
+            size = whole_number("batch_size", size, 1)
+        prefetch, begun = self._prefetch, time.perf_counter()
+        way = prefetch.way if prefetch is not None and self._may_choose else None
+        in_place = way is not None and way.in_place
+        if prefetch is None or (in_place and not prefetch.num_waiting):
+            index, info, rows = self._take(size, batch_format)
+            batch = self._make_batch(index, info, rows, batch_format)
+            self.ran_out = self.sampler.ran_out
+        else:
+            if size != prefetch.size or batch_format is not self._ahead_format:
+                self.rewind()
+                self._ahead_format = batch_format
+            draw, batch = prefetch.take(size, fill=not in_place)
+            index, info, self.ran_out = draw.index, draw.info, draw.is_last
+        if way is not None:
+            way.note(time.perf_counter() - begun)
+        if not return_info:
+            return batch
+        details: dict[str | tuple[str, ...], torch.Tensor] = {
+            "index": unravel_rows(self.storage, index)
+        }
+        for key, mark in info.items():
+            details[key if len(key) > 1 else key[0]] = mark  # as users write keys
+        return batch, details if batch_format is None else batch_format.from_batch(details)
+
+    @property
+    def _may_choose(self) -> bool:
+        """Whether batches are the same however early they are drawn, so that time may decide."""
+        can_change = self.storage.is_writable or self.sampler.has_priorities
+        return self._draws_from.is_private and not can_change
+
+    @property
+    def num_ahead(self) -> int:
+        """Batches that are made ahead."""
+        return 0 if self._prefetch is None else self._prefetch.num_waiting
+
+    def draw_state(self) -> StateDict:
+        """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
+        with self._threads:  # no other thread draws between the parts of the state
+            if self._ahead is not None:
+                self._ahead.give_back()
+            ahead = self._prefetch.oldest if self._prefetch else None
+            draws = ahead.state_before if ahead else self._draws()
+            sampler = draws["sampler"]
+            return {**draws, "sampler": self.sampler.state_dict() if sampler is None else sampler}
+
+    def rewind(self) -> None:
+        """Give back what was drawn ahead; nothing in an epoch is lost by it."""
+        with self._threads:
+            if self._ahead is not None:
+                self._ahead.give_back()
+            if self._prefetch and (ahead := self._prefetch.oldest):
+                self._give_back(ahead)
+
+    def drop(self) -> None:
+        """Forget what was drawn ahead: its rows are gone."""
+        if self._ahead is not None:
+            self._ahead.drop()
+        if self._prefetch:
+            self._prefetch.drop()
+
+    def _begin(self) -> None:
+        """Make what each process has."""
+        self._threads = threading.RLock()
+        self._held = 0  # how often the lock of shared rows is held
+        self._prefetch: Prefetch | None = None
+        if self._depth and self.batch_size:
+            steps = self._draw_ahead, self._make_ahead, self._give_back
+            stream = side_stream_of(self.storage)
+            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads, stream)
+
+    def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
+        """Draw rows, after whatever other threads drew, and gather them as they then are."""
+        with self._threads:
+            if self._ahead is None and self._reads_ahead:
+                self._ahead = ReadAhead(self.storage)
+            ahead = self._ahead
+            taken = None if ahead is None else ahead.take(self.sampler, size, self._draws_from)
+            if taken is None:
+                if self.storage.sharing is not None:
+                    return self._take_shared(self.storage.sharing, size)
+                index, info = draw_rows(self.sampler, self.storage, size, self.generator)
+                index = sent(index, self.storage.index_device)
+                if self.storage.is_writable:
+                    return index, info, self.storage.gather(index)
+        if taken is None:  # rows that never change are gathered without the lock
+            return index, info, self._gather(index, batch_format)
+        index, info, block, start = taken
+        if self._takes_arrays(batch_format):
+            return index, info, block.arrays(start, start + size)
+        return index, info, block.tree(start, start + size)
+
+    def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
+        """Return the rows as the storage gives them, or as arrays where a batch is made of such."""
+        block = self.storage.read(index) if self._takes_arrays(batch_format) else None
+        return self.storage.gather(index) if block is None else block.arrays(0, len(block))
+
+    def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
+        """Draw rows and gather them; what another process wrote in between does not count."""
+        self.others.check_draws(self.storage, self.sampler)
+        self._learn()
+        draw = SharedDraw(self.storage, self.sampler, size, self.generator)
+        return sharing.read(draw.attempt, draw.take_back)
+
+    def _draw_ahead(self, size: int) -> DrawnBatch:
+        if self._ahead is not None:  # from when batches were made in place
+            self._ahead.give_back()
+        state = self._draws()
+        if self.storage.sharing is not None:  # another process may write before the thread is there
+            index, info, rows = self._take(size, self._ahead_format)
+        else:
+            index, info = draw_rows(self.sampler, self.storage, size, self.generator)
+            rows = None
+        return DrawnBatch(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
+
+    def _make_ahead(self, draw: DrawnBatch) -> Rows:
+        batch_format = self._ahead_format
+        index = sent(draw.index, self.storage.index_device)
+        if draw.rows is not None:
+            rows = draw.rows
+        elif not self.storage.is_writable:
+            rows = self._gather(index, batch_format)
+        else:
+            with self._threads:
+                if self.storage.revision != draw.revision:
+                    return STALE
+                rows = self.storage.gather(index)
+        return self._make_batch(index, draw.info, rows, batch_format)
+
+    def _draws(self) -> StateDict:
+        """Return what it takes to draw the same once more."""
+        # Priorities are no part of it: they belong to the rows, not to the draws.
+        sampler = None if self.sampler.has_priorities else self.sampler.state_dict()
+        return {"sampler": sampler, "generator": self.generator.get_state()}
+
+    def _give_back(self, draw: DrawnBatch) -> None:
+        """Give back a draw and all after it."""
+        self.drop()
+        if draw.state_before["sampler"] is not None:
+            self.sampler.load_state_dict(draw.state_before["sampler"])
+        if self.generator is not torch.default_generator:  # that one is not ours to turn back
+            self.generator.set_state(draw.state_before["generator"])
+
+    def __getstate__(self) -> StateDict:
+        # A copy continues where this one stands, without what only this one has drawn ahead; see
+        # BatchStream for streams of workers.
+        self.rewind()
+        made_here = {"_threads": None, "_prefetch": None, "_ahead": None}
+        return {**self.__dict__, **made_here}
+
+    def __setstate__(self, state: StateDict) -> None:
+        self.__dict__.update(state)
+        self._begin()
+        tell_after_fork(self)

@@ -1,0 +1,600 @@
+"""Replay buffers: a storage holds rows, a sampler draws them, a writer places new ones."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any, ClassVar, Self
+
+import torch
+from tensordict import TensorDictBase
+from torch.utils.data._utils.collate import default_collate_fn_map
+
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.options import takes_fields
+from datasets_cli.quantities import few_lines
+from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
+from datasets_cli.replay.batches.jax import JaxFormat
+from datasets_cli.replay.batches.reader import BatchReader, CollateFunction, SampleInfo
+from datasets_cli.replay.batches.row_numbers import is_key, rows_at
+from datasets_cli.replay.buffer.parts import (
+    as_sampler,
+    as_storage,
+    as_writer,
+    chained_method_of,
+    given,
+    make_room,
+    method_of,
+    storage_or_list,
+    warn_of_index,
+)
+from datasets_cli.replay.checkpoint.checkpoint import Persistence
+from datasets_cli.replay.queries.query import Predicate, query
+from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.samplers.rows import RandomSampler
+from datasets_cli.replay.samplers.slices import Slices
+from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
+from datasets_cli.replay.storages.protocol import Storage, is_writable
+from datasets_cli.replay.storages.tensors import TensorRows
+from datasets_cli.replay.torchrl_words import BUFFER, takes
+from datasets_cli.replay.trajectories.table import Trajectories
+from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
+from datasets_cli.replay.writing.row_writer import RowWriter, writable
+from datasets_cli.replay.writing.writers import TensorDictRoundRobinWriter, Writer
+from datasets_cli.schema.columns import Key
+
+NAMES = ("torch", "numpy", "jax")
+DTYPES = "transform=DTypeCastTransform(torch.float32, torch.float16) gives other element types."
+"""What ``cast`` is mistaken for."""
+
+
+def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
+    """Return the format that users call by a name; None for torch's."""
+    if name not in NAMES:
+        raise UsageError(f"format is one of {', '.join(map(repr, NAMES))}, not {name!r}.")
+    if cast not in (False, True):
+        raise UsageError(f"{argument('cast')} must be True or False, not {cast!r}. {DTYPES}")
+    if cast and name != "jax":
+        raise UsageError(
+            f"cast=True is for format 'jax', which may have 32 bits only; {name!r} gives every "
+            f"number as it is stored. {DTYPES}"
+        )
+    if name == "numpy":
+        return NumpyFormat()
+    if name == "jax":
+        if find_spec("jax") is None:
+            raise UsageError("format 'jax' needs jax: pip install 'rlds-cli[jax]'")
+        return JaxFormat(cast)
+    return None
+
+
+class LoadedArrays(dict[str, Any]):
+    """A batch of arrays, of which torch's default function asks for the first of several."""
+
+    def __missing__(self, key: object) -> None:
+        raise UsageError(
+            f"There is no {key!r} in a batch of arrays, {reprlib.repr([*self])}. Give the "
+            "DataLoader collate_fn=datasets_cli.replay.loaders.whole_batch, or the buffer no "
+            "format."
+        )
+
+
+def _whole(batch: TensorDictBase | list[TensorDictBase], **_: object) -> TensorDictBase:
+    """Return TensorDicts as one: what a buffer gives a DataLoader is one already."""
+    return batch if isinstance(batch, TensorDictBase) else torch.stack(batch)
+
+
+# Torch's default function knows what is in here; of TensorDicts it makes nothing by itself.
+default_collate_fn_map.setdefault(TensorDictBase, _whole)
+
+
+class ReadableBuffer:
+    """What is read of a replay buffer; the rows may be written meanwhile, by another thread.
+
+    Attributes:
+        reader: what makes the batches; it has the parts that are in use.
+    """
+
+    reader: BatchReader
+    _format: BatchFormat | None = None
+
+    @property
+    def format(self) -> str:
+        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
+        return "torch" if self._format is None else self._format.name
+
+    def _use_format(self, batch_format: BatchFormat | None) -> None:
+        if batch_format is not None:
+            self.reader.check_format(batch_format)
+        self._format = batch_format
+
+    @property
+    def storage(self) -> Storage:
+        """Where the rows are."""
+        found: Storage = given(self.reader.storage)
+        return found
+
+    @property
+    def sampler(self) -> Sampler:
+        """How rows are drawn."""
+        found: Sampler = given(self.reader.sampler)
+        return found
+
+    @property
+    def transform(self) -> Compose:
+        """What is applied to every batch."""
+        return self.reader.transform
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows in a batch."""
+        return self.reader.batch_size
+
+    @batch_size.setter
+    def batch_size(self, batch_size: int | None) -> None:
+        self.reader.batch_size = batch_size
+
+    @property
+    def generator(self) -> torch.Generator:
+        """What rows are drawn from; the caller may draw from it, so nothing is read ahead then."""
+        return self.reader.hand_out_generator()
+
+    @property
+    def ran_out(self) -> bool:
+        """Whether the batch just sampled was the last of an epoch."""
+        return self.reader.ran_out
+
+    def __len__(self) -> int:
+        return len(self.reader.storage)
+
+    def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
+        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are, or arrays of these.
+
+        Args:
+            batch_size: rows to draw; the buffer's own by default.
+            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``, or
+                ``[B, ndim]`` with several dimensions, and what else the sampler says of the rows.
+
+        Raises:
+            UsageError: no batch size is given here or to the buffer, there are no rows, or the
+                sampler refuses the size.
+        """
+        return self.reader.sample(batch_size, return_info, self._format)
+
+    def __iter__(self) -> Iterator[Rows]:
+        """Yield batches: forever, or to the end of an epoch when sampling without replacement."""
+        if self.batch_size is None:
+            raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
+        while True:
+            yield self.sample()
+            if self.ran_out:
+                return
+
+    def __getitem__(self, index: Index) -> Rows:
+        """Return copies of rows, or of a whole column."""
+        if not is_key(index):
+            return self._formatted(self._transformed(index))
+        if self.transform or self.reader.storage.ndim > 1:
+            return self._formatted(self._transformed(slice(None))[index])
+        with self.reader.lock:
+            key = (index,) if isinstance(index, str) else index
+            column = self.reader.storage.column(key)
+        return self._formatted(column, key)
+
+    def __getitems__(self, index: list[int]) -> Rows:
+        """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for."""
+        rows = self[index]
+        return LoadedArrays(rows) if type(rows) is dict else rows
+
+    def _transformed(self, index: Index) -> Rows:
+        """Return copies of rows as the transform makes them, in no format."""
+        with self.reader.lock:
+            rows = rows_at(self.reader.storage, index)
+        return self.transform(rows)
+
+    def _formatted(self, rows: Rows, key: Key = ()) -> Rows:
+        """Return rows, or the column of a key, in the format of this buffer."""
+        return rows if self._format is None else self._format.from_batch(rows, key)
+
+    def query(
+        self, predicate: Predicate | None = None, *, trajectory_key: NestedKey | None = None
+    ) -> list[Trajectory]:
+        """Return the trajectories for which a condition holds, as TensorDicts, the oldest first.
+
+        Such as ``rb.query((traj.reward.sum() > 100) & (traj.length >= 50))``. The condition sees
+        rows as the transform makes them. Of a buffer without one, a condition of ``traj`` reads
+        nothing but the entries that it names.
+
+        Args:
+            predicate: a condition of ``traj``, or a function that takes a trajectory and says
+                whether it is wanted; all where None.
+            trajectory_key: where numbers are that change between trajectories. Where None, a
+                dataset's own trajectories, and of written rows see ``iter_trajectories``.
+
+        Raises:
+            UsageError: the argument is not a condition, or reads what rows lack; nothing tells
+                trajectories apart; rows are not TensorDicts; or those of a dataset would take more
+                than half of the free memory.
+        """
+        return self._query(predicate, trajectory_key, None)
+
+    def _query(
+        self,
+        predicate: Predicate | None,
+        trajectory_key: NestedKey | None,
+        table: Trajectories | None,
+    ) -> list[Trajectory]:
+        transform = self.transform if len(self.transform) else None
+        with self.reader.lock:
+            return query(
+                self.reader.storage, predicate, trajectory_key, transform=transform, table=table
+            )
+
+    def set_sampler(self, sampler: Sampler) -> Sampler:
+        """Use another sampler and return the one before."""
+        found = as_sampler(sampler)
+        self.reader.check_transform(self.transform, found, self.reader.storage)
+        make_room(found, self.reader.storage)
+        self.reader.rewind()
+        previous, self.reader.sampler = self.sampler, found
+        return previous
+
+    def set_rng(self, generator: torch.Generator) -> None:
+        """Draw from another generator."""
+        self.reader.use_generator(generator)
+
+    def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
+        """Apply one more transform to every batch, after the others; return the buffer.
+
+        Args:
+            transform: any callable from batch to batch.
+            invert: apply it to what is written instead, and its ``inv`` to batches.
+
+        Raises:
+            UsageError: it needs steps in a row that the sampler does not draw, or rows to write.
+        """
+        return self.insert_transform(len(self.transform), transform, invert=invert)
+
+    def insert_transform(
+        self, index: int, transform: TransformLike, *, invert: bool = False
+    ) -> Self:
+        """Apply one more transform at a place among the others; return the buffer."""
+        added = Inverted(transform) if invert else transform
+        self.reader.check_transform(added, self.reader.sampler, self.reader.storage)
+        self.reader.rewind()
+        self.transform.insert(index, added)
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions:
+    """How the rows of a batch are drawn, and what is done to it.
+
+    Args:
+        sampler: how rows are drawn; uniformly with replacement by default.
+        prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
+            costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
+            that thread. A dataset's batches that come sooner without it are made in place. A batch
+            of another size is drawn when asked for, and those under way are given back.
+        transform: applied to every batch; one that has ``inv`` also to what is written.
+        generator: draws rows, exclusive with ``seed``; by default torch's global one, and those of
+            a dataset one of the buffer's own, which that seeds at the first draw.
+        seed: seeds a generator of the buffer's own.
+    """
+
+    sampler: Sampler | None = None
+    prefetch: int | None = None
+    transform: TransformLike | None = None
+    generator: torch.Generator | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(DrawOptions):
+    """How batches are drawn, and made of the rows.
+
+    Args:
+        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
+        pin_memory: put batches into page-locked memory.
+        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
+            for nested dicts of arrays; see ``ReplayBuffer.with_format``.
+        cast: with ``"jax"``, give columns of 64 bits as ones of 32; see there.
+    """
+
+    collate_fn: CollateFunction | None = None
+    pin_memory: bool = False
+    format: str = "torch"
+    cast: bool = field(default=False, metadata={"instead": DTYPES})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferOptions(BatchOptions):
+    """What a buffer of any rows takes.
+
+    Args:
+        storage: where the rows are; a list of 1,000 by default.
+        writer: where rows are written; by default one after the other, after those that are there,
+            and nowhere in a dataset.
+        batch_size: rows in a batch; ``sample`` can override it.
+        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
+        shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
+    """
+
+    storage: Storage | None = None
+    writer: Writer | None = None
+    batch_size: int | None = None
+    dim_extend: int | None = None
+    shared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorDictBatchOptions(BatchOptions):
+    """How batches of TensorDicts are drawn and made.
+
+    Args:
+        priority_key: the entry that ``update_tensordict_priority`` reads.
+    """
+
+    priority_key: NestedKey = "td_error"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorDictBufferOptions(BufferOptions, TensorDictBatchOptions):
+    """What a buffer of TensorDicts takes."""
+
+
+@takes(**BUFFER)
+class ReplayBuffer(ReadableBuffer):
+    """Samples batches from a storage, and writes rows into one that takes them.
+
+    One thread may write while another samples.
+
+    Raises:
+        UsageError: arguments that exclude one another, a storage that cannot be shared, or one
+            whose rows a format does not have.
+
+    Attributes:
+        row_writer: what writes the rows.
+    """
+
+    _sample_info = SampleInfo()
+    _array_kinds: ClassVar[tuple[type, ...]] = ARRAYS
+
+    @takes_fields(BufferOptions)
+    def __init__(self, options: BufferOptions) -> None:
+        self._assemble(options)
+
+    def _assemble(self, options: BufferOptions) -> None:
+        """Put the parts together."""
+        sampler, transform = options.sampler, options.transform
+        self.reader = BatchReader(
+            storage=storage_or_list(options.storage),
+            sampler=RandomSampler() if sampler is None else as_sampler(sampler),
+            transform=Compose() if transform is None else Compose(transform),
+            batch_size=options.batch_size,
+            collate_fn=options.collate_fn,
+            pin_memory=options.pin_memory,
+            prefetch=options.prefetch,
+            generator=options.generator,
+            seed=options.seed,
+            sample_info=self._sample_info,
+        )
+        if options.dim_extend not in (None, self.reader.storage.ndim - 1):
+            raise UsageError(
+                f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
+                f"{options.dim_extend}."
+            )
+        make_room(self.reader.sampler, self.reader.storage)
+        if isinstance(self.reader.sampler, Slices):
+            self.reader.sampler.check(self.reader.storage, self.reader.batch_size)
+        writer = None if options.writer is None else as_writer(options.writer)
+        self.row_writer = RowWriter(self.reader, writer)
+        self._carry_index(options.writer)
+        self._use_format(choose_format(options.format, cast=options.cast))
+        if options.shared:
+            self.share()
+
+    @cached_property
+    def persistence(self) -> Persistence:
+        """What dumps and restores the buffer."""
+        return Persistence(self.reader, self.row_writer)
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes that the buffer reaches read and write the same rows."""
+        storage = self.reader.storage
+        return isinstance(storage, TensorRows) and storage.is_shared
+
+    def with_format(self, format: str, *, cast: bool = False) -> Self:
+        """Return the same buffer with batches, rows and columns of another format.
+
+        It has the rows, the draws and the priorities of this one: what is sampled, written or set
+        in one is so in both.
+
+        Args:
+            format: ``"torch"``, ``"numpy"`` or ``"jax"``. Of the last two a batch is a nested dict
+                of arrays, with lists of str for text. Transforms and ``collate_fn`` are given what
+                they are without a format, and the result is converted.
+            cast: give columns of 64 bits as ones of 32 where jax is set to 32 bits; they are
+                refused otherwise. Floats are rounded, and whole numbers that do not fit refused.
+
+        Raises:
+            UsageError: there is no such format, jax is not installed, or a column has an element
+                type that the format does not have.
+        """
+        batch_format = choose_format(format, cast=cast)
+        if batch_format is self._format:  # torch's, again
+            return self
+        converted = type(self).__new__(type(self))
+        vars(converted).update(vars(self) | {"persistence": self.persistence})
+        converted._use_format(batch_format)
+        return converted
+
+    def over(self, storage: Storage) -> Self:
+        """Return an equal buffer over other rows, which draws and counts epochs separately.
+
+        Priorities begin at their default. A generator that was given is shared, and so are the
+        steps of the transform; a seed begins again.
+
+        Raises:
+            UsageError: the format cannot have them.
+        """
+        return self._over(as_storage(storage))
+
+    def _over(self, storage: Storage) -> Self:
+        """Return an equal buffer over a storage that has every member."""
+        buffer = type(self).__new__(type(self))
+        vars(buffer).update(vars(self))
+        buffer.reader = self.reader.over(storage)
+        make_room(buffer.reader.sampler, storage)
+        buffer.row_writer = self.row_writer.over(buffer.reader)
+        buffer.persistence = Persistence(buffer.reader, buffer.row_writer)
+        if self._format is not None:
+            buffer.reader.check_format(self._format)
+        return buffer
+
+    @property
+    def writer(self) -> Writer:
+        """Where rows are written."""
+        found: Writer = given(self.row_writer.writer)
+        return found
+
+    def __repr__(self) -> str:
+        parts = {
+            "storage": self.storage,
+            "sampler": self.sampler,
+            "writer": self.writer,
+            "batch_size": self.batch_size,
+            "transform": self.transform,
+            "collate_fn": self.reader.collate_fn,
+            **({} if self._format is None else {"format": self.format}),
+        }
+        lines = ",".join(f"\n    {name}={part!r}" for name, part in parts.items())
+        return few_lines(f"{type(self).__name__}({lines})")
+
+    def __setitem__(self, index: Index, data: Rows) -> None:
+        """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""
+        if is_key(index):
+            raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
+        self.row_writer.replace(index, data)
+
+    def add(self, data: Rows) -> int | torch.Tensor | None:
+        """Write one row; return its number, or None where the writer refused it.
+
+        With several dimensions it is one step of all environments, ``[environments...]``, and their
+        numbers int64 ``[n, ndim]`` are returned.
+        """
+        storage = writable(self.reader)
+        index = self.extend(storage.one_row(self._as_rows(data, storage.ndim - 1)))
+        if self.reader.storage.ndim > 1:
+            return index
+        number = int(index.flatten()[0]) if index.numel() else -1
+        return None if number < 0 else number
+
+    def extend(self, data: Rows, update_priority: bool | None = None) -> torch.Tensor:
+        """Write rows ``[n, ...]``, or a list of them; return their numbers int64.
+
+        Args:
+            data: rows; with several dimensions time comes last, ``[environments..., time]``. A
+                nested dict of arrays of numpy becomes a TensorDict.
+            update_priority: None or True; a sampler always learns which rows were written.
+
+        Returns:
+            ``[n]``, or ``[n, ndim]`` with several dimensions; -1 where the writer refused a row.
+
+        Raises:
+            ImmutableError: the rows are a dataset.
+            UsageError: the rows are of another form than those that are there.
+        """
+        if update_priority is False:
+            raise UsageError(
+                f"{type(self).__name__} gives every row that is written a priority; "
+                "update_priority=False is for a TensorDictReplayBuffer, whose rows may have one."
+            )
+        return self.row_writer.extend(self._as_rows(data, self.reader.storage.ndim))
+
+    def _as_rows(self, data: Rows, ndim: int) -> Rows:
+        """Return rows that are a nested dict of arrays as a TensorDict."""
+        is_list = self.reader.storage.takes_lists
+        if is_list and self.reader.collate_fn is not None:  # which takes the user's own items
+            return data
+        rows = rows_of_arrays(data, ndim, self._array_kinds)
+        return rows.clone() if is_list and rows is not data else rows  # a list keeps what it gets
+
+    def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
+        """Use another storage and return the one before; its rows get the default priority."""
+        found = as_storage(storage)
+        self.reader.check_transform(self.transform, self.reader.sampler, found)
+        make_room(self.reader.sampler, found)
+        self.reader.rewind()
+        previous = self.storage
+        self.reader.use_storage(found)
+        self.reader.collate_fn = collate_fn or self.reader.collate_fn
+        self.row_writer.use_writer(None)
+        self._carry_index(None)
+        self.reader.sampler.on_clear()
+        return previous
+
+    def set_writer(self, writer: Writer) -> Writer:
+        """Use another writer and return the one before."""
+        previous = self.writer
+        self.row_writer.use_writer(as_writer(writer))
+        self._carry_index(writer)
+        return previous
+
+    # What the parts do; their methods say what they take.
+    share = chained_method_of("row_writer", RowWriter.share)
+    empty = method_of("row_writer", RowWriter.empty)
+    update_priority = method_of("row_writer", RowWriter.update_priority)
+    set_ = chained_method_of("row_writer", RowWriter.set_)
+    set_at_ = chained_method_of("row_writer", RowWriter.set_at_)
+    update_ = chained_method_of("row_writer", RowWriter.update_)
+
+    dumps = method_of("persistence", Persistence.dumps)
+    loads = method_of("persistence", Persistence.loads)
+    state_dict = method_of("persistence", Persistence.state_dict)
+    load_state_dict = method_of("persistence", Persistence.load_state_dict)
+    register_save_hook = method_of("persistence", Persistence.register_save_hook)
+    register_load_hook = method_of("persistence", Persistence.register_load_hook)
+    save = dump = dumps  # TorchRL's other names
+    load = loads
+
+    @property
+    def write_count(self) -> int:
+        """Rows written since the buffer was made or emptied, those replaced since among them."""
+        return self.row_writer.writer.write_count
+
+    def stats(self) -> dict[str, int | float | bool]:
+        """Return what a monitor logs of the buffer, in TorchRL's words.
+
+        ``size`` rows of ``capacity``, of which they are the part ``utilization``, ``write_count``,
+        ``prefetch_queue_size``, and ``initialized``, which is True. A dataset is full.
+        """
+        size, storage = len(self), self.reader.storage
+        capacity = storage.max_size if is_writable(storage) else size
+        return {
+            "size": size,
+            "write_count": self.write_count,
+            "prefetch_queue_size": self.reader.num_ahead,
+            "initialized": True,
+            "capacity": capacity,
+            "utilization": size / capacity if capacity else 0.0,
+        }
+
+    # As TorchRL's tutorials name the parts.
+    _storage = property(lambda self: self.storage, lambda self, part: self.set_storage(part))
+    _sampler = property(lambda self: self.sampler, lambda self, part: self.set_sampler(part))
+    _writer = property(lambda self: self.writer, lambda self, part: self.set_writer(part))
+    _transform = property(lambda self: self.transform)
+
+    def _carry_index(self, writer: Writer | None) -> None:
+        """Let batches carry the rows' numbers where the writer asks for it."""
+        indexed = isinstance(writer, TensorDictRoundRobinWriter)
+        info = self._sample_info
+        self.reader.sample_info = SampleInfo(info.index or indexed, info.marks)
+        warn_of_index(self.reader.storage, self.reader.sample_info)

@@ -1,0 +1,132 @@
+"""The replay buffer of TensorDicts: a batch says how it was drawn, so that priorities return."""
+
+from __future__ import annotations
+
+import reprlib
+from typing import Any, Self
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.options import takes_fields
+from datasets_cli.replay.arguments import NestedKey, Rows, key_of
+from datasets_cli.replay.batches.reader import SampleInfo
+from datasets_cli.replay.batches.row_numbers import without_index
+from datasets_cli.replay.buffer.buffer import ReplayBuffer, TensorDictBufferOptions
+from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
+from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.torchrl_words import BUFFER, takes
+from datasets_cli.schema.tree import Tree, entry
+
+
+@takes(**BUFFER)
+class TensorDictReplayBuffer(ReplayBuffer):
+    """A replay buffer whose batches also carry ``index`` and the sampler's marks.
+
+    Raises:
+        UsageError: arguments that exclude one another.
+    """
+
+    _sample_info = SampleInfo(index=True, marks=True)
+    _array_kinds = (*ARRAYS, torch.Tensor)
+
+    @takes_fields(TensorDictBufferOptions)
+    def __init__(self, options: TensorDictBufferOptions) -> None:
+        self._assemble(options)
+        self.priority_key = options.priority_key
+
+    @classmethod
+    def from_arrays(cls, arrays: Tree, **options: Any) -> Self:
+        """Return a buffer with copies of the rows ``[N, ...]`` of a nested dict of arrays.
+
+        Args:
+            arrays: of numpy, by the names of the entries, such as ``observation`` and ``next``.
+            options: of the buffer; its ``storage`` has room for these rows by default.
+
+        Raises:
+            UsageError: these are no arrays, or not of one number of rows.
+        """
+        rows = rows_of_arrays(arrays, 1, cls._array_kinds)
+        if not isinstance(rows, TensorDictBase):
+            raise UsageError(
+                f"from_arrays takes a nested dict of arrays, not {reprlib.repr(arrays)}."
+            )
+        buffer = cls(**{"storage": LazyTensorStorage(len(rows)), **options})
+        buffer.extend(rows)
+        return buffer
+
+    @property
+    def priority_key(self) -> NestedKey:
+        """The entry that ``update_tensordict_priority`` reads."""
+        key = self.reader.priority_key
+        assert key is not None, "it is set with the other parts"
+        return key
+
+    @priority_key.setter
+    def priority_key(self, key: NestedKey) -> None:
+        self.reader.priority_key = key
+
+    def extend(
+        self,
+        data: TensorDictBase | list[TensorDictBase] | Tree,
+        update_priority: bool | None = None,
+    ) -> torch.Tensor:
+        """Write rows ``[n]``; see ``ReplayBuffer.extend``.
+
+        Args:
+            data: a TensorDict, a list of them, or a nested dict of arrays; an ``index`` among the
+                entries is left out.
+            update_priority: take the rows' priorities from ``priority_key``; where it is there, by
+                default.
+        """
+        data = self._as_rows(data, self.reader.storage.ndim)
+        if not isinstance(data, TensorDictBase) and not isinstance(data, list):
+            raise UsageError(
+                f"This buffer takes TensorDicts, or dicts of arrays, not {type(data).__name__}."
+            )
+        # Rows may have been a batch, perhaps of this buffer.
+        data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
+        key = None if update_priority is False else key_of(self.priority_key)
+        return self.row_writer.extend(data, key)
+
+    def sample(
+        self,
+        batch_size: int | None = None,
+        return_info: bool = False,
+        include_info: bool | None = None,
+    ) -> Rows:
+        """Return a batch that says how it was drawn; see ``ReplayBuffer.sample``.
+
+        Args:
+            batch_size: rows to draw; the buffer's own by default.
+            return_info: return ``(batch, info)``.
+            include_info: True or None; a batch always has ``index`` and the sampler's marks.
+
+        Raises:
+            UsageError: as ``ReplayBuffer.sample``.
+        """
+        if include_info not in (True, None):
+            raise UsageError(
+                f"{type(self).__name__} cannot leave out how a batch was drawn, as "
+                f"include_info={include_info!r} asks; a ReplayBuffer does."
+            )
+        return self.reader.sample(batch_size, return_info, self._format)
+
+    def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
+        """Give the rows of a batch of any format the priorities in its entry ``priority_key``.
+
+        Nothing happens unless the sampler has priorities.
+
+        Raises:
+            UsageError: the batch has none, or no ``index``.
+        """
+        if not self.reader.sampler.has_priorities:
+            return
+        priority, index = entry(batch, key_of(self.priority_key)), entry(batch, ("index",))
+        for key, found in ((self.priority_key, priority), ("index", index)):
+            if found is None:
+                raise UsageError(f"The batch has no {key!r}, which its rows' priorities need.")
+        for _ in self.reader.storage.row_batch_size:  # the same all over a row
+            index = index[:, 0]
+        self.update_priority(index, priority)

@@ -1,0 +1,1 @@
+"""Checkpoints of a replay buffer: its state, and the files of a dump."""

@@ -1,1 +1,0 @@
-"""Draws: samplers, which draw the rows of a batch, and the orders of epochs."""

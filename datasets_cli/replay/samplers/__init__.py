@@ -1,0 +1,1 @@
+"""Samplers: which rows a batch has, and the order of an epoch."""

@@ -1,0 +1,1 @@
+"""Writing: rows are placed in a storage, and the sampler is notified."""

@@ -1,0 +1,348 @@
+"""Writing rows: transforms, the writer and the sampler each have a part in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.arguments import (
+    Index,
+    NestedKey,
+    Numbers,
+    Rows,
+    StateDict,
+    as_tensor,
+    key_of,
+)
+from datasets_cli.replay.batches.reader import BatchReader
+from datasets_cli.replay.batches.row_numbers import flat_rows, row_numbers, unravel_rows
+from datasets_cli.replay.samplers.protocol import has_priorities
+from datasets_cli.replay.storages.collate import map_rows, stack_rows
+from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
+from datasets_cli.replay.storages.tensors import LazyMemmapStorage, TensorRows
+from datasets_cli.replay.writing.writers import IMMUTABLE, RoundRobinWriter, Writer, refuse_to_write
+from datasets_cli.schema.columns import Key, show_key
+
+BLOCK = 4096  # rows that are copied at once where some of their entries are replaced
+
+
+def writable(reader: BatchReader) -> WritableStorage:
+    """Return the storage of a buffer to write to."""
+    if not is_writable(reader.storage):
+        refuse_to_write()
+    reader.others.check_writes(reader.storage, writer=None)
+    return reader.storage
+
+
+def refuse_dimensions(storage: WritableStorage) -> None:
+    """Refuse rows of several dimensions that are not given by their numbers."""
+    if storage.ndim > 1:
+        raise UsageError(
+            "Rows of several dimensions can only be written by extend(), and entries of them by "
+            "set_at_() with the numbers [n, ndim] that it returns."
+        )
+
+
+def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
+    """Write rows in place of those that an index means."""
+    refuse_dimensions(storage)
+    rows = row_numbers(index, storage)
+    if not rows.numel() and not len(storage):  # which must not take the form of such rows
+        raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
+    data = data if rows.ndim else storage.one_row(data)
+    if isinstance(storage, TensorRows) and torch.equal(rows, torch.arange(len(storage))):
+        storage.add_keys(data)
+    columns = storage.flatten(data)
+    if len(columns[0]) != rows.numel():
+        raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
+    storage.write(rows.flatten(), columns)
+
+
+def write_entries(
+    storage: WritableStorage, rows: torch.Tensor, entries: Mapping[Key, Rows]
+) -> None:
+    """Replace some entries of rows, block by block: no copy of all rows is made."""
+    # rows: int64 `[n]`.
+    # entries: what the rows get, `[n, ...]` each.
+    for key, values in entries.items():
+        first = storage.entry(key, rows[:1])
+        if first is None:
+            raise UsageError(f"The rows have no {show_key(key)} that could be replaced.")
+        expected = (first.dtype, [len(rows), *first.shape[1:]])
+        found = (values.dtype, list(values.shape))
+        if found != expected:
+            raise UsageError(
+                f"{show_key(key)} of {len(rows)} rows is {expected[0]} {expected[1]}; found "
+                f"{found[0]} {found[1]}. Give the entry of each of these rows."
+            )
+    side = (*storage.grid[-1:], *storage.grid[1:-1])[: storage.ndim - 1]  # environments
+    for start in range(0, len(rows), BLOCK):
+        stop = start + BLOCK
+        batch = storage.get(rows[start:stop])
+        for key, values in entries.items():
+            batch.set(key, values[start:stop].to(batch[key].device))
+        if side:  # a step is of all environments: each row is given as that of all
+            batch = map_rows(lambda part: part.expand(*side, *part.shape), batch)
+        columns = storage.flatten(batch)
+        storage.write(rows[start:stop], [each[:: storage.width] for each in columns])
+
+
+def entries_by_key(
+    entries: Mapping[NestedKey, Rows], only: Sequence[NestedKey] | None
+) -> dict[Key, Rows]:
+    """Return the leaves ``[n, ...]`` of a nested dict or TensorDict by their keys."""
+    found: dict[Key, Rows] = {}
+    for name, value in entries.items():
+        is_group = isinstance(value, Mapping | TensorDictBase)
+        below = entries_by_key(value, None) if is_group else {(): value}
+        found.update({(*key_of(name), *rest): leaf for rest, leaf in below.items()})
+    if only is None:
+        return found
+    wanted = [key_of(name) for name in only]
+    for key in wanted:
+        if not any(leaf[: len(key)] == key for leaf in found):
+            raise UsageError(f"There is no {show_key(key)} among what is to be written.")
+    return {leaf: v for leaf, v in found.items() if any(leaf[: len(k)] == k for k in wanted)}
+
+
+def replace_rows(
+    reader: BatchReader, writer: Writer, columns: list[Any] | None, writer_state: StateDict
+) -> None:
+    """Forget a buffer's rows for others, and continue after these where the writer stood."""
+    # columns: of the other rows `[n, ...]`, as the storage flattens them; None for none.
+    storage = writable(reader)
+    clear_rows(reader, writer)
+    if columns is not None:
+        storage.write(slice(0, len(columns[0])), columns)
+    writer.load_state_dict(writer_state)
+    # The storage counts time steps, the writer rows.
+    storage.cursor = writer_state.get("cursor", 0) // storage.width
+
+
+def clear_rows(reader: BatchReader, writer: Writer) -> None:
+    """Forget a buffer's rows, and tell all parts that know of them."""
+    storage = writable(reader)
+    if not isinstance(writer, RoundRobinWriter):
+        reader.others.check_writes(storage, writer=type(writer).__name__)
+    writer.on_clear()  # first, because it may refuse
+    storage.clear()
+    if storage.generations is not None:
+        storage.generations.advance()
+    reader.transform.on_clear()
+    reader.sampler.on_clear()
+    reader.drop()
+
+
+class RowWriter:
+    """Writes the rows of a replay buffer, and tells its sampler of them."""
+
+    def __init__(self, reader: BatchReader, writer: Writer | None) -> None:
+        self._reader = reader
+        self.use_writer(writer)
+
+    def use_writer(self, writer: Writer | None) -> None:
+        """Write with a writer from now on; see the class."""
+        self.writer = _default_writer(self._reader.storage) if writer is None else writer
+        self._follow()
+        if isinstance(self.writer, RoundRobinWriter) and is_writable(self._reader.storage):
+            self.writer.track(self._reader.storage)
+
+    def over(self, reader: BatchReader) -> RowWriter:
+        """Return what writes the rows of another reader; all that are a dataset's are refused."""
+        if reader.storage.is_writable or self._reader.storage.is_writable:
+            return RowWriter(reader, None)
+        row_writer = type(self).__new__(type(self))
+        row_writer._reader, row_writer.writer = reader, self.writer
+        return row_writer
+
+    def share(self) -> None:
+        """Let other processes read and write the same rows from now on; return the buffer.
+
+        It reaches them as an argument of a process, forked or spawned, or by a pickle. One writes
+        at a time; priorities stay with this process, which samples by them.
+
+        Raises:
+            ImmutableError: the rows are a dataset, which needs no sharing.
+            UsageError: the storage cannot be shared: it is a list, or on another device.
+        """
+        storage, state = writable(self._reader), self.writer.state_dict()
+        storage.share()
+        if self._follow():
+            self.writer.load_state_dict(state)
+
+    def _follow(self) -> bool:
+        """Write where the last process did, if the rows are shared and the writer can be."""
+        storage = self._reader.storage
+        if not isinstance(storage, TensorRows) or not storage.is_shared:
+            return False
+        if not isinstance(self.writer, RoundRobinWriter):
+            return False
+        self.writer.follow(storage)
+        return True
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """What is held while rows are written that may be the first, and be shared from then on."""
+        if isinstance(self._reader.storage, LazyMemmapStorage):
+            self._reader.storage.begin()
+        return self._reader.lock
+
+    def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
+        """Write rows and return their numbers; see ``ReplayBuffer.extend``."""
+        reader = self._reader
+        is_list = isinstance(data, list) and bool(data)
+        if is_list and (reader.transform or not reader.storage.takes_lists):
+            data = stack_rows(data)
+        data = reader.transform.inv(data)
+        if data is None:  # a transform keeps the rows until it has more
+            return torch.empty(0, dtype=torch.int64)
+        with self._undoing(), self.lock:
+            storage = writable(reader)
+            if not len(storage):
+                reader.check_transform(reader.transform, reader.sampler, storage, data)
+            if not isinstance(self.writer, RoundRobinWriter):
+                reader.others.check_writes(storage, writer=type(self.writer).__name__)
+            key = priority_key if has_priorities(reader.sampler) else None
+            if key is not None:
+                check_priorities(data, key)
+            rows = self.writer.write(storage, data)
+            reader.sampler.on_write(rows)
+            if key is not None:
+                self._update_priorities(rows[rows >= 0], key)
+            reader.rewind()
+        return unravel_rows(storage, rows)
+
+    def replace(self, index: Index, data: Rows) -> None:
+        """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""
+        data = self._reader.transform.inv(data)
+        with self._undoing(), self._reader.lock:
+            write_at(writable(self._reader), index, data)
+            self._reader.rewind()
+
+    def set_(self, key: NestedKey, value: Rows) -> None:
+        """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""
+        self.update_({key: value})
+
+    def set_at_(self, key: NestedKey, value: Rows, index: Index) -> None:
+        """Replace an entry of rows, or of numbers ``[n, ndim]``, and return the buffer."""
+        self._replace_entries({key: value}, index)
+
+    def update_(
+        self,
+        input_dict_or_td: Mapping[NestedKey, Rows] | TensorDictBase,
+        clone: bool = False,
+        *,
+        keys_to_update: Sequence[NestedKey] | None = None,
+    ) -> None:
+        """Replace entries of all rows by others ``[N, ...]``; return the buffer.
+
+        No transform acts on them, as in TorchRL.
+
+        Args:
+            input_dict_or_td: entries that the rows have.
+            clone: given for compatibility; values are always copied.
+            keys_to_update: which of them are written; all by default.
+
+        Raises:
+            ImmutableError: the rows are a dataset.
+            UsageError: rows do not have such an entry, or it is of another shape or element type.
+        """
+        self._replace_entries(input_dict_or_td, slice(None), keys_to_update)
+
+    def _replace_entries(
+        self,
+        entries: Mapping[NestedKey, Rows] | TensorDictBase,
+        index: Index,
+        only: Sequence[NestedKey] | None = None,
+    ) -> None:
+        """Write some entries of rows in place of others."""
+        # entries: what the rows get, `[n, ...]` each.
+        with self._reader.lock:
+            storage = writable(self._reader)
+            if storage.ndim > 1 and isinstance(index, torch.Tensor):  # as `extend` returns them
+                rows = flat_rows(storage, index)
+            else:
+                refuse_dimensions(storage)
+                rows = row_numbers(index, storage).reshape(-1)
+            write_entries(storage, rows, entries_by_key(entries, only))
+            self._reader.rewind()
+
+    def update_priority(self, index: Numbers, priority: Numbers) -> None:
+        """Give rows new priorities; nothing happens unless the sampler has any.
+
+        Args:
+            index: whole numbers ``[B]``, or ``[B, ndim]`` with several dimensions; tensors, or
+                arrays of numpy or jax, as are the priorities.
+            priority: float ``[B]``, or one number for all.
+        """
+        reader = self._reader
+        if not has_priorities(reader.sampler):
+            return
+        with reader.lock:
+            reader.others.check_draws(reader.storage, reader.sampler)
+            rows, num_rows = flat_rows(reader.storage, as_tensor(index)), len(reader.storage)
+            if rows.numel() and int(rows.max()) >= num_rows:
+                raise UsageError(f"There is no row {int(rows.max())}, only {num_rows} rows.")
+            reader.sampler.update_priority(rows, as_tensor(priority))
+
+    def empty(self, empty_write_count: bool = True) -> None:
+        """Forget every row.
+
+        Args:
+            empty_write_count: let ``write_count`` begin at 0 again.
+
+        Raises:
+            ImmutableError: they are a dataset.
+        """
+        with self._reader.lock:
+            written = self.writer.write_count
+            clear_rows(self._reader, self.writer)
+            if not empty_write_count:
+                self.writer.write_count = written
+
+    @contextmanager
+    def _undoing(self) -> Iterator[None]:
+        """Let transforms forget rows that are refused."""
+        try:
+            yield
+        except BaseException:
+            self._reader.transform.undo_inv()
+            raise
+
+    def _update_priorities(self, rows: torch.Tensor, key: Key) -> None:
+        """Give flat rows int64 ``[n]`` that were written the priorities they came with."""
+        sampler = self._reader.sampler
+        if has_priorities(sampler) and len(rows):
+            priority = self._reader.storage.entry(key, rows)
+            if priority is not None:
+                sampler.update_priority(rows, priority)
+
+
+def check_priorities(data: Rows, key: Key) -> None:
+    """Check the priorities that rows come with, before the rows are written."""
+    for part in data if isinstance(data, list) else [data]:
+        if not isinstance(part, TensorDictBase):
+            return
+        found = part.get(key, None)
+        if found is None:
+            continue
+        is_number = isinstance(found, torch.Tensor) and bool(found.isfinite().all())
+        if not is_number or ((len(part) if part.ndim else 1) and not found.numel()):
+            raise UsageError(
+                f"{show_key(key)}, the priority of these rows, is not a finite number. Is the loss "
+                "finite? Leave the entry out, or pass update_priority=False."
+            )
+
+
+def _default_writer(storage: Storage) -> Writer:
+    """Return the writer of a buffer that was given none: after the rows that are there."""
+    if not is_writable(storage):
+        return IMMUTABLE
+    writer = RoundRobinWriter()
+    writer.cursor = storage.cursor * storage.width
+    return writer

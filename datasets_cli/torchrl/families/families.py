@@ -1,0 +1,247 @@
+"""What the classes of all families share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from tensordict import TensorDict
+
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.config import load_config
+from datasets_cli.errors import UsageError
+from datasets_cli.experience.options import DatasetOptions, TrajectoryDatasetOptions
+from datasets_cli.experience.replay import ExperienceReplay
+from datasets_cli.options import part_of, takes_fields
+from datasets_cli.replay.batches.row_numbers import rows_at
+from datasets_cli.replay.buffer.buffer import choose_format
+from datasets_cli.replay.samplers.slices import SliceOptions
+from datasets_cli.replay.storages.options import PreviousRewardOptions
+from datasets_cli.replay.storages.tensors import TensorStorage
+from datasets_cli.replay.torchrl_words import DATASET, Word, check_start_method, takes
+from datasets_cli.replay.trajectories.split import split_trajectories
+from datasets_cli.replay.transforms.transform import Compose
+from datasets_cli.replay.writing.writers import ImmutableDatasetWriter
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithoutReplacement
+
+Options = TypeVar("Options", bound=TrajectoryDatasetOptions)
+
+ALTERNATIVES = {
+    "from_env=True": "Rows are read from the published file.",
+    "use_truncated_as_done=False": "TED's done is terminated or truncated; read next.terminated.",
+    "terminate_on_end=True": "The end of a trajectory that did not terminate is truncated.",
+}
+
+
+class DatasetNames(list[str]):
+    """The names of a family's datasets; their full ids, and those of variants, are in it, too."""
+
+    def __init__(self, family: str, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._family = family
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str):
+            name = name.removeprefix(f"{self._family}/").partition("~")[0]
+        return super().__contains__(name)
+
+
+class AvailableDatasets:
+    """A list of the family's names, read when it is asked for."""
+
+    def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> DatasetNames:
+        assert owner.family is not None, "a class of a family has its name"
+        entries = catalogue(load_recipe(owner.family), CacheRoot(load_config().root))
+        return DatasetNames(owner.family, sorted(entries))
+
+
+def with_slices(options: Options) -> Options:
+    """Return options with TorchRL's sampler of slices, where batches are made of some."""
+    if options.sampler is not None or not options.has_slices:
+        return options
+    kind = SliceSampler if options.replacement else SliceSamplerWithoutReplacement
+    sampler = kind(**vars(part_of(options, SliceOptions)))
+    return replace(options, sampler=sampler, replacement=True, num_slices=None, slice_len=None)
+
+
+def open_split(replay: ExperienceReplay, options: TrajectoryDatasetOptions) -> None:
+    """Open a dataset to draw whole trajectories ``[T_max]``, padded, in place of rows."""
+    # They are copies in memory; `("mask",)` says what is not padding.
+    replay._open(replace(options, transform=None, format="torch", cast=False))
+    if replay.reader.sampler.has_slices:
+        raise UsageError(
+            f"{type(replay).__name__} draws whole trajectories with split_trajs=True, and no "
+            "slices of them. Crop them with RandomCropTensorDict, or leave out split_trajs."
+        )
+    rows = rows_at(replay.reader.storage, slice(None))
+    replay.set_storage(TensorStorage(split_trajectories(rows, trajectory_key="episode")))
+    replay.set_writer(ImmutableDatasetWriter())
+    for step in Compose(options.transform or []):
+        replay.append_transform(step)
+    replay._use_format(choose_format(options.format, cast=options.cast))
+
+
+def refuse(argument: str, is_given: bool) -> None:
+    """Refuse a value of an argument of TorchRL's that would mean something else here."""
+    if is_given:
+        raise UsageError(f"{argument} is not possible. {ALTERNATIVES[argument]}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class D4RLOptions(PreviousRewardOptions, TrajectoryDatasetOptions):
+    """What ``D4RLExperienceReplay`` takes.
+
+    Args:
+        dataset_id: such as ``hopper-medium-v2``; or a view's file.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
+            rows; they are copied into memory.
+        from_env: False.
+        use_truncated_as_done: True.
+        direct_download: nothing but the published file is ever downloaded.
+        terminate_on_end: False, or None.
+    """
+
+    split_trajs: bool = False
+    from_env: bool = False
+    use_truncated_as_done: bool = True
+    direct_download: bool | None = None
+    terminate_on_end: bool | None = None
+
+    def __post_init__(self) -> None:
+        refuse("from_env=True", self.from_env)
+        refuse("use_truncated_as_done=False", not self.use_truncated_as_done)
+        refuse("terminate_on_end=True", bool(self.terminate_on_end))
+
+
+@takes(**DATASET, name=Word(None, means="dataset_id"))
+class D4RLExperienceReplay(ExperienceReplay):
+    """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
+
+    ``split_trajs`` and the four arguments after it are TorchRL's, and take the values that mean
+    what is done here: the published file is read, its rows are one after the other, and a step that
+    ends by a time limit is done and not terminated. All others are those of ``ExperienceReplay``.
+    Rows also have ``reward``, that of the step before, and zero in a trajectory's first row.
+
+    Raises:
+        UsageError: another value is asked for of an argument that has one.
+        RldsError: as ``ExperienceReplay``.
+    """
+
+    family = "d4rl"
+    available_datasets = AvailableDatasets()
+
+    @takes_fields(D4RLOptions)
+    def __init__(self, options: D4RLOptions) -> None:
+        opened = with_slices(options)
+        open_split(self, opened) if opened.split_trajs else self._open(opened)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariOptions(TrajectoryDatasetOptions):
+    """What ``AtariDQNExperienceReplay`` takes.
+
+    Args:
+        dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5``, ``Pong/5~unplugged``; or a view's file.
+        checkpoints: ``"A:B"`` takes the checkpoints A to B - 1 alone.
+        upstream: ``"dqn_replay"``, ``"rl_unplugged"``, or ``"auto"``: the first that answers.
+        num_procs: processes that convert the checkpoints; all cores where None, this process
+            where 0.
+        strict_len: TorchRL's name of ``strict_length``.
+        mp_start_method: ``"spawn"``; ``"fork"`` and ``"forkserver"`` are warned of and not used.
+    """
+
+    checkpoints: str | None = None
+    upstream: str | None = None
+    num_procs: int | None = 0
+    strict_len: bool | None = None
+    mp_start_method: str = "spawn"
+
+
+@takes(**DATASET)
+class AtariDQNExperienceReplay(ExperienceReplay):
+    """A run of the DQN Replay Dataset by game and run, such as ``Pong/5``.
+
+    The frames are single ones, uint8 ``[84, 84]``; ``frame_stack=4`` makes stacks of them when
+    batches are drawn. Rewards are clipped to [-1, 1], as the publisher recorded them.
+
+    Raises:
+        UsageError: arguments exclude one another, or are out of range.
+        RldsError: as ``ExperienceReplay``.
+    """
+
+    family = "atari_dqn"
+    available_datasets = AvailableDatasets()
+    _max_runs: ClassVar[int | None] = None  # TorchRL's page sets it, to take the first checkpoints
+
+    @takes_fields(AtariOptions)
+    def __init__(self, options: AtariOptions) -> None:
+        check_start_method(options.mp_start_method)
+        checkpoints = options.checkpoints
+        if checkpoints is None and self._max_runs is not None:
+            checkpoints = f"0:{self._max_runs}"
+        asked = {"checkpoints": checkpoints, "upstream": options.upstream}
+        variant = {name: value for name, value in asked.items() if value is not None}
+        if options.strict_len is not None:
+            options = replace(options, strict_length=options.strict_len)
+        self._open(with_slices(options), variant, options.num_procs)
+
+    @property
+    def episodes(self) -> torch.Tensor:  # type: ignore[override]
+        """The number of each row's trajectory, int64 ``[N]``, as in TorchRL.
+
+        What ``ExperienceReplay.episodes`` does, ``iterate_episodes`` does here.
+        """
+        episodes: torch.Tensor = self.storage.column(("episode",))
+        return episodes
+
+
+@dataclass(frozen=True)
+class OpenMLOptions(DatasetOptions):
+    """What ``OpenMLExperienceReplay`` takes.
+
+    Args:
+        name: such as ``adult_onehot``, ``adult@2`` or ``61``.
+        batch_size: rows in a batch; ``sample`` can override it.
+        sampler: how rows are drawn; overrides ``replacement``.
+    """
+
+    name: str
+    batch_size: int | None = None
+
+
+@takes(**DATASET)
+class OpenMLExperienceReplay(ExperienceReplay):
+    """A table of OpenML by one of TorchRL's names, such as ``adult_onehot``, or by its id.
+
+    Batches, and rows taken by index, also have ``X`` and ``y``, which are TorchRL's names for what
+    is at ``observation`` and ``action``, and the same tensors. A trajectory is one step: there are
+    no slices of several.
+
+    Raises:
+        UsageError: arguments exclude one another, or are out of range.
+        RldsError: as ``ExperienceReplay``.
+    """
+
+    family = "openml"
+    available_datasets = AvailableDatasets()
+
+    @takes_fields(OpenMLOptions)
+    def __init__(self, options: OpenMLOptions) -> None:
+        shared = vars(part_of(options, DatasetOptions))
+        self._open(TrajectoryDatasetOptions(options.name, options.batch_size, **shared))
+        self.transform.insert(0, _with_table_names)
+
+    @property
+    def max_outcome_val(self) -> int | float:
+        """The largest label; counted from 0, there is one class more."""
+        largest: int | float = self.storage.column(("action",)).max().item()
+        return largest
+
+
+def _with_table_names(batch: TensorDict) -> TensorDict:
+    batch["X"], batch["y"] = batch["observation"], batch["action"]
+    return batch

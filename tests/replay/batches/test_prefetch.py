@@ -1,0 +1,279 @@
+"""Prefetching: the same batches in the same order, made while the caller is busy."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from datasets_cli import (
+    LazyTensorStorage,
+    PrioritizedSampler,
+    RandomSampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    TensorDictReplayBuffer,
+    open_storage,
+)
+from datasets_cli.errors import UsageError
+from datasets_cli.replay.batches.ahead import CheaperWay
+from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
+from datasets_cli.store.layouts.compact_writer import CompactWriter
+from datasets_cli.store.layouts.ted_writer import TedWriter
+from tests.store.test_compact import pixel_rows, transitions, write
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write(CompactWriter, tmp_path / "rows", pixel_rows([20, 30]))
+    return tmp_path / "rows"
+
+
+def buffer(folder: Path, prefetch: int | None, **arguments: Any) -> TensorDictReplayBuffer:
+    return TensorDictReplayBuffer(
+        storage=open_storage(folder),
+        sampler=SamplerWithoutReplacement(),
+        batch_size=8,
+        seed=0,
+        prefetch=prefetch,
+        **arguments,
+    )
+
+
+def indexes(batches: Any) -> list[list[int]]:
+    return [batch["index"].tolist() for batch in batches]
+
+
+@pytest.mark.parametrize("prefetch", [1, 3, 20])
+def test_prefetching_changes_no_batch_and_no_epoch(folder: Path, prefetch: int) -> None:
+    plain, ahead = buffer(folder, None), buffer(folder, prefetch)
+    for _ in range(3):
+        for right, found in zip(plain, ahead, strict=True):
+            assert bool((right == found).all())
+    right, info = ahead.sample(return_info=True)
+    assert torch.equal(info["index"], right["index"])
+
+
+@pytest.mark.parametrize("rows", [pixel_rows([20, 30]), transitions([20, 30], 0)], ids=range(2))
+@pytest.mark.parametrize("kind", [RandomSampler, SamplerWithoutReplacement, SliceSampler])
+def test_batches_and_states_are_the_same_wherever_each_is_made(
+    kind: Any, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(CompactWriter, tmp_path / "rows", rows)
+    storage, here = open_storage(tmp_path / "rows"), random.Random(0)
+    arguments = {"num_slices": 2} if kind is SliceSampler else {}
+    plain, ahead = (
+        TensorDictReplayBuffer(
+            storage=storage, sampler=kind(**arguments), batch_size=8, seed=1, prefetch=prefetch
+        )
+        for prefetch in (None, 3)
+    )
+    monkeypatch.setattr(
+        CheaperWay, "note", lambda way, _: setattr(way, "in_place", here.random() < 0.5)
+    )
+    for number in range(100):
+        assert indexes([ahead.sample()]) == indexes([plain.sample()])
+        if number % 9 == 0:  # what is under way is given back
+            right, seen = (buffer.state_dict()["generator"] for buffer in (plain, ahead))
+            assert torch.equal(right, seen)
+            ahead.reader.rewind()
+
+
+def waits(way: CheaperWay, seconds: dict[bool, float], num_batches: int) -> list[bool]:
+    """Return where each batch is made, in place or not, where it takes so long."""
+    places = []
+    for _ in range(num_batches):
+        places.append(way.in_place)
+        way.note(seconds[way.in_place])
+    return places
+
+
+def test_batches_that_are_cheaper_in_place_are_made_there_and_the_thread_is_tried_again() -> None:
+    places = waits(CheaperWay(2), {False: 4e-4, True: 2e-4}, 4000)
+    assert places[:36] == [False] * 36  # 4 are not counted: the first, and what was under way
+    assert places[36:1104] == [True] * (36 + 1000 + 32)
+    assert places[1104:1125] == [False] * (4 + 16) + [True]  # 16 took as long as 32 in place
+    assert sum(places) > 3900
+
+
+def test_batches_that_take_long_stay_in_the_thread_and_few_are_made_in_place() -> None:
+    places = waits(CheaperWay(2), {False: 1e-4, True: 7e-3}, 4000)
+    assert places[36:42] == [True] * 5 + [False]  # 3 are those that were under way
+    assert sum(places) == 5 * 4
+
+
+def test_how_early_rows_are_drawn_is_not_left_to_time_where_it_changes_batches() -> None:
+    common = {"storage": LazyTensorStorage(9), "batch_size": 3, "prefetch": 1}
+    buffers = [TensorDictReplayBuffer(**common), TensorDictReplayBuffer(**common, seed=0)]
+    for buffer in buffers:
+        buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
+        way = buffer.reader._prefetch.way
+        way.in_place = True
+        buffer.sample()
+        assert buffer.reader.num_ahead == 1
+
+
+def test_transforms_run_in_one_other_thread(folder: Path) -> None:
+    seen: list[int] = []
+
+    def note(batch: TensorDict) -> TensorDict:
+        seen.append(threading.get_ident())
+        return batch
+
+    for _ in buffer(folder, 4, transform=note):
+        pass
+    assert len(set(seen)) == 1 and threading.get_ident() not in seen
+
+
+def test_a_state_is_that_of_the_next_batch_and_not_of_those_under_way(folder: Path) -> None:
+    first = buffer(folder, 3)
+    for _ in range(2):
+        first.sample()
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+    rest = indexes(first)
+    other = buffer(folder, 2)
+    other.sample()
+    other.load_state_dict(state)
+    assert indexes(other) == rest
+
+
+def test_a_new_transform_acts_on_the_very_next_batch_and_loses_none(folder: Path) -> None:
+    ahead, plain = buffer(folder, 3), buffer(folder, None)
+    seen = indexes([ahead.sample(), ahead.sample()])
+    ahead.append_transform(lambda batch: batch.set("mark", batch["index"]))
+    for batch in ahead:
+        assert "mark" in batch
+        seen += indexes([batch])
+    assert seen == indexes(plain)
+
+
+def test_writing_rows_keeps_the_priorities_of_the_others() -> None:
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(100),
+        sampler=PrioritizedSampler(100, 1.0, 1.0),
+        batch_size=4,
+        prefetch=2,
+    )
+    buffer.extend(TensorDict({"number": torch.arange(10)}, [10]))
+    buffer.sample()
+    buffer.update_priority(torch.arange(10), 5.0)
+    buffer.extend(TensorDict({"number": torch.arange(3)}, [3]))
+    priorities = buffer.state_dict()["sampler"]["priorities"]
+    assert priorities.tolist() == [5.0] * 13
+
+
+def test_a_transform_that_fails_fails_where_its_batch_is_taken(folder: Path) -> None:
+    def fail(batch: TensorDict) -> TensorDict:
+        raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        buffer(folder, 2, transform=fail).sample()
+
+
+def test_another_batch_size_loses_nothing_of_what_is_under_way(folder: Path) -> None:
+    plain, ahead = buffer(folder, None), buffer(folder, 2)
+    for size in (8, 3, 8, 5, 5, 8):
+        assert ahead.sample(size)["index"].tolist() == plain.sample(size)["index"].tolist()
+    ahead.batch_size = plain.batch_size = 4
+    assert indexes(ahead) == indexes(plain)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
+def test_a_copy_goes_on_where_the_epoch_is_and_not_where_it_is_drawn(
+    folder: Path, copied: Any
+) -> None:
+    ahead, plain = buffer(folder, 3), buffer(folder, None)
+    ahead.sample(), plain.sample()
+    assert indexes(copied(ahead)) == indexes(ahead) == indexes(plain)
+
+
+def test_a_batch_whose_rows_are_written_over_before_it_is_made_is_drawn_again() -> None:
+    busy, go_on = threading.Event(), threading.Event()
+
+    def wait(batch: TensorDict) -> TensorDict:
+        calls.append(batch)
+        if len(calls) == 2:
+            busy.set()
+            assert go_on.wait(20)
+        return batch
+
+    def read_the_rest() -> None:
+        for batch in buffer:
+            seen.extend(batch["index"].tolist())
+
+    rows = TensorDict({"number": torch.arange(9)}, [9])
+    buffer = TensorDictReplayBuffer(
+        storage=LazyTensorStorage(9), sampler=SamplerWithoutReplacement(), batch_size=3, prefetch=1
+    )
+    calls: list[TensorDict] = []
+    buffer.extend(rows)
+    buffer.append_transform(wait)
+    seen = buffer.sample()["index"].tolist()
+    assert busy.wait(20)
+    buffer.extend(rows)  # gives back the second batch, which still keeps the thread busy
+    reader = threading.Thread(target=read_the_rest)
+    reader.start()
+    while buffer.reader._prefetch.oldest is None:  # type: ignore[union-attr]
+        time.sleep(0.001)
+    buffer.extend(rows)
+    go_on.set()
+    reader.join()
+    assert sorted(seen) == list(range(9))
+
+
+def test_a_batch_of_unknown_size_cannot_be_prefetched(folder: Path) -> None:
+    with pytest.raises(UsageError, match="pass batch_size too"):
+        TensorDictReplayBuffer(storage=open_storage(folder), prefetch=2)
+
+
+def test_page_locking_without_an_accelerator_warns_and_does_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    with pytest.warns(UserWarning, match="no accelerator"):
+        assert choose_device_options(None, True, False) == DeviceOptions()
+
+
+@pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
+def test_a_page_locked_batch_is_locked_once_a_field_or_once_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    locked: list[torch.Size] = []
+
+    def lock(tensor: torch.Tensor) -> torch.Tensor:
+        locked.append(tensor.shape)
+        return tensor.clone()
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lock)
+    dataset = write(kind, tmp_path / "rows", pixel_rows([20, 30]))
+    plain = open_storage(tmp_path / "rows").get(torch.arange(9))
+    batch = open_storage(tmp_path / "rows", pin_memory=True).get(torch.arange(9))
+    assert bool((batch == plain).all())
+    if kind is TedWriter:
+        assert len(locked) == len(dataset.keys)
+    else:
+        assert locked.count(torch.Size((9, 2 * dataset.manifest.record["record_bytes"]))) == 1
+        assert len(locked) < len(dataset.keys)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"pin_memory": True}])
+@pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
+def test_every_leaf_of_a_batch_is_on_its_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, arguments: Any
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", torch.Tensor.clone)
+    write(kind, tmp_path / "rows", transitions([20, 9], 0))
+    storage = open_storage(tmp_path / "rows", device="meta", **arguments)
+    sampler = SliceSampler(num_slices=2, strict_length=False)
+    batch = TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=8).sample()
+    assert {leaf.device.type for leaf in batch.values(True, True)} == {"meta"}

@@ -1,0 +1,347 @@
+"""What a mixture draws: rows of its members, by their weights, compared with slow loops."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from datasets_cli import (
+    BlockShuffleSampler,
+    DistributedSampler,
+    EmptyBuffer,
+    LazyTensorStorage,
+    Member,
+    Mixture,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    TensorDictReplayBuffer,
+    UsageError,
+)
+from datasets_cli.replay.storages.dataset import DatasetStorage
+from tests.replay.mixing.conftest import LENGTHS
+from tests.support.mixture_members import MEMBER_STEP
+from tests.support.trajectory_rows import chi_square_score
+
+Members = list[DatasetStorage]
+Rows = list[tuple[int, int]]
+"""Member and row in it of every row of a mixture, in order."""
+
+
+def rows_in(chosen: list[int]) -> Rows:
+    return [(number, row) for number in chosen for row in range(sum(LENGTHS[number]))]
+
+
+ROWS = rows_in([*range(len(LENGTHS))])
+
+
+def check_batch(batch: Any, rows: Rows, places: list[int]) -> None:
+    """Compare every row with the member and row that its index names, one by one."""
+    for at, index in enumerate(batch["index"].tolist()):
+        member, row = rows[index]
+        mark = member * MEMBER_STEP + row
+        assert batch["member"][at].item() == places[index]
+        assert batch["mark"][at].item() == mark
+        assert batch["observation"][at].tolist() == [mark] * 3
+        assert batch["next", "observation"][at].tolist() == [mark + 1] * 3
+        assert batch["next", "reward"][at].item() == mark / 2
+
+
+def check_slices(batch: Any, rows: Rows, places: list[int], slice_len: int) -> None:
+    """Check that slices are consecutive rows of one trajectory of one member."""
+    ends = {
+        (member, end - 1)
+        for member, lengths in enumerate(LENGTHS)
+        for end in np.cumsum(lengths).tolist()
+    }
+    for index in batch["index"].reshape(-1, slice_len).tolist():
+        assert index == [*range(index[0], index[0] + slice_len)]
+        assert len({places[row] for row in index}) == 1
+        assert not ends & {rows[row] for row in index[:-1]}
+
+
+SAMPLERS: dict[str, tuple[Callable[[int], Any], int]] = {
+    "uniform": (lambda _: RandomSampler(), 0),
+    "each once": (lambda _: SamplerWithoutReplacement(), 0),
+    "shared": (lambda _: DistributedSampler(2, 1), 0),
+    "blocks": (lambda _: BlockShuffleSampler(4, 2), 0),
+    "slices": (lambda _: SliceSampler(slice_len=3), 3),
+    "slices once": (lambda _: SliceSamplerWithoutReplacement(slice_len=3), 3),
+    "priorities": (lambda num_rows: PrioritizedSampler(num_rows, 0.7, 0.5), 0),
+    "slices by priority": (
+        lambda num_rows: PrioritizedSliceSampler(num_rows, alpha=0.7, beta=0.5, slice_len=3),
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@settings(max_examples=10)
+@given(
+    chosen=st.lists(st.integers(0, 3), min_size=1, max_size=5),
+    size=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+)
+def test_every_sampler_draws_a_mixture_as_a_slow_loop_reads_it(
+    members: Members, name: str, chosen: list[int], size: int, seed: int
+) -> None:
+    make, slice_len = SAMPLERS[name]
+    rows = rows_in(chosen)
+    places = [at for at, number in enumerate(chosen) for _ in range(sum(LENGTHS[number]))]
+    sampler = make(len(rows))
+    mixture = Mixture([members[number] for number in chosen], 3 * size, sampler=sampler, seed=seed)
+    for _ in range(8):  # past the end of an epoch, and of what is read ahead
+        batch = mixture.sample()
+        check_batch(batch, rows, places)
+        if slice_len:
+            check_slices(batch, rows, places, slice_len)
+
+
+@settings(max_examples=40)
+@given(
+    chosen=st.lists(st.integers(0, 3), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+    size=st.integers(1, 40),
+    as_arrays=st.booleans(),
+)
+def test_rows_of_any_members_come_in_the_order_asked_for(
+    members: Members, chosen: list[int], seed: int, size: int, as_arrays: bool
+) -> None:
+    mixture = Mixture([members[number] for number in chosen], format="numpy")
+    marks = [number * MEMBER_STEP + row for number in chosen for row in range(sum(LENGTHS[number]))]
+    index = torch.randint(len(marks), (size,), generator=torch.Generator().manual_seed(seed))
+    storage = mixture.storage
+    if as_arrays:
+        block = storage.read(index)
+        assert block is not None
+        found = block.arrays(0, size)["mark"]
+    else:
+        found = storage.gather(index)["mark"].numpy()
+    assert found.ravel().tolist() == [marks[row] for row in index.tolist()]
+
+
+@pytest.mark.parametrize("format", ["torch", "numpy"])
+def test_weights_are_kept_and_rows_of_a_member_are_alike(members: Members, format: str) -> None:
+    weights = [0.5, 0.2, 0.3, 0.0]
+    mixture = Mixture(members, 500, weights=weights, seed=0, format=format)
+    counts = np.zeros(len(ROWS))
+    for _ in range(120):
+        np.add.at(counts, np.asarray(mixture.sample()["index"]), 1)
+    by_member = [counts[[at for at, (m, _) in enumerate(ROWS) if m == n]] for n in range(4)]
+    total = counts.sum()
+    drawn = np.array([part.sum() for part in by_member])
+    assert drawn[3] == 0
+    assert abs(chi_square_score(drawn[:3], total * np.array(weights[:3]))) < 4
+    for part, weight in zip(by_member[:3], weights, strict=False):
+        assert abs(chi_square_score(part, np.full(len(part), part.mean()))) < 4, weight
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ("rows", [24, 30, 58, 6]),
+        ("trajectories", [3, 1, 6, 2]),
+        ([2, 0.5, 0.5, 1], [2, 0.5, 0.5, 1]),
+    ],
+)
+@pytest.mark.parametrize("slice_len", [None, 3])
+def test_slices_and_rows_have_the_weights_that_are_asked_for(
+    members: Members, weights: Any, expected: list[float], slice_len: int | None
+) -> None:
+    mixture = Mixture(members, 600, weights=weights, slice_len=slice_len, seed=0)
+    counts = np.zeros(4)
+    for _ in range(40):
+        batch = mixture.sample()
+        counts += np.bincount(batch["member"][:: slice_len or 1], minlength=4)
+    shares = np.array(expected) / sum(expected)
+    assert abs(chi_square_score(counts, counts.sum() * shares)) < 4
+
+
+def test_trajectories_and_starts_of_weighted_slices_are_as_in_the_member_alone(
+    members: Members,
+) -> None:
+    mixture = Mixture({members[0]: 1, members[2]: 0}, 300, slice_len=5, seed=0)
+    counts = np.zeros(24)
+    for _ in range(60):
+        np.add.at(counts, mixture.sample()["index"][::5], 1)
+    starts = {0: 3, 7: 8, 19: 1}  # trajectories of 7, 12 and 5 rows leave so many starts
+    expected = np.zeros(24)
+    for first, room in starts.items():
+        expected[first : first + room] = 60 * 60 / 3 / room
+    assert (counts[expected == 0] == 0).all()
+    drawn = expected > 0
+    assert abs(chi_square_score(counts[drawn], expected[drawn])) < 4
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"weights": [1, 2, 3, 4]}, {"weights": "trajectories", "slice_len": 3}]
+)
+def test_a_seed_gives_the_same_batches_read_ahead_or_one_by_one(
+    members: Members, arguments: dict[str, Any]
+) -> None:
+    ahead = Mixture(members, 6, seed=5, **arguments)
+    single = Mixture(members, 6, seed=5, **arguments, prefetch=1)
+    generator = torch.Generator().manual_seed(5)
+    for _ in range(40):
+        batch, other = ahead.sample(), single.sample()
+        index, _ = ahead.sampler.sample(ahead.storage, 6, generator)
+        assert torch.equal(batch["index"], other["index"])
+        assert torch.equal(batch["index"], index)
+        assert torch.equal(batch["mark"], other["mark"])
+
+
+def test_a_state_continues_with_the_same_draws_and_refuses_other_weights(members: Members) -> None:
+    mixture = Mixture(members, 8, weights=[1, 2, 3, 4], seed=0)
+    for _ in range(7):
+        mixture.sample()
+    state = mixture.state_dict()
+    expected = [mixture.sample()["index"] for _ in range(5)]
+    again = Mixture(members, 8, weights=[1, 2, 3, 4], seed=9)
+    again.load_state_dict(state)
+    assert all(torch.equal(again.sample()["index"], each) for each in expected)
+    told = r"with weights=\[1.0, 2.0, 3.0, 4.0\]; this one has weights=\[4.0, 3.0"
+    with pytest.raises(UsageError, match=told):
+        Mixture(members, 8, weights=[4, 3, 2, 1]).load_state_dict(state)
+    with pytest.raises(UsageError, match="Open the dataset that was used then"):
+        Mixture(members[::-1], 8, weights=[1, 2, 3, 4]).load_state_dict(state)
+
+
+def test_a_dump_names_the_datasets_and_has_no_rows(members: Members, tmp_path: Any) -> None:
+    mixture = Mixture(members, 8, weights=[1, 2, 3, 4], seed=0)
+    mixture.sample()
+    mixture.dumps(tmp_path / "dump")
+    expected = mixture.sample()["index"]
+    assert not (tmp_path / "dump" / "storage").exists()
+    again = Mixture(members, 8, weights=[1, 2, 3, 4])
+    again.loads(tmp_path / "dump")
+    assert torch.equal(again.sample()["index"], expected)
+
+
+def test_a_mixture_pickles_by_its_datasets(members: Members) -> None:
+    mixture = Mixture(members, 8, weights=[1, 2, 3, 4], seed=0)
+    mixture.sample()
+    pickled = pickle.dumps(mixture)
+    again = pickle.loads(pickled)
+    assert len(pickled) < 30_000
+    assert torch.equal(again.sample()["mark"], mixture.sample()["mark"])
+
+
+def test_columns_and_rows_are_read_as_of_one_buffer(members: Members) -> None:
+    mixture = Mixture(members[:2])
+    marks = [*range(24), *range(MEMBER_STEP, MEMBER_STEP + 30)]
+    assert mixture["mark"].flatten().tolist() == marks
+    assert mixture["member"].tolist() == [0] * 24 + [1] * 30
+    assert mixture[20:30]["mark"].flatten().tolist() == marks[20:30]
+    assert mixture.members == tuple(storage.dataset.manifest.id for storage in members[:2])
+    for row in (54, -1):
+        with pytest.raises(IndexError):
+            mixture.storage.gather(torch.tensor([3, row]))
+        with pytest.raises(IndexError):
+            mixture.storage.read(torch.tensor([3, row]))
+
+
+def test_a_buffer_that_is_written_is_mixed_as_it_is_at_each_draw(members: Members) -> None:
+    online = TensorDictReplayBuffer(storage=LazyTensorStorage(100))
+    rows = Mixture(members[:1])[:].exclude("member", "index")
+    online.extend(rows[:2])
+    mixture = Mixture([members[0], online], 64, weights=[1, 1], seed=0)
+    assert set(mixture.sample()["index"].tolist()) <= set(range(26))
+    online.extend(rows[:20])
+    drawn = torch.cat([mixture.sample()["index"] for _ in range(30)])
+    assert set(drawn.tolist()) == set(range(24 + 22))
+    online.empty()
+    with pytest.raises(EmptyBuffer, match="buffer 1: no rows to draw"):
+        mixture.sample()
+    with pytest.raises(UsageError, match="save the buffer alone"):
+        mixture.state_dict()
+    with pytest.raises(UsageError, match="would change while it is drawn"):
+        online.extend(rows[:2])
+        Mixture([members[0], online], epoch="all")
+
+
+def test_slices_of_a_full_ring_are_its_own(members: Members) -> None:
+    online = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
+    rows = Mixture(members[:1])[:].exclude("member", "index")
+    online.extend(rows[:14])  # rows 4 to 13, of trajectories that end at 6 and 18
+    mixture = Mixture({members[0]: 0, online: 1}, 30, slice_len=3, seed=0)
+    starts = {int(mark) for _ in range(40) for mark in mixture.sample()["mark"][::3]}
+    assert starts == {4, *range(7, 12)}
+
+
+def test_slices_of_environments_side_by_side_stay_in_theirs(members: Members) -> None:
+    online = TensorDictReplayBuffer(storage=LazyTensorStorage(40, ndim=2))
+    rows = Mixture(members[:1])[:].exclude("member", "index")
+    online.extend(torch.stack([rows[:12], rows[12:]]))  # trajectories of 7, 5 and of 7, 5 rows
+    mixture = Mixture({members[0]: 1, online: 1}, 60, slice_len=4, seed=0)
+    ends = [6, 18, 23]  # the last marks of trajectories; at 11 and 12 an environment ends, begins
+    for _ in range(20):
+        batch = mixture.sample()
+        for number, marks in zip(batch["member"][::4], batch["mark"].view(-1, 4), strict=True):
+            assert (marks.diff() == 1).all()
+            assert not any(end in marks[:-1] for end in ends)
+            assert number == 0 or not {11, 12} <= set(marks.tolist())
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "no weights": ({"weights": [0, 0, 0, 0]}, "at least one above 0"),
+    "negative": ({"weights": [1, -1, 1, 1]}, "non-negative"),
+    "infinite": ({"weights": [1e308] * 4}, "above 0 and a finite sum"),
+    "too large": ({"weights": [10**400, 1, 1, 1]}, "a number for each member"),
+    "too few": ({"weights": [1, 2]}, "2 weights for 4 members"),
+    "a word": ({"weights": "size"}, "'rows', 'trajectories' or a number"),
+    "weights of all": ({"weights": [1, 1, 1, 1], "epoch": "all"}, "cannot be kept"),
+    "an epoch": ({"epoch": "some"}, "'all', 'first', 'last' or None"),
+    "a sampler, too": ({"weights": "rows", "sampler": RandomSampler()}, "weights would do nothing"),
+    "ranks": ({"num_replicas": 2}, "only epochs are shared out"),
+    "a generator": ({"epoch": "all", "generator": torch.Generator()}, "Pass seed="),
+    "long slices": ({"slice_len": 4}, r"no trajectory is long enough"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_arguments_that_make_no_mixture_are_refused(members: Members, name: str) -> None:
+    arguments, message = WRONG[name]
+    with pytest.raises(UsageError, match=message):
+        Mixture(members, 12, **arguments).sample()
+
+
+def test_one_member_that_is_not_in_a_list_is_refused(members: Members) -> None:
+    buffer = TensorDictReplayBuffer(storage=members[0], batch_size=4)  # iterable, without an end
+    for wrong in (buffer, Member(buffer), None):
+        with pytest.raises(UsageError, match="not as one"):
+            Mixture(wrong)  # type: ignore[arg-type]
+
+
+def test_a_seed_that_is_no_number_is_refused(members: Members) -> None:
+    with pytest.raises(UsageError, match="seed must be a whole number"):
+        Mixture(members, seed="0")  # type: ignore[arg-type]
+
+
+def test_what_a_member_would_lose_is_refused(members: Members) -> None:
+    def buffer(**arguments: Any) -> TensorDictReplayBuffer:
+        return TensorDictReplayBuffer(storage=members[0], **arguments)
+
+    for lost in ({"transform": abs}, {"sampler": SamplerWithoutReplacement()}, {"collate_fn": abs}):
+        with pytest.raises(UsageError, match="which a mixture would not use"):
+            Mixture([buffer(**lost)])
+    with pytest.raises(UsageError, match="needs members"):
+        Mixture([])
+    with pytest.raises(UsageError, match="not str"):
+        Mixture(["d4rl/hopper-medium-v2"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match="has no rows"):
+        Mixture([TensorDictReplayBuffer(storage=LazyTensorStorage(5))])
+    with pytest.raises(UsageError, match="Give the mixture that ReplayBuffer"):
+        Mixture([LazyTensorStorage(5)])
+    with pytest.raises(UsageError, match="Members are given with their weights"):
+        Mixture({buffer(): 1.0}, weights=[1.0])
+    assert Mixture([buffer(), Member(buffer(), name="expert")]).members[1] == "expert"

@@ -1,0 +1,317 @@
+"""What a sampler is: one written from the protocol alone works wherever ours do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tensordict import TensorDict
+
+from datasets_cli import (
+    BlockShuffleSampler,
+    DistributedSampler,
+    ExperienceReplay,
+    HERSampler,
+    LazyTensorStorage,
+    Mixture,
+    PrioritizedSampler,
+    PrioritizedSliceSampler,
+    RandomSampler,
+    ReplayBuffer,
+    ReplayBufferEnsemble,
+    Sampler,
+    SamplerWithoutReplacement,
+    SliceSampler,
+    SliceSamplerWithoutReplacement,
+    Storage,
+    TensorDictReplayBuffer,
+)
+from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.replay.buffer.parts import members_of
+from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
+from datasets_cli.schema.columns import Key
+from datasets_cli.schema.tree import Tree
+
+
+class Plain:
+    """Draws the rows in order, an epoch after the other; derives from nothing."""
+
+    ran_out: bool = False
+    has_priorities: ClassVar[bool] = False
+    has_slices: ClassVar[bool] = False
+    truncated_key: Key | None = None
+    init_key: Key | None = None
+
+    def __init__(self) -> None:
+        self._position = 0
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, dict[Key, torch.Tensor]]:
+        rows = torch.arange(self._position, min(self._position + batch_size, len(storage)))
+        self.ran_out = self._position + batch_size >= len(storage)
+        self._position = 0 if self.ran_out else self._position + batch_size
+        return rows, {("order",): rows.clone()}
+
+    def relabel(self, rows: Tree, info: dict[Key, torch.Tensor]) -> None:
+        pass
+
+    def on_write(self, rows: torch.Tensor) -> None:
+        pass
+
+    def on_clear(self) -> None:
+        self._position = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"position": self._position}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._position = state["position"]
+
+
+class Greedy(Plain):
+    """Draws the rows with the highest priority; it has the members of ``PrioritySampler``, too."""
+
+    has_priorities: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.priority = torch.zeros(0)
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, dict[Key, torch.Tensor]]:
+        rows = self.priority.argsort(descending=True, stable=True)[:batch_size]
+        return rows, {("priority_weight",): torch.ones(len(rows))}
+
+    def on_write(self, rows: torch.Tensor) -> None:
+        missing = int(rows.max()) + 1 - len(self.priority)
+        self.priority = torch.cat((self.priority, torch.ones(max(0, missing))))
+
+    def on_clear(self) -> None:
+        self.priority = torch.zeros(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"priority": self.priority.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.priority = state["priority"].clone()
+
+    def update_priority(self, index: Any, priority: Any) -> None:
+        self.priority[index] = torch.as_tensor(priority).reshape(-1).float()
+
+    def dumps(self, path: Path) -> None:
+        path.mkdir(parents=True)
+        torch.save(self.priority, path / "priority.pt")
+
+    def loads(self, path: Path) -> None:
+        self.priority = torch.load(path / "priority.pt")
+
+
+class Derived(Sampler):
+    """Draws the last rows; it writes ``sample`` alone."""
+
+    def sample(
+        self, storage: Storage, batch_size: int, generator: torch.Generator
+    ) -> tuple[torch.Tensor, dict[Key, torch.Tensor]]:
+        rows = torch.arange(len(storage) - batch_size, len(storage))
+        return rows, {("order",): rows.clone()}
+
+
+OURS: list[Callable[[], Sampler]] = [
+    RandomSampler,
+    SamplerWithoutReplacement,
+    DistributedSampler,
+    BlockShuffleSampler,
+    lambda: SliceSampler(slice_len=2),
+    lambda: SliceSamplerWithoutReplacement(slice_len=2),
+    lambda: PrioritizedSampler(99, 0.5, 0.5),
+    lambda: PrioritizedSliceSampler(99, 0.5, 0.5, slice_len=2),
+]
+
+
+def rows(count: int) -> TensorDict:
+    return TensorDict({"x": torch.arange(count), "episode": torch.arange(count) // 4}, [count])
+
+
+def goals(count: int) -> TensorDict:
+    made = rows(count)
+    number = torch.arange(float(count)).unsqueeze(1)
+    goal = {"achieved_goal": number, "desired_goal": number}
+    done = (torch.arange(count) % 4 == 3).unsqueeze(1)
+    flags = {"done": done, "terminated": done, "truncated": ~done}
+    after = {"observation": goal, "reward": number, **flags}
+    return made.update({"observation": goal, "next": after})
+
+
+def filled(kind: Any, sampler: Any, **arguments: Any) -> Any:
+    made = kind(storage=LazyTensorStorage(10), sampler=sampler, seed=0, **arguments)
+    made.extend(rows(10))
+    return made
+
+
+def test_the_samplers_here_have_the_members_of_the_protocol_and_no_others() -> None:
+    own = {name for name in dir(Plain) if not name.startswith("_")}
+    assert own == members_of(Sampler)
+    own = {name for name in dir(Greedy) if not name.startswith("_")}
+    assert own == members_of(PrioritySampler)
+    assert {name for name in vars(Derived) if not name.startswith("_")} == {"sample"}
+
+
+@pytest.mark.parametrize("make", OURS)
+def test_a_sampler_of_ours_is_one_by_the_protocol(make: Callable[[], Sampler]) -> None:
+    sampler = make()
+    asked = members_of(PrioritySampler if has_priorities(sampler) else Sampler)
+    assert asked <= set(dir(sampler))
+    assert has_priorities(sampler) == ("Prioritized" in type(sampler).__name__)
+    assert sampler.has_slices == ("Slice" in type(sampler).__name__)
+    assert sampler.ran_out is False
+    assert (sampler.truncated_key is not None) == sampler.has_slices
+    sampler.on_clear()
+    sampler.load_state_dict(sampler.state_dict())
+
+
+@pytest.mark.parametrize("prefetch", [None, 2])
+@pytest.mark.parametrize("kind", [ReplayBuffer, TensorDictReplayBuffer])
+def test_a_sampler_of_ones_own_draws_for_buffers(kind: Any, prefetch: int | None) -> None:
+    made = filled(kind, sampler := Plain(), batch_size=4, prefetch=prefetch)
+    assert made.sampler is sampler
+    assert [batch["x"].tolist() for batch in made] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    batch, info = made.sample(return_info=True)
+    assert info["order"].tolist() == batch["x"].tolist() == [0, 1, 2, 3]
+    assert ("order" in batch.keys()) == (kind is TensorDictReplayBuffer)  # noqa: SIM118
+    state = made.state_dict()
+    assert made.sample()["x"].tolist() == [4, 5, 6, 7]
+    made.load_state_dict(state)
+    assert made.sample()["x"].tolist() == [4, 5, 6, 7]
+    made.empty()
+    made.extend(rows(3))
+    assert made.sample()["x"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("make", [Plain, Derived])
+def test_a_sampler_of_ones_own_draws_from_a_dataset(make: Any, door: str) -> None:
+    replay = ExperienceReplay(door, batch_size=100, sampler=make())
+    expected = range(100) if make is Plain else range(len(replay) - 100, len(replay))
+    batch = replay.sample()
+    assert batch["index"].tolist() == [*expected]
+    assert torch.equal(batch["observation"], replay[batch["index"]]["observation"])
+    replay.load_state_dict(replay.state_dict())
+
+
+def test_samplers_of_ones_own_draw_for_an_ensemble() -> None:
+    members = [filled(TensorDictReplayBuffer, make()) for make in (Plain, Derived)]
+    made = ReplayBufferEnsemble(*members, sample_from_all=True, batch_size=8)
+    assert made.sample()["x"].tolist() == [[0, 1, 2, 3], [6, 7, 8, 9]]
+    batch = made.sample_flat()
+    assert batch["x"].tolist() == [4, 5, 6, 7, 6, 7, 8, 9]
+    assert batch["index", "buffer_ids"].tolist() == [0] * 4 + [1] * 4
+    # The epoch of the first member ends within its part, and its next one fills the part up.
+    assert made.sample()["x"][0].tolist() == [8, 9, 0, 1]
+    assert made.ran_out
+
+
+class Given(Derived):
+    """Draws what it is given."""
+
+    def __init__(self, index: Any) -> None:
+        self.index = index
+
+    def sample(self, storage: Storage, batch_size: int, generator: torch.Generator) -> Any:
+        return self.index, {}
+
+
+@pytest.mark.parametrize("arguments", [{}, {"prefetch": 2}, {"shared": True}], ids=str)
+@pytest.mark.parametrize(
+    ("index", "found"),
+    [
+        (torch.tensor([3, 9]), "found 3 to 9"),
+        (torch.tensor([-1, 3]), "found -1 to 3"),
+        (torch.tensor([[0, 1]]), r"found torch.int64 \[1, 2\]"),
+        (torch.tensor([0.0]), r"found torch.float32 \[1\]"),
+        ([0, 1], "found list"),
+    ],
+)
+def test_rows_that_are_not_there_are_no_rows_of_a_batch(
+    index: Any, found: str, arguments: Any
+) -> None:
+    for sampler in (Given(index), HERSampler(lambda *goals: goals[0], sampler=Given(index))):
+        made = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(10), sampler=sampler, batch_size=2, **arguments
+        )
+        made.extend(goals(9))
+        with pytest.raises(UsageError, match=f"expected int64 .* from 0 to 8, {found}"):
+            made.sample()
+    with pytest.raises(EmptyBuffer):
+        TensorDictReplayBuffer(storage=LazyTensorStorage(2), sampler=Given(index)).sample(2)
+
+
+def test_rows_that_one_of_ones_own_tells_ahead_are_there_too(door: str) -> None:
+    class Wrong(RandomSampler):
+        """Draws the row after the last one from the third batch on."""
+
+        def sample(self, storage: Storage, batch_size: int, generator: torch.Generator) -> Any:
+            return torch.zeros(batch_size, dtype=torch.int64), {}
+
+        def ahead(self, storage: Storage, batch_size: int, count: int, generator: Any) -> Any:
+            return torch.full((batch_size * count,), len(storage)), {}
+
+    replay = ExperienceReplay(door, batch_size=4, sampler=Wrong())
+    replay.sample()
+    with pytest.raises(UsageError, match="rows that are not there"):
+        replay.sample()
+
+
+@pytest.mark.parametrize("make", [*OURS, lambda: HERSampler(lambda *goals: goals[0])])
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 9), st.integers(1, 4)), max_size=9))
+def test_samplers_of_ours_draw_rows_that_are_there(make: Callable[[], Sampler], steps: Any) -> None:
+    made = TensorDictReplayBuffer(storage=LazyTensorStorage(20), sampler=make(), seed=0)
+    second = TensorDictReplayBuffer(storage=LazyTensorStorage(6))
+    second.extend(goals(6))
+    for is_cleared, count, batches in steps:
+        if is_cleared:
+            state = made.sampler.state_dict()
+            made.empty()
+            made.sampler.load_state_dict(state)  # of more rows than there will be
+        made.extend(goals(count))
+        mixture = Mixture({ReplayBuffer(storage=made.storage): 0.5, second: 0.5})
+        for buffer in (made, mixture) * batches:
+            with suppress(UsageError):  # such as where no trajectory is as long as a slice
+                index = buffer.sample(4, return_info=True)[1]["index"]
+                assert 0 <= int(index.min()) <= int(index.max()) < len(buffer)
+
+
+def test_a_row_is_not_written_beyond_rows_that_never_were() -> None:
+    made = ReplayBuffer(storage=LazyTensorStorage(10))
+    made.extend(rows(2))
+    made.writer.load_state_dict({"cursor": 7, "write_count": 7})
+    with pytest.raises(UsageError, match=r"Row 7 cannot be written.*the storage has 2"):
+        made.extend(rows(2))
+    columns = made.storage.flatten(rows(2))
+    with pytest.raises(UsageError, match="Row 5 cannot be written"):
+        made.storage.write(torch.tensor([5, 2]), columns)
+    made.storage.write(torch.tensor([3, 2]), columns)
+    assert made[:]["x"].tolist() == [0, 1, 1, 0]
+
+
+def test_priorities_of_a_sampler_of_ones_own_go_back_and_forth(tmp_path: Path) -> None:
+    made = filled(TensorDictReplayBuffer, Greedy(), batch_size=3)
+    made.update_priority(torch.tensor([6, 2]), torch.tensor([9.0, 8.0]))
+    batch = made.sample()
+    assert batch["x"].tolist() == [6, 2, 0]
+    assert batch["priority_weight"].tolist() == [1, 1, 1]
+    made.update_tensordict_priority(batch.set("td_error", torch.tensor([0.5, 0.5, 7.0])))
+    assert made.sample()["x"].tolist() == [0, 1, 3]
+    made.dumps(tmp_path)
+    other = TensorDictReplayBuffer(storage=LazyTensorStorage(10), sampler=Greedy(), batch_size=3)
+    other.loads(tmp_path)
+    assert other.sample()["x"].tolist() == [0, 1, 3]
+    made.empty()
+    made.extend(rows(3))
+    assert made.sample()["x"].tolist() == [0, 1, 2]
