@@ -236,7 +236,6 @@ _LAZY_IMPORTS = {
     "filter_trajectories": "replay.queries.query",
     # goals
     "GoalRule": "replay.goals.rules",
-    "dataset_rule": "replay.goals.sampler",
     "HindsightStrategy": "replay.goals.sampler",
     # specs
     "TensorSpec": "specs.spec",

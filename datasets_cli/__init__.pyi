@@ -169,7 +169,6 @@ from datasets_cli.replay.goals.relabel import RelabelGoal as RelabelGoal
 from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.goals.sampler import HindsightStrategy as HindsightStrategy
-from datasets_cli.replay.goals.sampler import dataset_rule as dataset_rule
 from datasets_cli.replay.loaders import BatchStream as BatchStream
 from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
 from datasets_cli.replay.mixing.ensemble import SamplerEnsemble as SamplerEnsemble

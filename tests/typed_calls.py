@@ -58,7 +58,7 @@ def right() -> None:
     assert_type(replay, ExperienceReplay)
     assert_type(replay.sequences(20, 4, gamma=0.9, seed=1), TensorDictReplayBuffer)
     Sequences(rows, length=20, padding="right")
-    assert_type(ExperienceReplay(dataset_id=Path("best.json"), batch_size=8), ExperienceReplay)
+    assert_type(ExperienceReplay(dataset_id=Path("folder"), batch_size=8), ExperienceReplay)
     assert_type(D4RLExperienceReplay("door", 8, split_trajs=True), D4RLExperienceReplay)
     MinariExperienceReplay("door", load_from_local_minari=False, frame_stack=4)
     OpenMLExperienceReplay(name="iris", replacement=False)

@@ -50,7 +50,6 @@ from datasets_cli.replay.buffer.parts import method_of
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
-from datasets_cli.replay.queries.views import is_view_file, read_view, save_view
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack, open_storage
 from datasets_cli.replay.storages.options import SequenceOptions
 from datasets_cli.replay.storages.sequences import Sequences
@@ -191,19 +190,13 @@ class ExperienceReplay(TensorDictReplayBuffer):
         if options.download not in (False, True, "force"):
             raise UsageError(f"download is True, False or 'force', not {options.download!r}.")
         given = os.fspath(options.dataset_id)
-        saved = read_view(Path(given)) if is_view_file(given) else None
         self.config = load_config(root=options.root)
-        if saved is None and (given[:1] in ("/", ".") or not isinstance(options.dataset_id, str)):
+        if given[:1] in ("/", ".") or not isinstance(options.dataset_id, str):
             rows = open_folder(Path(given), self.config, options, variant)
             self._check(rows.dataset.id, given, options)
         else:
-            if saved is not None:
-                self._check(saved.id, given, options)
-            id = self._id(given if saved is None else saved.id, repaired=options.repaired)
+            id = self._id(given, repaired=options.repaired)
             rows = open_or_install(id, self.config, options, variant, num_workers)
-        if saved is not None:
-            content = rows.dataset.manifest.content
-            rows = rows.select(saved.selection(content, rows.offsets.numpy()))
         if options.view is not None:
             rows = rows.select(ViewChoices(rows, CacheRoot(self.config.root)).filter(options.view))
         steps = options.frame_stack
@@ -305,7 +298,6 @@ class ExperienceReplay(TensorDictReplayBuffer):
     episodes_at = view_of(ViewChoices.episodes_at)
     filter = view_of(ViewChoices.filter)
     take = view_of(ViewChoices.take)
-    drop_duplicates = view_of(ViewChoices.drop_duplicates)
     rows = view_of(ViewChoices.rows)
 
     def query(
@@ -346,25 +338,6 @@ class ExperienceReplay(TensorDictReplayBuffer):
         vars(view).pop("_choices", None)  # those of this buffer's rows
         view._rows, view._stored = rows, stored
         return view
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write which trajectories a view has into a file, ``best.json``; or do as ``dumps``.
-
-        ``ExperienceReplay("best.json")`` opens the view again, where its dataset has the same
-        content; ``dumps`` writes a folder, which also has the state of the draws.
-
-        Args:
-            path: of a file that ends in ``.json``; any other is that of a folder, for ``dumps``.
-
-        Raises:
-            DiskFull: no room.
-            OSError: the file cannot be written.
-        """
-        if is_view_file(path):
-            offsets = self._rows.dataset.whole.offsets.numpy()
-            save_view(Path(path), self.dataset_id, self._choices.selection, offsets)
-        else:
-            self.dumps(Path(path))
 
     @takes_fields(SequenceBufferOptions)
     def sequences(self, options: SequenceBufferOptions) -> TensorDictReplayBuffer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -12,15 +12,13 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.quantities import counted
-from datasets_cli.replay.arguments import NestedKey, Rows, whole_number
+from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.buffer.buffer import ReadableBuffer
 from datasets_cli.replay.buffer.parts import as_documented
 from datasets_cli.replay.queries.views import (
     TrajectoryNumbers,
     Where,
     best_places,
-    compared_keys,
-    distinct_places,
     selected,
     split_places,
     trajectory_numbers,
@@ -106,20 +104,6 @@ class ViewChoices:
         places = best_places(count, by, self.trajectories, smallest=smallest)
         how = f", by={by!r}" * (by is not None) + ", smallest=True" * bool(smallest)
         return self.selection.at(places, f"take({count!r}{how})")
-
-    def drop_duplicates(self, keys: Iterable[NestedKey] | None = None) -> Selection:
-        """Return a view without trajectories that repeat an earlier one, bit for bit.
-
-        Args:
-            keys: the leaves that are compared; by default all numbers of a row but those that
-                number trajectories, and no text.
-
-        Raises:
-            UsageError: there is no such leaf.
-        """
-        names = None if keys is None else compared_keys(keys)
-        places = distinct_places(self._rows.dataset, names)
-        return self.selection.at(places, f"drop_duplicates({'' if names is None else names})")
 
     def rows(self, start: int, stop: int) -> Selection:
         """Return a view of the rows ``start`` to ``stop - 1``; see ``episodes_at``.

@@ -23,7 +23,6 @@ from datasets_cli.project.file import DATA, FILENAME, data_file, data_tables
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.mixing.members import Member
 from datasets_cli.replay.mixing.mixture import Mixture
-from datasets_cli.replay.queries.views import is_view_file
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.schema.columns import Key
 
@@ -97,7 +96,6 @@ def _buffer(
 ) -> TensorDictReplayBuffer:
     """Return the one dataset of a declaration, with its views, or its members as one buffer."""
     if (source := declared.dataset) is not None:
-        source = str(file.folder / source) if is_view_file(source) else source
         buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
         for view in declared.views or ():
             buffer = _chosen(buffer, view)
@@ -147,9 +145,6 @@ def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
             return chosen
         case {"episodes_at": numbers}:
             return buffer.episodes_at([*numbers])
-        case {"drop_duplicates": keys}:
-            leaves = None if keys is True else [tuple(key.split(".")) for key in keys]
-            return buffer.drop_duplicates(leaves)
         case {"rows": [start, stop]}:
             return buffer.rows(start, stop)
     raise AssertionError(f"{view} was checked when it was read")

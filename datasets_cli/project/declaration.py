@@ -71,7 +71,6 @@ class View:
     filter: Annotated[str, Check("a condition, such as 'return > 300'", bool)] | None = None
     split: Annotated[tuple[float, ...], Check("a list of fractions", bool)] | None = None
     take: float | None = None
-    drop_duplicates: Annotated[bool, Check("true", bool)] | Texts | None = None
     rows: (
         Annotated[tuple[Whole, ...], Check("two whole numbers", lambda rows: len(rows) == 2)] | None
     ) = None
@@ -89,7 +88,7 @@ class View:
                 raise UsageError(f"views has {given(self)}, and {chosen[0]} has no {name}")
 
 
-METHODS = ("episodes_at", "filter", "split", "take", "drop_duplicates", "rows")
+METHODS = ("episodes_at", "filter", "split", "take", "rows")
 BESIDE = {"split": ("seed", "part"), "take": ("by", "smallest")}
 
 

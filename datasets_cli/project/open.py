@@ -226,13 +226,13 @@ def add_data(call: AddCall) -> AddedData:
     Raises:
         UsageError: the file has that table, or is no such file; or the table would not be one.
     """
-    from datasets_cli.replay.queries.views import NAMED, is_view_file, preset_of  # with torch
+    from datasets_cli.replay.queries.views import NAMED, preset_of  # with torch
 
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:
         raise UsageError(f"{argument('dataset')} is empty text; expected an id.")
     # What is derived or recorded may be made later.
-    if call.dataset.partition("/")[0] not in OWN and not is_view_file(call.dataset):
+    if call.dataset.partition("/")[0] not in OWN:
         root = CacheRoot(config.root)
         if not is_installed(root, call.dataset) and not id_without_family(call.dataset, root):
             resolve(call.dataset, root, unlisted=True)

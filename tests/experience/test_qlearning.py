@@ -19,15 +19,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import ExperienceReplay, open_storage
-from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
-from datasets_cli.experience.qlearning import (
+from datasets_cli.audit.d4rl_rows import (
     NO_ROW,
     D4RLRows,
     counted_limits,
     d4rl_rows,
-    qlearning_dataset,
 )
+from datasets_cli.config import Config
+from datasets_cli.errors import UsageError
+from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipe import TRAJECTORY_END

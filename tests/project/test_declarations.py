@@ -47,8 +47,7 @@ def opened(folder: Path, views: str, more: str = "") -> Any:
         ('{ filter = "length > 3" }', [0, 2, 4]),
         ('{ filter = "length > 3" }, { take = 2, by = "return" }', [4, 2]),
         ('{ take = 0.4, by = "return", smallest = true }', [1, 0]),
-        ("{ episodes_at = [3, 0] }, { drop_duplicates = true }", [3, 0]),
-        ('{ episodes_at = [3, 3] }, { drop_duplicates = ["observation.x"] }', [3]),
+        ("{ episodes_at = [3, 0] }", [3, 0]),
         ("{ rows = [4, 11] }", [1, 2]),
     ],
 )
@@ -73,12 +72,6 @@ def test_draws_and_transforms_are_those_declared(folder: Path, config: Config) -
     plain = replay.episodes_at([2, 4]).sample()
     assert torch.equal(batch["action"], plain["action"] * 2)
     assert torch.equal(batch["index"], plain["index"])
-
-
-def test_a_view_s_file_is_beside_the_declarations(folder: Path, config: Config) -> None:
-    ExperienceReplay("toy/missions", root=config.root).take(2).save(folder / "first.json")
-    declare(folder, '[data.x]\ndataset = "first.json"\n')
-    assert open_dataset("x", project=folder).trajectories["number"].tolist() == [0, 1]
 
 
 # Mixtures

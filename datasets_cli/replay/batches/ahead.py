@@ -25,45 +25,6 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
 from datasets_cli.store.layouts.protocol import GatheredRows
 
-BATCHES = 32  # a way is measured over so many
-SETTLED_BATCHES = 1000  # the cheaper one goes on for so many, until both are measured again
-
-
-class CheaperWay:
-    """Chooses, by the time that batches took, where the next one is made."""
-
-    # The way in use is measured, then the other one, which is left as soon as it has taken as long:
-    # a slow one costs little. What the thread had under way, and the first batch of a way, for
-    # which nothing could be ready, are not counted.
-    #
-    #     thread 32 | in place, up to 32 | the cheaper 1,000 and 32 | the other, up to 32 | ...
-
-    def __init__(self, depth: int) -> None:
-        self.in_place = False
-        self._uncounted_batches = depth + 2
-        self._begin(None, self._uncounted_batches)
-
-    def _begin(self, other: float | None, uncounted: int) -> None:
-        self._other = other  # seconds of the other way; None where it comes after this one
-        self._uncounted, self._counted, self._seconds = uncounted, 0, 0.0
-
-    def note(self, seconds: float) -> None:
-        """Note how long the caller waited for a batch, which may change the way of the next."""
-        if self._uncounted:
-            self._uncounted -= 1
-            return
-        self._counted += 1
-        self._seconds += seconds
-        is_dearer = self._other is not None and self._seconds >= self._other
-        if is_dearer or self._counted == BATCHES:
-            is_first = self._other is None
-            self.in_place ^= is_dearer or is_first
-            if is_first:
-                self._begin(self._seconds, self._uncounted_batches)
-            else:
-                self._begin(None, SETTLED_BATCHES)
-
-
 STALE = object()
 """What is made of a draw whose rows have changed since."""
 
@@ -141,7 +102,6 @@ class Prefetch:
         stream: torch.cuda.Stream | None = None,
     ) -> None:
         self.size = size
-        self.way = CheaperWay(depth)
         self._stream = stream
         self._depth = depth
         self._draw = draw
@@ -151,12 +111,12 @@ class Prefetch:
         self._waiting: deque[tuple[DrawnBatch, Turn | None, Future[Rows]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
-    def take(self, size: int, *, fill: bool = True) -> tuple[DrawnBatch, Rows]:
+    def take(self, size: int) -> tuple[DrawnBatch, Rows]:
         """Return the oldest batch under way, and begin others; or one of another size."""
         # Before one of another size, what is under way must be given back.
         while True:
             with self._lock:
-                if size == self.size and (fill or not self._waiting):
+                if size == self.size:
                     self._fill()
                 is_next = size == self.size
                 draw, turn, made = self._waiting.popleft() if is_next else self._begin(size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -36,6 +35,9 @@ from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import can_page_lock, sent
 from datasets_cli.schema.tree import Tree, entry, put
+
+IN_PLACE_BYTES = 4096
+"""Rows of a dataset of at most so many bytes are gathered in place; frames have more."""
 
 
 @dataclass(frozen=True)
@@ -353,6 +355,10 @@ class BatchReader(BatchMaker):
         self._checked: BatchFormat | None = None  # what these rows can be given as
         self._ahead: ReadAhead | None = None  # from the first batch on
         self._reads_ahead = bool(storage.row_bytes)
+        # Gathering small rows takes less time than handing a batch from thread to thread
+        # (benchmarks/busy.py). Rows that change are drawn as early as `prefetch` says all the same.
+        can_change = storage.is_writable or self.sampler.has_priorities
+        self._are_cheap = 0 < storage.row_bytes <= IN_PLACE_BYTES and not can_change
         self.others.note(storage)
         options = storage.device_options
         self._to_output = options.to_output if options.moves else None
@@ -377,10 +383,8 @@ class BatchReader(BatchMaker):
             )
         if type(size) is not int or size < 1:
             size = whole_number("batch_size", size, 1)
-        prefetch, begun = self._prefetch, time.perf_counter()
-        way = prefetch.way if prefetch is not None and self._may_choose else None
-        in_place = way is not None and way.in_place
-        if prefetch is None or (in_place and not prefetch.num_waiting):
+        prefetch = self._prefetch
+        if prefetch is None or (self._are_cheap and self._adds_nothing):
             index, info, rows = self._take(size, batch_format)
             batch = self._make_batch(index, info, rows, batch_format)
             self.ran_out = self.sampler.ran_out
@@ -388,10 +392,8 @@ class BatchReader(BatchMaker):
             if size != prefetch.size or batch_format is not self._ahead_format:
                 self.rewind()
                 self._ahead_format = batch_format
-            draw, batch = prefetch.take(size, fill=not in_place)
+            draw, batch = prefetch.take(size)
             index, info, self.ran_out = draw.index, draw.info, draw.is_last
-        if way is not None:
-            way.note(time.perf_counter() - begun)
         if not return_info:
             return batch
         details: dict[str | tuple[str, ...], torch.Tensor] = {
@@ -402,10 +404,8 @@ class BatchReader(BatchMaker):
         return batch, details if batch_format is None else batch_format.from_batch(details)
 
     @property
-    def _may_choose(self) -> bool:
-        """Whether batches are the same however early they are drawn, so that time may decide."""
-        can_change = self.storage.is_writable or self.sampler.has_priorities
-        return self._draws_from.is_private and not can_change
+    def _adds_nothing(self) -> bool:
+        return not self.transform.steps and self.collate_fn is None and self._to_output is None
 
     @property
     def num_ahead(self) -> int:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import EmptyBuffer, UsageError
-from datasets_cli.replay.arguments import NestedKey, StateDict, as_tensor, key_of
+from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.buffer.parts import as_sampler
 from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
-from datasets_cli.replay.goals.rules import GoalFunction, GoalRule, distance
+from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.replay.samplers.protocol import Info, Sampler, check_kind, draw_rows
 from datasets_cli.replay.samplers.rows import RandomSampler
 from datasets_cli.replay.samplers.slices import MASK, trajectories_of
@@ -27,8 +24,6 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryIndex, TrajectorySource
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import Tree, put
-from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.manifest import Manifest
 
 
 class HindsightStrategy(StrEnum):
@@ -192,91 +187,6 @@ class GoalRows:
         return self._places.row(number, step)
 
 
-MAZE_RADIUS = 0.45
-"""How near to the goal an agent in a maze of gymnasium-robotics reaches it."""
-
-MAZES = re.compile(r"(PointMaze_\w+-v3|AntMaze_\w+-v[45])")
-"""Environments whose rule is known; AntMaze v3 moves a goal before it rewards the step."""
-
-GIVE_ONE = "Give the rule: HERSampler(GoalRule(reward=...)), or GoalRule.sparse(threshold)."
-
-
-def dataset_rule(manifest: Manifest) -> GoalRule:
-    """Return the rule by which a dataset's rewards follow from its goals.
-
-    It is known of PointMaze v3 and AntMaze v4 and v5 of gymnasium-robotics, which Minari's
-    metadata name.
-
-    Raises:
-        UsageError: it is not known.
-    """
-    name, arguments = _environment(manifest.metadata)
-    if name is None:
-        raise UsageError(
-            f"The metadata of {manifest.id} name no environment, so that how its rewards follow "
-            f"from goals is not known. {GIVE_ONE}"
-        )
-    reward = arguments.get("reward_type", "dense" if "Dense" in name else "sparse")
-    is_continuing = arguments.get("continuing_task", True)
-    known = reward in ("sparse", "dense") and isinstance(is_continuing, bool)
-    if not (MAZES.fullmatch(name) and known):
-        raise UsageError(
-            f"How the rewards of {manifest.id} follow from goals is not known: its environment is "
-            f"{name} with reward_type={reward!r}. Known are PointMaze v3 and AntMaze v4 and v5, "
-            f"sparse and dense. {GIVE_ONE}"
-        )
-    terminates = not is_continuing
-    rule = GoalRule.sparse(MAZE_RADIUS, terminates=terminates)
-    return rule if reward == "sparse" else GoalRule(nearness, rule.terminated, rule.success)
-
-
-def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase) -> torch.Tensor:
-    """Return the dense rewards ``[B]`` of mazes: 1 at the goal, less with distance."""
-    return (-distance(achieved, desired)).exp()
-
-
-def own_rule(storage: Storage, keys: GoalKeys) -> GoalRule:
-    """Return the rule of the dataset whose rows these are."""
-    dataset: Dataset | None = getattr(storage, "dataset", None)
-    if dataset is None:
-        raise UsageError(f"The rows are of no dataset whose rule is known. {GIVE_ONE}")
-    rule = dataset_rule(dataset.manifest)
-    keys.check(storage, rule)
-    _check(rule, storage, keys)
-    return rule
-
-
-def _check(rule: GoalRule, storage: Storage, keys: GoalKeys) -> None:
-    """Check that the rewards of up to 1,000 rows follow from their goals by a rule."""
-    rows = torch.arange(0, len(storage), -(-len(storage) // 1000))
-    batch = storage.as_batch(storage.gather(rows), rows.shape)
-    desired = batch.get(("next", *keys.desired), None)  # the goal when the reward was given
-    desired = batch[keys.desired] if desired is None else desired
-    stored = batch[keys.reward]
-    expected = as_tensor(rule.reward(batch[keys.reached], desired, batch)).reshape(stored.shape)
-    wrong = ~torch.isclose(expected.double(), stored.double(), rtol=1e-6)
-    if bool(wrong.any()):
-        first = int(wrong.reshape(len(rows), -1).any(1).nonzero()[0])
-        raise UsageError(
-            f"The rewards do not follow from the goals as those of the dataset's environment do: "
-            f"row {int(rows[first])} has the reward {stored[first].item()}; expected "
-            f"{expected[first].item()}. {GIVE_ONE}"
-        )
-
-
-def _environment(metadata: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
-    """Return the id of the environment that metadata name, None for none, and its arguments."""
-    spec = metadata.get("env_spec")
-    try:
-        spec = json.loads(spec) if isinstance(spec, str) else spec
-    except ValueError:
-        spec = None
-    if not isinstance(spec, Mapping) or not isinstance(spec.get("id"), str):
-        return None, {}
-    arguments = spec.get("kwargs")
-    return spec["id"], arguments if isinstance(arguments, Mapping) else {}
-
-
 GOAL_ROW = ("goal_row",)
 _GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else
 
@@ -294,8 +204,8 @@ class HERSampler(Sampler):
     it too, and ``goal_row``, the row that gave the goal, -1 where it is the stored one.
 
     Args:
-        rule: what follows from a goal, or a function that returns the reward alone; by default the
-            rule of the dataset's environment, where that is known, see ``dataset_rule``.
+        rule: what follows from a goal, or a function that returns the reward alone; for mazes of
+            gymnasium-robotics ``GoalRule.sparse(0.45)``.
         sampler: draws the rows; uniformly with replacement by default. It cannot have priorities.
         strategy: which step gives a goal; see ``HindsightStrategy``.
         ratio: how likely a row, or a slice, gets another goal.
@@ -320,7 +230,7 @@ class HERSampler(Sampler):
 
     def __init__(
         self,
-        rule: GoalRule | GoalFunction | None = None,
+        rule: GoalRule | GoalFunction,
         *,
         sampler: Sampler | None = None,
         strategy: HindsightStrategy | str = "future",
@@ -333,8 +243,8 @@ class HERSampler(Sampler):
         success_key: NestedKey | None = None,
     ) -> None:
         self._rule = GoalRule(rule) if callable(rule) else rule
-        if not isinstance(self._rule, GoalRule | None):
-            raise UsageError(f"A rule is a GoalRule or a function, not {rule!r}. {GIVE_ONE}")
+        if not isinstance(self._rule, GoalRule):
+            raise UsageError(f"A rule is a GoalRule or a function, not {rule!r}.")
         self.sampler = as_sampler(RandomSampler() if sampler is None else sampler)
         if self.sampler.has_priorities:
             raise UsageError(
@@ -421,7 +331,7 @@ class HERSampler(Sampler):
             raise EmptyBuffer(storage.no_rows)
         known = self._prepared
         if known is None or known[0] is not storage:
-            rule = self._rule or own_rule(storage, self._keys)
+            rule = self._rule
             self._keys.check(storage, rule)
         elif known[1] == storage.revision:
             return known

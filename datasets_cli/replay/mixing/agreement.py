@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -21,24 +19,6 @@ from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.manifest import Manifest
 
 MOST_LINES = 30
-
-FACT_NAMES = {
-    "discount": "discount",
-    "gamma": "discount",
-    "fps": "fps",
-    "frames_per_second": "fps",
-    "render_fps": "fps",
-    "frame_rate": "fps",
-    "frame_skip": "frame_skip",
-    "frameskip": "frame_skip",
-    "dt": "dt",
-    "timestep": "dt",
-}
-"""What metadata call a fact, and what it is called here."""
-
-ACTION_BOUNDS = "action_bounds"
-FACTS = (*dict.fromkeys(FACT_NAMES.values()), ACTION_BOUNDS)
-"""What is compared, where metadata say it."""
 
 
 class ColumnForm(NamedTuple):
@@ -170,74 +150,3 @@ def manifest_of(storage: Storage) -> Manifest | None:
     """Return the manifest of a storage's dataset; None where it has other rows."""
     dataset = storage.dataset if isinstance(storage, Sequences) else dataset_of_rows(storage)
     return None if dataset is None else dataset.manifest
-
-
-def facts_of(storage: Storage, action_scale: torch.Tensor | None) -> dict[str, object]:
-    """Return what the publisher of a member's dataset says of its numbers; else nothing."""
-    if (manifest := manifest_of(storage)) is None:
-        return {}
-    metadata = manifest.metadata
-    facts = {FACT_NAMES[name]: value for name, value in _named(metadata) if _is_number(value)}
-    space = _parsed(metadata.get("action_space"))
-    if isinstance(space, Mapping) and {"low", "high"} <= space.keys():
-        facts[ACTION_BOUNDS] = [_scaled(space[end], action_scale) for end in ("low", "high")]
-    return facts
-
-
-def check_facts(
-    facts: Sequence[Mapping[str, object]], names: Sequence[str], accept: Sequence[str]
-) -> None:
-    """Check that what is known of the members' numbers is the same, or that it is accepted."""
-    if unknown := [name for name in accept if name not in FACTS]:
-        raise UsageError(
-            f"accept names what members may differ in: {', '.join(FACTS)}; not "
-            f"{', '.join(map(repr, unknown))}."
-        )
-    lines: dict[str, list[str]] = {}
-    for fact in FACTS:
-        told = [each[fact] for each in facts if fact in each]
-        if fact not in accept and any(value != told[0] for value in told):
-            cells = [str(each.get(fact, "not known")) for each in facts]
-            lines[fact] = [cell if len(cell) <= 40 else f"{cell[:37]}..." for cell in cells]
-    if lines:
-        accepted = ", ".join(map(repr, lines))
-        raise UsageError(
-            "The members of the mixture do not mean the same by their numbers, as their metadata "
-            f"say:\n{table('', names, lines)}\n"
-            "  Scale a column by Member(buffer, scale={'action': factor}), map anything else by "
-            f"preprocess(), or say that it may differ: Mixture(..., accept=[{accepted}])."
-        )
-
-
-def _named(metadata: object) -> Iterator[tuple[str, object]]:
-    """Yield the entries of metadata that have the name of a fact, at any depth."""
-    metadata = _parsed(metadata)
-    if not isinstance(metadata, Mapping):
-        return
-    for name, value in metadata.items():
-        if str(name).lower() in FACT_NAMES:
-            yield str(name).lower(), value
-        elif name not in ("action_space", "observation_space"):
-            yield from _named(value)
-
-
-def _parsed(value: object) -> object:
-    """Return what a text of JSON says, as Minari keeps spaces; else the value."""
-    if isinstance(value, str) and value[:1] == "{":
-        try:
-            return json.loads(value)
-        except json.JSONDecodeError:
-            return value
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _scaled(bounds: object, factors: torch.Tensor | None) -> object:
-    """Return bounds as nested lists, or as one number where they are all the same."""
-    scaled = torch.as_tensor(bounds, dtype=torch.float64) * (1.0 if factors is None else factors)
-    first = scaled.flatten()[:1]
-    is_one = bool(scaled.numel()) and bool((scaled == first).all())
-    return float(first) if is_one else scaled.tolist()

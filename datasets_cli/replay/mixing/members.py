@@ -14,14 +14,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, StateDict, key_of, keys_of
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
-from datasets_cli.replay.mixing.agreement import (
-    ColumnForm,
-    check_columns,
-    check_facts,
-    facts_of,
-    forms_of,
-    manifest_of,
-)
+from datasets_cli.replay.mixing.agreement import ColumnForm, check_columns, forms_of, manifest_of
 from datasets_cli.replay.mixing.storage import MixtureStorage
 from datasets_cli.replay.samplers.rows import RandomSampler
 from datasets_cli.replay.storages.protocol import Storage
@@ -353,7 +346,7 @@ MemberLike = ReplayBuffer | Storage | Member
 """What a user may give as a member."""
 
 
-def mixture_storage(given: Sequence[MemberLike], accept: Sequence[str]) -> MixtureStorage:
+def mixture_storage(given: Sequence[MemberLike]) -> MixtureStorage:
     """Return the rows of members as one storage."""
     members = [one if isinstance(one, Member) else Member(one) for one in given]
     if not members:
@@ -362,11 +355,6 @@ def mixture_storage(given: Sequence[MemberLike], accept: Sequence[str]) -> Mixtu
     names = _names(members, storages)
     forms = [_known_forms(*pair) for pair in zip(storages, names, strict=True)]
     maps = _column_maps(members, forms, names)
-    facts = [
-        facts_of(storage, each.scale.get(("action",)))
-        for storage, each in zip(storages, maps, strict=True)
-    ]
-    check_facts(facts, names, accept)
     mapped = [
         MemberRows(storage, each, known) if each else storage
         for storage, each, known in zip(storages, maps, forms, strict=True)

@@ -211,7 +211,6 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
         num_replicas: ranks that share an epoch; those of ``torch.distributed`` by default, or 1.
         rank: which one this is; that of ``torch.distributed`` by default, or 0.
         sampler: how rows are drawn, in place of weights, epochs and slices.
-        accept: what members may differ in, such as ``["discount"]``, where it is known of them.
         transform: applied to every batch.
         collate_fn: called with the batch, before the transform.
         generator: draws rows, exclusive with ``seed``; by default one of the mixture's own, which
@@ -227,7 +226,6 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
     drop_last: bool = False
     num_replicas: int | None = None
     rank: int | None = None
-    accept: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         self._check_members()
@@ -313,7 +311,7 @@ class Mixture(TensorDictReplayBuffer):
 
     @takes_fields(MixtureOptions)
     def __init__(self, options: MixtureOptions) -> None:
-        rows = mixture_storage([*options.members], options.accept)
+        rows = mixture_storage([*options.members])
         if options.prefetch and rows.written:
             raise UsageError(
                 f"{', '.join(rows.written)}: rows are written to it, and batches that were made "

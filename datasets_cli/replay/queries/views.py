@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import math
-import os
 import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 import torch
 
-from datasets_cli.checked_json import Check, decode
-from datasets_cli.errors import DamagedDataset, MissingFile, OutOfRange, UsageError
+from datasets_cli.errors import OutOfRange, UsageError
 from datasets_cli.quantities import counted
-from datasets_cli.replay.arguments import NestedKey, whole_number
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.queries.conditions import TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.text import TextCondition
 from datasets_cli.replay.queries.trajectory import leaves_below
-from datasets_cli.replay.samplers.orders import permutation, random_words
+from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.trajectories.table import BLOCK_ROWS, Trajectories
-from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key, rows_per_block, successor_of
 from datasets_cli.schema.trajectories import lengths_of, runs_of
-from datasets_cli.schema.tree import entry
-from datasets_cli.sources.new_files import replacing
-from datasets_cli.sources.regular_file import read_bounded
 from datasets_cli.store.arrays import Columns, plain_numbers
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.store.layouts.protocol import LayoutRows
-from datasets_cli.store.sealed_json import check_seal, parse, seal
 from datasets_cli.store.selection import PRESET, Selection
-from datasets_cli.system_errors import check_memory
 
 
 @dataclass(frozen=True)
@@ -323,204 +311,3 @@ def _count(count: int | float, num_places: int) -> int:
             f"{1 / num_places:.2g}, or a number: take(1)."
         )
     return num_taken
-
-
-DIGEST_ROWS = 1024
-"""Rows that are read at once."""
-
-
-def compared_keys(keys: Iterable[NestedKey]) -> list[NestedKey]:
-    """Return the keys that a user asks to compare, as a list."""
-    is_list = isinstance(keys, Iterable) and not isinstance(keys, str)
-    compared = [*keys] if is_list else []
-    if not compared or not all(isinstance(key, str | tuple) for key in compared):
-        raise UsageError(
-            "drop_duplicates() compares a list of leaves, such as ['observation', 'action'], or "
-            f"all of them where none is given; not {keys!r}."
-        )
-    return compared
-
-
-def distinct_places(dataset: Dataset, keys: Iterable[NestedKey] | None) -> np.ndarray:
-    """Return the first of each group of equal trajectories, int64 ``[n]``, in their order."""
-    leaves = leaves_below(dataset, keys)
-    rows = dataset.rows_of(frozenset(leaves))
-    offsets = dataset.offsets.numpy()
-    # Few trajectories have the length and the first row of another one, and only those are read.
-    marks = _marks(rows, leaves, offsets)
-    _, groups, sizes = np.unique(marks, axis=0, return_inverse=True, return_counts=True)
-    kept = np.ones(len(marks), np.bool_)
-    seen: set[bytes] = set()
-    alike = np.flatnonzero(sizes[groups.reshape(-1)] > 1)
-    for place in alike.tolist():
-        digest = _digest(rows, leaves, int(offsets[place]), int(offsets[place + 1]))
-        kept[place] = digest not in seen
-        seen.add(digest)
-    return np.flatnonzero(kept)
-
-
-def _marks(rows: LayoutRows, leaves: list[Key], offsets: np.ndarray) -> np.ndarray:
-    """Return what equal trajectories have in common, uint64 ``[K, 2]``: length, first row's sum."""
-    marks = np.empty((len(offsets) - 1, 2), np.uint64)
-    marks[:, 0] = np.diff(offsets)
-    for begin in range(0, len(marks), DIGEST_ROWS):
-        data = _bytes_of(rows, leaves, offsets[begin : begin + DIGEST_ROWS][: len(marks) - begin])
-        weights = random_words(0, data.shape[1])
-        marks[begin : begin + len(data), 1] = data.astype(np.uint64) @ weights  # of 64 bits
-    return marks
-
-
-def _digest(rows: LayoutRows, leaves: list[Key], start: int, stop: int) -> bytes:
-    """Return a digest of the rows ``start`` to ``stop - 1``, read in blocks."""
-    hashed = hashlib.blake2b(digest_size=32)
-    for begin in range(start, stop, DIGEST_ROWS):
-        hashed.update(
-            _bytes_of(rows, leaves, np.arange(begin, min(begin + DIGEST_ROWS, stop))).data
-        )
-    return hashed.digest()
-
-
-def _bytes_of(rows: LayoutRows, leaves: list[Key], index: np.ndarray) -> np.ndarray:
-    """Return the bytes of rows int64 ``[B]``, uint8 ``[B, n]``."""
-    tree = rows.gather(torch.from_numpy(np.ascontiguousarray(index)))
-    parts = (np.ascontiguousarray(to_array(entry(tree, key).cpu())) for key in leaves)
-    return np.concatenate([_as_bytes(part) for part in parts], axis=1)
-
-
-def _as_bytes(values: np.ndarray) -> np.ndarray:
-    return values.reshape(len(values), -1).view(np.uint8).reshape(len(values), -1)
-
-
-FORMAT = "rlds view"
-VERSION = 1
-SUFFIX = ".json"
-MAX_BYTES = 256 << 20
-"""Far more than the numbers of any dataset's trajectories take."""
-
-
-def is_view_file(name: str | os.PathLike[str]) -> bool:
-    """Return whether what a user names is a view's file, and not a dataset."""
-    return os.fspath(name).endswith(SUFFIX)
-
-
-@dataclass(frozen=True)
-class SavedView:
-    """What a view's file says."""
-
-    # trajectories: first numbers and counts of them, int64 `[n, 2]`.
-    # cut: place in the view, first row in the trajectory and number of rows of those that are not
-    # whole, int64 `[n, 3]`.
-
-    path: Path
-    id: str
-    content: str
-    steps: tuple[str, ...]
-    trajectories: np.ndarray
-    cut: np.ndarray
-
-    def selection(self, content: str, offsets: np.ndarray) -> Selection:
-        """Return the selection."""
-        # offsets: of its trajectories, int64 `[T + 1]`.
-        if content != self.content:
-            raise UsageError(
-                f"{self.path} is a view of {self.id} with the content {self.content[:16]}; what is "
-                f"installed now has the content {content[:16]}, other data. Make the view again, "
-                "or install what it was made of."
-            )
-        first, counts = self.trajectories.T
-        is_there = (first + counts <= len(offsets) - 1).all()
-        _check(self.path, is_there, "a trajectory that does not exist")
-        check_memory(3 * 8 * int(counts.sum()), str(self.path))
-        # Each run of numbers is one that rises by 1 from its first.
-        skipped = np.cumsum(counts) - counts
-        numbers = np.arange(int(counts.sum())) + np.repeat(first - skipped, counts)
-        lengths = lengths_of(offsets)[numbers]
-        firsts = np.zeros_like(lengths)
-        place, row, length = self.cut.T
-        _check(self.path, (place < len(numbers)).all(), "a place that it does not have")
-        _check(self.path, (row + length <= lengths[place]).all(), "rows that do not exist")
-        firsts[place], lengths[place] = row, length
-        return Selection(self.content, numbers, firsts, lengths, self.steps)
-
-
-@dataclass(frozen=True)
-class _Document:
-    """What must be in a view's file, beside its digest."""
-
-    format: Annotated[str, Check(f"the format {FORMAT!r}", FORMAT.__eq__)]
-    version: Annotated[int, Check(f"the version {VERSION}", VERSION.__eq__)]
-    id: str
-    content: str
-    trajectories: list[Any]
-    cut: list[Any]
-    steps: tuple[str, ...] = ()
-
-
-def save_view(path: Path, id: str, selection: Selection, offsets: np.ndarray) -> None:
-    """Write a view into a file, in place of an older one."""
-    # offsets: of the dataset's trajectories, int64 `[T + 1]`.
-    numbers = selection.numbers
-    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
-    counts = np.diff(begins, append=len(numbers))
-    cut = np.flatnonzero(~selection.are_whole(offsets))
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "id": id,
-        "content": selection.content,
-        "steps": list(selection.steps),
-        "trajectories": np.stack((numbers[begins], counts), 1).tolist(),
-        "cut": np.stack((cut, selection.firsts[cut], selection.lengths[cut]), 1).tolist(),
-    }
-    if not path.parent.is_dir():
-        raise MissingFile(f"There is no folder {path.parent} for {path.name}. Make it first.")
-    with replacing(path) as new:
-        new.write_bytes(seal(document))
-
-
-def read_view(path: Path) -> SavedView:
-    """Read what ``save_view`` wrote."""
-    try:
-        data = read_bounded(path, MAX_BYTES)
-        document = parse(data)
-        check_seal(data, document)
-        saved = decode(_Document, document)
-    except FileNotFoundError as error:
-        raise MissingFile(
-            f"There is no {path}. What ends in {SUFFIX} is the file of a view, which its save() "
-            "wrote."
-        ) from error
-    except DamagedDataset:
-        raise
-    except ValueError as error:
-        raise _damaged(path, str(error)) from error
-    trajectories, cut = (
-        _whole_numbers(path, saved.trajectories, 2),
-        _whole_numbers(path, saved.cut, 3),
-    )
-    return SavedView(path, saved.id, saved.content, saved.steps, trajectories, cut)
-
-
-def _whole_numbers(path: Path, rows: list[Any], width: int) -> np.ndarray:
-    """Return whole numbers from 0 on, int64 ``[n, width]``; those that count are at least 1."""
-    if not rows:
-        return np.zeros((0, width), np.int64)
-    try:
-        numbers = np.array(rows)
-    except ValueError as error:
-        raise _damaged(path, "lists of several lengths") from error
-    fits = numbers.dtype == np.int64 and numbers.ndim == 2 and numbers.shape[1] == width
-    _check(path, fits and (numbers >= 0).all() and (numbers[:, -1] > 0).all(), "no numbers")
-    _check(path, fits and (numbers < 2**53).all(), "numbers that no dataset has")
-    return numbers
-
-
-def _check(path: Path, holds: object, found: str) -> None:
-    if not holds:
-        raise _damaged(path, f"it has {found}")
-
-
-def _damaged(path: Path, why: str) -> DamagedDataset:
-    return DamagedDataset(
-        f"{path} is not a view's file as save() writes it: {why}. Save the view again."
-    )

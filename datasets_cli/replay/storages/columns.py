@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from functools import cached_property
 
 import torch
@@ -133,13 +133,6 @@ class TensorDictForm:
     def names(self) -> list[str]:
         """The columns' names."""
         return [show_key(key) for key in self.leaves]
-
-    def extended(self, other: TensorDictForm) -> TensorDictForm:
-        """Return this form with the leaves that another one has beside its own."""
-        keys = [key for key in other.keys if key not in self.keys]
-        values = [key for key in other.values if key not in self.values]
-        nodes = other.nodes | self.nodes
-        return TensorDictForm((*self.keys, *keys), (*self.values, *values), nodes)
 
     def flatten(self, rows: Rows) -> list[LeafColumn]:
         """Return the leaves in the order of the keys, those that are not tensors after the
@@ -344,25 +337,6 @@ class RowsForm:
             if (column.dtype, column.shape[ndim:]) != own:
                 raise _other_type(name, own, (column.dtype, column.shape[ndim:]))
 
-    def is_of(self, data: Rows) -> bool:
-        """Return whether data are TensorDicts with the keys of these rows."""
-        return is_tensor_collection(data) and leaves_of(data).keys() == set(self.leaves)
-
-    def extended(self, data: Rows) -> RowsForm | None:
-        """Return the form of these rows with the keys that others have beside theirs."""
-        # None where the others have no other keys, or not all of these.
-        ndim = len(self.grid)
-        if not isinstance(self.form, TensorDictForm) or not isinstance(data, TensorDictBase):
-            return None
-        other = form_of(data, ndim)
-        assert isinstance(other, TensorDictForm)
-        if not set(other.leaves) > set(self.leaves):
-            return None
-        whole = self.form.extended(other)
-        columns = whole.flatten(data)
-        check_leading(whole, columns, ndim)
-        return replace(self, form=whole, row_types=row_types_of(columns, ndim))
-
     def as_kept(self, columns: Sequence[LeafColumn], device: torch.device) -> list[LeafColumn]:
         """Return columns in the form that is written: flat, time first, on the storage's device."""
         # Of types that torch cannot move, they are the bits. A copy to another device may fail: it
@@ -442,16 +416,6 @@ class RowColumns:
         ]
         shape = torch.empty(steps, *side, device="meta").transpose(0, time).shape
         return self.form.unflatten(columns), shape
-
-    def of_form(self, form: RowsForm, device: torch.device) -> RowColumns:
-        """Return columns of these rows with more or fewer leaves; nothing is known yet of more."""
-        own = dict(zip(self.form.leaves, self.columns, strict=True))
-        leaves = zip(form.leaves, form.row_types, strict=True)
-        columns = [
-            own[key] if key in own else _empty_column(row_type, form.capacity, device)
-            for key, row_type in leaves
-        ]
-        return RowColumns(form, columns)
 
     def has(self, key: Key) -> bool:
         """Return whether there is a tensor of this key."""

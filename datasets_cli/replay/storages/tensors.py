@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -29,7 +28,7 @@ from datasets_cli.replay.storages.ownership import Ownership, form_told
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.replay.torchrl_words import LAZY, MAPPED, STORAGE, takes
 from datasets_cli.schema.bits import take
-from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
 from datasets_cli.schema.tree import Tree
 
@@ -47,7 +46,6 @@ class TensorRows(WritableStorage):
         self._owner = Ownership()
         self.is_tensordict = False  # as long as nothing was written
         self._rows: RowColumns | None = None
-        self._first_form: RowsForm | None = None  # before keys were added
 
     def __len__(self) -> int:
         num_rows = self.counters.num_rows
@@ -120,10 +118,6 @@ class TensorRows(WritableStorage):
             UsageError: they have another form than the rows that are there.
         """
         self.find_form()
-        first = self._first_form
-        if first is not None and not len(self) and first.is_of(data):  # without the keys added
-            self._use_rows(self._known().of_form(first, self.device))
-            self._first_form = None
         form = form_of(data, self.ndim) if self._rows is None else self._rows.form.form
         columns = form.flatten(data)
         check_leading(form, columns, self.ndim)
@@ -146,38 +140,6 @@ class TensorRows(WritableStorage):
         self.max_size = math.prod(rows.form.grid)  # rounded up to whole steps, as TorchRL's is
         self.is_tensordict = rows.form.is_tensordict
         self.row_batch_size = rows.form.form.row_batch_size
-
-    def add_keys(self, data: Rows) -> None:
-        """Make room for the keys that rows in place of all rows have beside those that are there.
-
-        They are forgotten when rows without them are written to the storage after ``clear``.
-
-        Args:
-            data: a TensorDict; nothing happens where it has no other keys, or not all of those that
-                are there.
-
-        Raises:
-            UsageError: what the rows have under the other keys has changed, or the keys of
-                this storage are fixed.
-        """
-        rows = self._rows
-        extended = None if rows is None else rows.form.extended(data)
-        if rows is None or extended is None:
-            return
-        before = self.flatten(data.select(*rows.form.leaves))  # refuses what has changed
-        if len(before[0]) != len(self):
-            return
-        self._check_keys_may_be_added(extended.leaves)
-        self._use_rows(rows.of_form(extended, self.device))
-        self._first_form = self._first_form or rows.form
-
-    def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
-        """Refuse keys where they cannot be added."""
-        if self.sharing is not None:
-            raise UsageError(
-                f"The keys of shared rows are fixed; these have {', '.join(map(show_key, keys))}. "
-                "Write all keys at first, or add them before the buffer is shared."
-            )
 
     def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
         """Put columns ``[n, ...]`` into rows.
@@ -354,7 +316,7 @@ class LazyTensorStorage(TensorStorage):
     """Tensors in memory, allocated when the first rows are written.
 
     Rows may have text and other values, too: each row keeps its own. Later rows have the keys,
-    shapes and element types of the first ones; ``rb[:] = rows`` may add keys to all rows.
+    shapes and dtypes of the first ones.
 
     With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
     each environment's steps are one run; ``max_size`` counts all of them, and is rounded up to
@@ -434,10 +396,3 @@ class LazyMemmapStorage(LazyTensorStorage):
     def __getstate__(self) -> StateDict:
         self.begin()
         return super().__getstate__()
-
-    def _check_keys_may_be_added(self, keys: Sequence[Key]) -> None:
-        raise UsageError(
-            f"The keys of {type(self).__name__} are fixed by its files, when the first rows are "
-            f"written; these rows have {', '.join(map(show_key, keys))}. Write all keys at first, "
-            "or use LazyTensorStorage, where rb[:] = rows adds some."
-        )

@@ -55,8 +55,6 @@ def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     if not rows.numel() and not len(storage):  # which must not take the form of such rows
         raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
     data = data if rows.ndim else storage.one_row(data)
-    if isinstance(storage, TensorRows) and torch.equal(rows, torch.arange(len(storage))):
-        storage.add_keys(data)
     columns = storage.flatten(data)
     if len(columns[0]) != rows.numel():
         raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import random
 import threading
 import time
 from pathlib import Path
@@ -24,7 +23,6 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.batches.ahead import CheaperWay
 from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
@@ -64,20 +62,17 @@ def test_prefetching_changes_no_batch_and_no_epoch(folder: Path, prefetch: int) 
 
 @pytest.mark.parametrize("rows", [pixel_rows([20, 30]), transitions([20, 30], 0)], ids=range(2))
 @pytest.mark.parametrize("kind", [RandomSampler, SamplerWithoutReplacement, SliceSampler])
+@pytest.mark.parametrize("transform", [None, lambda batch: batch])
 def test_batches_and_states_are_the_same_wherever_each_is_made(
-    kind: Any, rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Any, rows: Any, transform: Any, tmp_path: Path
 ) -> None:
     write(CompactWriter, tmp_path / "rows", rows)
-    storage, here = open_storage(tmp_path / "rows"), random.Random(0)
+    storage = open_storage(tmp_path / "rows")
+    common = {"storage": storage, "batch_size": 8, "seed": 1, "transform": transform}
     arguments = {"num_slices": 2} if kind is SliceSampler else {}
     plain, ahead = (
-        TensorDictReplayBuffer(
-            storage=storage, sampler=kind(**arguments), batch_size=8, seed=1, prefetch=prefetch
-        )
+        TensorDictReplayBuffer(**common, sampler=kind(**arguments), prefetch=prefetch)
         for prefetch in (None, 3)
-    )
-    monkeypatch.setattr(
-        CheaperWay, "note", lambda way, _: setattr(way, "in_place", here.random() < 0.5)
     )
     for number in range(100):
         assert indexes([ahead.sample()]) == indexes([plain.sample()])
@@ -87,38 +82,20 @@ def test_batches_and_states_are_the_same_wherever_each_is_made(
             ahead.reader.rewind()
 
 
-def waits(way: CheaperWay, seconds: dict[bool, float], num_batches: int) -> list[bool]:
-    """Return where each batch is made, in place or not, where it takes so long."""
-    places = []
-    for _ in range(num_batches):
-        places.append(way.in_place)
-        way.note(seconds[way.in_place])
-    return places
+def test_rows_that_are_only_gathered_are_gathered_in_place(folder: Path) -> None:
+    buffer = TensorDictReplayBuffer(storage=open_storage(folder), batch_size=4, prefetch=2, seed=0)
+    buffer.sample()
+    assert buffer.reader.num_ahead == 0
+    buffer.append_transform(lambda batch: batch)
+    buffer.sample()
+    assert buffer.reader.num_ahead == 2
 
 
-def test_batches_that_are_cheaper_in_place_are_made_there_and_the_thread_is_tried_again() -> None:
-    places = waits(CheaperWay(2), {False: 4e-4, True: 2e-4}, 4000)
-    assert places[:36] == [False] * 36  # 4 are not counted: the first, and what was under way
-    assert places[36:1104] == [True] * (36 + 1000 + 32)
-    assert places[1104:1125] == [False] * (4 + 16) + [True]  # 16 took as long as 32 in place
-    assert sum(places) > 3900
-
-
-def test_batches_that_take_long_stay_in_the_thread_and_few_are_made_in_place() -> None:
-    places = waits(CheaperWay(2), {False: 1e-4, True: 7e-3}, 4000)
-    assert places[36:42] == [True] * 5 + [False]  # 3 are those that were under way
-    assert sum(places) == 5 * 4
-
-
-def test_how_early_rows_are_drawn_is_not_left_to_time_where_it_changes_batches() -> None:
-    common = {"storage": LazyTensorStorage(9), "batch_size": 3, "prefetch": 1}
-    buffers = [TensorDictReplayBuffer(**common), TensorDictReplayBuffer(**common, seed=0)]
-    for buffer in buffers:
-        buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
-        way = buffer.reader._prefetch.way
-        way.in_place = True
-        buffer.sample()
-        assert buffer.reader.num_ahead == 1
+def test_rows_that_change_are_drawn_as_early_as_prefetch_says() -> None:
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(9), batch_size=3, prefetch=1)
+    buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
+    buffer.sample()
+    assert buffer.reader.num_ahead == 1
 
 
 def test_transforms_run_in_one_other_thread(folder: Path) -> None:

@@ -1,30 +1,27 @@
-"""The rules of datasets against what real environments gave, and what has no known rule."""
+"""Rules of goals, written out, against the rewards that real environments gave."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import torch
+from tensordict import TensorDictBase
 
 from datasets_cli import (
     ExperienceReplay,
     FrameStack,
+    GoalRule,
     HERSampler,
-    Manifest,
     ReplayBuffer,
     Storage,
-    dataset_rule,
     open_storage,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
 from tests.support import maze_files
 from tests.support.paths import TEST_DATA
 
@@ -52,10 +49,20 @@ def kind(replay: ExperienceReplay) -> str:
     return "dense" if "Dense" in replay.metadata["env_spec"] else "sparse"
 
 
+def nearness(achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase) -> torch.Tensor:
+    return (-(achieved - desired).norm(dim=-1)).exp()
+
+
+def rule_of(replay: ExperienceReplay) -> GoalRule:
+    terminates = '"continuing_task": false' in replay.metadata["env_spec"]
+    rule = GoalRule.sparse(0.45, terminates=terminates)
+    return rule if kind(replay) == "sparse" else GoalRule(nearness, rule.terminated, rule.success)
+
+
 def test_rewards_worked_out_with_the_stored_goals_are_those_of_the_file(maze: Maze) -> None:
     replay, file = maze
     rows = replay[:]
-    rule = dataset_rule(replay.manifest)
+    rule = rule_of(replay)
     goals = rows["next", "observation"]
     found = rule.reward(goals["achieved_goal"], goals["desired_goal"], rows)
     assert torch.equal(found, torch.from_numpy(file["reward"])) or kind(replay) == "dense"
@@ -67,7 +74,7 @@ def test_rewards_worked_out_with_the_stored_goals_are_those_of_the_file(maze: Ma
 
 def test_without_new_goals_every_reward_is_the_one_of_the_file(maze: Maze) -> None:
     replay, file = maze
-    replay.set_sampler(HERSampler(ratio=0))
+    replay.set_sampler(HERSampler(rule_of(replay), ratio=0))
     batch, info = replay.sample(500, return_info=True)
     stored = file["reward"][info["index"]]
     assert batch["next", "reward"].squeeze(1).numpy().tobytes() == stored.tobytes()
@@ -75,7 +82,7 @@ def test_without_new_goals_every_reward_is_the_one_of_the_file(maze: Maze) -> No
 
 def test_rewards_of_new_goals_are_those_that_the_environment_would_give(maze: Maze) -> None:
     replay, file = maze
-    replay.set_sampler(HERSampler(ratio=1))
+    replay.set_sampler(HERSampler(rule_of(replay), ratio=1))
     batch, info = replay.sample(2000, return_info=True)
     goals = file["achieved"][info["goal_row"]]
     assert np.array_equal(batch["observation", "desired_goal"], goals)
@@ -88,7 +95,7 @@ def test_rewards_of_new_goals_are_those_that_the_environment_would_give(maze: Ma
 
 def test_a_step_terminates_by_its_new_goal_only_where_goals_end_episodes(maze: Maze) -> None:
     replay, _ = maze
-    replay.set_sampler(HERSampler(ratio=1, strategy="random"))
+    replay.set_sampler(HERSampler(rule_of(replay), ratio=1, strategy="random"))
     batch, info = replay.sample(2000, return_info=True)
     terminated, truncated, done = (
         batch["next", name].squeeze(1) for name in ("terminated", "truncated", "done")
@@ -106,7 +113,7 @@ def test_a_step_terminates_by_its_new_goal_only_where_goals_end_episodes(maze: M
 def test_other_formats_have_the_same_goals(maze: Maze, format: str) -> None:
     """Rows of a dataset become arrays without a TensorDict in between."""
     replay, _ = maze
-    replay.set_sampler(HERSampler())
+    replay.set_sampler(HERSampler(rule_of(replay)))
     replay.reader.use_generator(None, 5)
     expected = replay.sample(100)
     replay.reader.use_generator(None, 5)
@@ -127,8 +134,9 @@ def of_stacks(replay: ExperienceReplay) -> Storage:
 
 @pytest.mark.parametrize("storage", [in_memory, of_stacks])
 def test_other_storages_of_a_dataset_have_the_same_goals(maze: Maze, storage: Any) -> None:
+    rule = rule_of(maze[0])
     batches = [
-        ReplayBuffer(storage=each, sampler=HERSampler(), seed=5).sample(100)
+        ReplayBuffer(storage=each, sampler=HERSampler(rule), seed=5).sample(100)
         for each in (maze[0].storage, storage(maze[0]))
     ]
     for key in (("next", "reward"), ("observation", "desired_goal"), ("relabelled",)):
@@ -137,51 +145,13 @@ def test_other_storages_of_a_dataset_have_the_same_goals(maze: Maze, storage: An
 
 def test_goals_of_a_view_are_of_its_own_trajectories(maze: Maze) -> None:
     replay, file = maze
-    replay.set_sampler(HERSampler(ratio=1, strategy="random"))
+    replay.set_sampler(HERSampler(rule_of(replay), ratio=1, strategy="random"))
     view = replay.episodes_at([2, 0])
     batch, info = view.sample(500, return_info=True)
     offsets = replay.storage.offsets
     whole = [*range(offsets[2], offsets[3]), *range(offsets[1])]
     rows = np.array(whole)[info["goal_row"]]
     assert np.array_equal(batch["observation", "desired_goal"], file["achieved"][rows])
-
-
-# What is not known
-
-
-def test_rewards_of_another_rule_than_the_metadata_say_are_refused(
-    tmp_path: Path, config: Config
-) -> None:
-    source = maze_files.unpack("open", tmp_path / "source", kwargs={"reward_type": "dense"})
-    replay = ExperienceReplay(maze_files.install(source, config), sampler=HERSampler())
-    with pytest.raises(UsageError, match=r"row 0 has the reward 0\.0; expected 0\.\d+\. Give the"):
-        replay.sample(8)
-
-
-def manifest_of(maze: Maze, **env_spec: Any) -> Manifest:
-    manifest = maze[0].manifest
-    return replace(manifest, metadata={**manifest.metadata, "env_spec": env_spec or None})
-
-
-@pytest.mark.parametrize(
-    "env_spec, message",
-    [
-        ({}, "name no environment"),
-        ({"id": "FrankaKitchen-v1"}, "its environment is FrankaKitchen-v1"),
-        ({"id": "FetchReach-v4"}, "Known are PointMaze v3 and AntMaze v4 and v5"),
-        ({"id": "AntMaze_UMaze-v3"}, "its environment is AntMaze_UMaze-v3"),
-        ({"id": "PointMaze_UMaze-v3", "kwargs": {"reward_type": "own"}}, "reward_type='own'"),
-        ({"id": 5}, "name no environment"),
-    ],
-)
-def test_other_environments_are_refused_by_name(maze: Maze, env_spec: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        dataset_rule(manifest_of(maze, **env_spec))
-
-
-def test_a_dataset_of_d4rl_names_no_environment(door: str) -> None:
-    with pytest.raises(UsageError, match="name no environment"):
-        ExperienceReplay(door, sampler=HERSampler()).sample(8)
 
 
 def test_the_goal_that_d4rls_antmaze_states_is_not_the_one_of_its_rewards() -> None:

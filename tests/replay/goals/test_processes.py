@@ -12,6 +12,7 @@ from datasets_cli import (
     BatchStream,
     DistributedSampler,
     ExperienceReplay,
+    GoalRule,
     HERSampler,
     LazyTensorStorage,
     ReplayBuffer,
@@ -21,11 +22,15 @@ from datasets_cli.replay.batches.drawing import SharedDraw
 from tests.support import maze_files
 from tests.support.goal_rows import ACHIEVED, DESIRED, FAR, RULE, goal_rows
 
+MAZE = GoalRule.sparse(0.45)
+
 
 @pytest.fixture
 def maze(tmp_path: Path, config: Config) -> ExperienceReplay:
     id = maze_files.install(maze_files.unpack("open", tmp_path / "source"), config)
-    return ExperienceReplay(id, sampler=HERSampler(sampler=DistributedSampler()), batch_size=15)
+    return ExperienceReplay(
+        id, sampler=HERSampler(MAZE, sampler=DistributedSampler()), batch_size=15
+    )
 
 
 def test_a_worker_gives_goals_and_the_next_pass_is_another_epoch(maze: ExperienceReplay) -> None:
@@ -38,7 +43,7 @@ def test_a_worker_gives_goals_and_the_next_pass_is_another_epoch(maze: Experienc
 
 
 def test_a_copy_continues_with_the_same_goals(maze: ExperienceReplay) -> None:
-    maze.set_sampler(HERSampler())
+    maze.set_sampler(HERSampler(MAZE))
     maze.reader.use_generator(None, 3)
     maze.sample()
     copy = pickle.loads(pickle.dumps(maze))

@@ -92,7 +92,6 @@ def test_rows_without_goals_are_refused() -> None:
             ("The rows have relabelled", sample(changed(relabelled=torch.zeros(4)))),
             ("do not have next.won as one tensor", sample(goals_alone, rule=RULE, **won)),
             ("does not say what is a success", sample(goals_alone, rule=of_itself, **won)),
-            ("no dataset whose rule is known", sample(goals_alone, rule=None)),
             (
                 "Give it a truncated_key",
                 sample(goals_alone, sampler=SliceSampler(slice_len=2, truncated_key=None)),
@@ -124,11 +123,12 @@ def test_goals_of_several_tensors_are_refused(storage: Any) -> None:
 
 def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
     epoch = SamplerWithoutReplacement()
-    buffer = ReplayBuffer(storage=LazyTensorStorage(4), sampler=HERSampler(sampler=epoch))
+    buffer = ReplayBuffer(storage=LazyTensorStorage(4), sampler=HERSampler(RULE, sampler=epoch))
     with pytest.raises(EmptyBuffer):
         buffer.sample(2)
     buffer.extend(goal_rows([4]))
-    with pytest.raises(UsageError, match="no dataset"):
+    buffer.set_sampler(HERSampler(lambda *_: "much", sampler=epoch))
+    with pytest.raises(UsageError):
         buffer.sample(2)
     buffer.set_sampler(HERSampler(RULE, sampler=epoch))
     found = torch.cat([buffer.sample(2)["next", *ACHIEVED] for _ in range(2)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -153,55 +152,6 @@ def test_rows_of_other_kinds_are_refused(first: DatasetStorage) -> None:
     plain.reader.storage.write(slice(0, 5), plain.reader.storage.flatten(torch.zeros(5, 2)))
     with pytest.raises(UsageError, match="no TensorDicts"):
         Mixture([first, plain])
-
-
-# What the numbers mean
-
-
-def space(low: float, high: float) -> str:
-    """A space of actions as Minari's metadata have it."""
-    return json.dumps({"type": "Box", "shape": [1], "low": [low], "high": [high]})
-
-
-FACTS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
-    "discount": ({"discount": 0.99}, {"gamma": 0.95}, "discount"),
-    "fps": ({"fps": 30}, {"info": {"fps": 10}}, "fps"),
-    "frame_skip": ({"frame_skip": 4}, {"env_spec": '{"kwargs": {"frame_skip": 1}}'}, "frame_skip"),
-    "dt": ({"dt": 0.05}, {"dt": 0.01}, "dt"),
-    "action_bounds": (
-        {"action_space": space(-1, 1)},
-        {"action_space": space(-2, 2)},
-        "action_bounds",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FACTS)
-def test_members_that_mean_different_things_are_refused_unless_that_is_accepted(
-    tmp_path: Path, name: str
-) -> None:
-    mine, others, fact = FACTS[name]
-    members = [
-        member(tmp_path, 0, [3], **mine),
-        member(tmp_path, 1, [3], **others),
-        member(tmp_path, 2, [3]),  # of which nothing is known
-    ]
-    with pytest.raises(UsageError, match=rf"(?s)  {fact} .*not known.*accept=\['{fact}'\]"):
-        Mixture(members)
-    assert len(Mixture(members, accept=[fact])) == 9
-    assert len(Mixture([members[0], members[2]])) == 6
-
-
-def test_scaled_actions_have_scaled_bounds(tmp_path: Path) -> None:
-    narrow = member(tmp_path, 0, [3], action_space=space(-1, 1))
-    wide = member(tmp_path, 1, [3], action_space=space(-2, 2))
-    mixture = Mixture([narrow, Member(wide, scale={"action": 0.5})])
-    assert mixture["action"][3:].flatten().tolist() == [-50_000.0, -50_000.5, -50_001.0]
-
-
-def test_there_is_nothing_else_to_accept(first: DatasetStorage) -> None:
-    with pytest.raises(UsageError, match="accept names what members may differ in"):
-        Mixture([first], accept=["rewards"])
 
 
 # Real datasets

@@ -30,7 +30,6 @@ def test_a_nested_column_is_chosen_by_a_tuple_or_by_dots(
     assert np.array_equal(np.concatenate([*replay.trajectories.blocks(key)])[:, 0], rewards)
     peaks = rewards.reshape(5, -1).max(1)
     assert np.array_equal(replay.trajectories.reduce(key, "max"), peaks)
-    assert len(replay.drop_duplicates([key])) == len(replay)
     assert np.array_equal(peek(door, n=3, columns=[key]).columns[0].values[:, 0], rewards[:3])
     assert [*dataset_stats(door, columns=[key]).columns] == ["next.reward"]
 

@@ -1,4 +1,4 @@
-"""Which trajectories filter, split, take and drop_duplicates keep."""
+"""Which trajectories filter, split and take keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import UsageError
 from tests.replay.views.conftest import LENGTHS, install
-from tests.support.text_rows import ID, steps_of, write
 
 
 def numbers_of(view: ExperienceReplay) -> list[int]:
@@ -148,59 +147,6 @@ def test_the_least_fraction_that_a_refusal_names_leaves_a_trajectory(
     least = float(said.partition("at least ")[2].partition(",")[0])
     assert numbers_of(replay.take(least)) == [0]
     assert numbers_of(replay.take(0.0)) == []
-
-
-# drop_duplicates
-
-
-def repeated(root: Path, changed: int | None) -> ExperienceReplay:
-    """Install trajectories 0, 1, 0, 2, 1 of three steps; a row of the last one may be changed."""
-    steps = steps_of(["go"], (3,) * 5)
-    rows = np.array([0, 1, 2, 3, 4, 5, 0, 1, 2, 6, 7, 8, 3, 4, 5])
-    ends = steps["next", "terminated"]
-    steps = {key: values[rows] for key, values in steps.items()} | {("next", "terminated"): ends}
-    if changed is not None:
-        steps["next", "reward"] = steps["next", "reward"].copy()
-        steps["next", "reward"][changed] += 1
-    folder = write(root / "staging", "compact", steps)
-    (root / "datasets" / "toy").mkdir(parents=True)
-    folder.rename(root / "datasets" / ID)
-    return ExperienceReplay(ID, 4, root=root, download=False)
-
-
-def test_trajectories_that_repeat_an_earlier_one_are_dropped(root: Path) -> None:
-    replay = repeated(root, None)
-    assert numbers_of(replay.drop_duplicates()) == [0, 1, 3]
-    assert numbers_of(replay.episodes_at([4, 1, 2, 0]).drop_duplicates()) == [4, 2]
-
-
-@pytest.mark.parametrize("row", [12, 13, 14])
-def test_a_difference_in_any_row_keeps_a_trajectory(root: Path, row: int) -> None:
-    replay = repeated(root, row)
-    assert numbers_of(replay.drop_duplicates()) == [0, 1, 3, 4]
-    assert numbers_of(replay.drop_duplicates(["action", "observation"])) == [0, 1, 3]
-
-
-def test_trajectories_of_other_lengths_are_no_duplicates(root: Path) -> None:
-    steps = steps_of(["go"], (3, 4))
-    alike = {key: values * 0 for key, values in steps.items() if key[-1] == "action"}
-    folder = write(root / "staging", "ted", {**steps, **alike})
-    (root / "datasets" / "toy").mkdir(parents=True)
-    folder.rename(root / "datasets" / ID)
-    replay = ExperienceReplay(ID, 4, root=root, download=False)
-    assert numbers_of(replay.drop_duplicates(["action"])) == [0, 1]
-
-
-def test_leaves_that_are_none_are_refused(toy: ExperienceReplay) -> None:
-    for key in "score", ("observation", "mission"):
-        with pytest.raises(UsageError, match="no column of numbers"):
-            toy.drop_duplicates([key])
-
-
-@pytest.mark.parametrize("wrong", ["observation", [], 3, [3]])
-def test_what_is_no_list_of_leaves_is_refused(toy: ExperienceReplay, wrong: Any) -> None:
-    with pytest.raises(UsageError, match="compares a list of leaves"):
-        toy.drop_duplicates(wrong)
 
 
 # rows

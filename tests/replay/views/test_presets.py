@@ -241,17 +241,14 @@ def digest_of(view: ExperienceReplay) -> str:
 
 
 def test_the_arguments_of_a_preset_stand_in_the_digest_of_its_view(
-    replay: ExperienceReplay, tmp_path: Path
+    replay: ExperienceReplay,
 ) -> None:
     asked = ["no-idle", "no-idle:epsilon=0.0", "no-idle:epsilon=0.05", "no-idle:length=2,epsilon=0"]
     views = [replay.filter(text) for text in asked]
     assert all(runs_in(view) == [[0], [3, 4, 5]] for view in views)
     first, same, wider, longer = map(digest_of, views)
     assert first == same and len({first, wider, longer}) == 3
-    views[2].save(tmp_path / "view.json")
-    again = ExperienceReplay(tmp_path / "view.json", root=tmp_path)
-    assert digest_of(again) == wider == digest_of(pickle.loads(pickle.dumps(views[2])))
-    assert runs_in(again) == [[0], [3, 4, 5]]
+    assert digest_of(pickle.loads(pickle.dumps(views[2]))) == wider
 
 
 def test_slices_do_not_run_on_where_steps_were_left_out(replay: ExperienceReplay) -> None:
