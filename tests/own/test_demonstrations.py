@@ -109,7 +109,6 @@ WORKS: dict[str, Case] = {
     "preset": lambda x: x.replay().filter("first-success"),
     "take": lambda x: x.replay().take(2, by="length").sample(),
     "split": lambda x: x.replay().split(0.5, 0.5),
-    "drop_duplicates": lambda x: x.replay().drop_duplicates(),
     "rows": lambda x: x.replay().rows(3, 9).sample(),
     "episodes": lambda x: [*x.replay().iterate_episodes()],
     "sequences": lambda x: x.replay().sequences(4).sample(2),
