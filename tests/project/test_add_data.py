@@ -84,8 +84,7 @@ def test_a_dataset_that_is_not_known_is_refused_and_one_to_be_made_is_not(tmp_pa
         datasets_cli.add_data("x", "demo/nosuch", project=tmp_path)
     with pytest.raises(UsageError, match="dataset is empty text"):
         datasets_cli.add_data("x", "", project=tmp_path)
-    for name, dataset in (("made", "derived/x"), ("view", "chosen.json")):
-        assert datasets_cli.add_data(name, dataset, project=tmp_path).name == name
+    assert datasets_cli.add_data("made", "derived/x", project=tmp_path).name == "made"
 
 
 def test_a_table_that_is_wrong_does_not_hide_the_others(hopper: str, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
     with pytest.raises(EmptyBuffer):
         buffer.sample(2)
     buffer.extend(goal_rows([4]))
-    buffer.set_sampler(HERSampler(lambda *_: "much", sampler=epoch))
+    buffer.set_sampler(HERSampler(RULE, sampler=epoch, success_key=("next", "won")))
     with pytest.raises(UsageError):
         buffer.sample(2)
     buffer.set_sampler(HERSampler(RULE, sampler=epoch))

@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
+    GoalRule,
     HERSampler,
     PrioritizedSampler,
     PrioritizedSliceSampler,
@@ -35,6 +36,7 @@ from tests.support.trajectory_rows import TrajectoryRows
 ROWS = TensorDict({"x": torch.arange(8), "episode": torch.arange(8) // 4}, [8])
 
 
+RULE = GoalRule.sparse(0.5)
 WEIGHTS = MixtureWeights([1, 2], ["first", "second"])
 MIXED = WEIGHTS, "first", SharedEpochOptions(num_replicas=1, rank=0)
 
@@ -49,8 +51,10 @@ KINDS: dict[str, Callable[[], Sampler]] = {
     "slice a row": lambda: CatFrames(2, -1).make_rb_transform_and_sampler(2)[1],
     "priorities": lambda: PrioritizedSampler(9, 0.5, 0.5),
     "slice priorities": lambda: PrioritizedSliceSampler(9, 0.5, 0.5, slice_len=2),
-    "goals": HERSampler,
-    "goals of epochs": lambda: HERSampler(sampler=SamplerWithoutReplacement()),
+    "goals": lambda: HERSampler(RULE),
+    "goals of epochs": lambda: HERSampler(
+        GoalRule.sparse(0.5), sampler=SamplerWithoutReplacement()
+    ),
     "weights": lambda: SingleRows(Weighted(WEIGHTS)),
     "slices by weight": lambda: Slices(Weighted(WEIGHTS), slice_len=2),
     "epochs of a mixture": lambda: SingleRows(MixtureEpochs(*MIXED)),

@@ -26,7 +26,7 @@ from datasets_cli.replay.storages.sequences import (
     returns_in_blocks,
     returns_to_go,
 )
-from datasets_cli.sources import disk
+from datasets_cli.sources import new_files
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.layouts.ted_writer import TedWriter
@@ -219,7 +219,7 @@ def test_a_root_that_cannot_be_written_leaves_them_in_memory(
     def refuse(_: Path) -> None:
         raise PermissionError("read-only")
 
-    monkeypatch.setattr(disk, "make_folder", refuse)
+    monkeypatch.setattr(new_files, "make_folder", refuse)
     with caplog.at_level(logging.DEBUG):
         assert returns_of(folder, root)[:, 0].tolist() == expected()
     (record,) = [each for each in caplog.records if "is not kept" in each.message]
