@@ -25,7 +25,7 @@ from datasets_cli.replay.queries.views import (
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.trajectories.table import Trajectories
-from datasets_cli.schema.row_numbers import check_run
+from datasets_cli.schema.shapes import check_run
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.selection import Selection, whole_dataset
 

@@ -15,7 +15,7 @@ import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.schema.element_types import ITEM_BYTES, NUMPY_TYPES, numpy_dtype
-from datasets_cli.schema.row_numbers import check_numbers
+from datasets_cli.schema.shapes import check_numbers
 
 MOVABLE = frozenset(
     {

@@ -13,7 +13,7 @@ from datasets_cli.json_form import copy_of
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.element_types import numpy_dtype
 from datasets_cli.schema.mapped_bytes import TrajectoryTable, forget_pages, map_array
-from datasets_cli.schema.row_numbers import check_numbers, check_run
+from datasets_cli.schema.shapes import check_numbers, check_run
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.check import check_sizes

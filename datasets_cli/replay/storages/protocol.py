@@ -20,7 +20,7 @@ from datasets_cli.replay.trajectories.bounds import (
 )
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
-from datasets_cli.schema.row_numbers import check_run
+from datasets_cli.schema.shapes import check_run
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows
 

@@ -17,7 +17,7 @@ from datasets_cli.schema.bits import (
 )
 from datasets_cli.schema.columns import Key, successor_of
 from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
-from datasets_cli.schema.row_numbers import check_run
+from datasets_cli.schema.shapes import check_run
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.layouts.gathered import DtypeViews, GatheredLeaves, GatheredRecords

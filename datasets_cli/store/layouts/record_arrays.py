@@ -13,7 +13,7 @@ import numpy as np
 from datasets_cli.damage import damaged
 from datasets_cli.schema.columns import EPISODE, Column, Key
 from datasets_cli.schema.element_types import numpy_dtype
-from datasets_cli.schema.row_numbers import check_numbers, check_run
+from datasets_cli.schema.shapes import check_numbers, check_run
 from datasets_cli.schema.tree import Slot, Tree, TreePlan
 from datasets_cli.store.layouts.frames import FrameReader
 from datasets_cli.store.layouts.records import ROW_MAP, Record, check_rows, columns_of

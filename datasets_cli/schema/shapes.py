@@ -1,0 +1,73 @@
+"""Names for shapes and dtypes in signatures, and the check that row numbers are in range.
+
+The names are aliases: a type checker sees the tensor or the array. ``K`` counts trajectories, ``B``
+rows or slices of a batch, ``T`` steps. They are strings at run time, so that torch is not imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from datasets_cli.errors import OutOfRange
+
+if TYPE_CHECKING:
+    import torch
+
+RowNumbers: TypeAlias = "torch.Tensor"
+"""Numbers of rows of a storage, int64 ``[B]``."""
+
+TrajectoryNumbers: TypeAlias = "torch.Tensor"
+"""Numbers of trajectories, counted from 0, int64 ``[B]``."""
+
+Steps: TypeAlias = "torch.Tensor"
+"""Steps within trajectories, counted from 0, int64 ``[B]``."""
+
+Lengths: TypeAlias = "torch.Tensor"
+"""Rows of each trajectory or slice, int64 ``[K]``."""
+
+Offsets: TypeAlias = "torch.Tensor"
+"""The first row of each trajectory, and the number of all rows, int64 ``[K + 1]``."""
+
+Mask: TypeAlias = "torch.Tensor"
+"""A flag a row, bool ``[B]``."""
+
+StepFlags: TypeAlias = "torch.Tensor"
+"""A flag a step of sequences side by side, bool ``[*B, T]``, time last."""
+
+Uniforms: TypeAlias = "torch.Tensor"
+"""Uniform random numbers in [0, 1), float64 ``[B]``."""
+
+RowArray: TypeAlias = np.ndarray
+"""Numbers of rows of a storage, int64 ``[B]``, in numpy."""
+
+OffsetArray: TypeAlias = np.ndarray
+"""The first row of each trajectory, and the number of all rows, int64 ``[K + 1]``, in numpy."""
+
+LengthArray: TypeAlias = np.ndarray
+"""Rows of each trajectory or slice, int64 ``[K]``, in numpy."""
+
+MaskArray: TypeAlias = np.ndarray
+"""A flag a row, bool ``[B]``, in numpy."""
+
+
+def check_numbers(numbers: RowArray, num_rows: int) -> RowArray:
+    """Return the row numbers, or raise ``OutOfRange`` if one is negative or too large."""
+    # numpy takes -1 for the last row, and its mode "clip", which copies fastest, hides what is
+    # beyond both ends. As unsigned integers negative numbers are huge: one comparison finds both.
+    if len(numbers) and numbers.view(np.uint64).max() >= num_rows:
+        raise _out_of_range(f"{numbers.min()} to {numbers.max()}", num_rows)
+    return numbers
+
+
+def check_run(start: int, stop: int, num_rows: int) -> None:
+    """Raise ``OutOfRange`` unless the rows ``start`` to ``stop - 1`` exist."""
+    if not 0 <= start <= stop <= num_rows:
+        raise _out_of_range(f"a start of {start} and a stop of {stop}", num_rows)
+
+
+def _out_of_range(found: str, num_rows: int) -> OutOfRange:
+    expected = f"0 to {num_rows - 1}"
+    message = f"Rows are numbered from {expected}; found {found}."
+    return OutOfRange(message, expected=expected, found=found)
