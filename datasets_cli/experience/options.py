@@ -19,7 +19,7 @@ from datasets_cli.replay.buffer.buffer import (
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.protocol import Sampler, Uniform
 from datasets_cli.replay.samplers.rows import RandomSampler, SamplerWithoutReplacement
-from datasets_cli.replay.samplers.slices import SliceOptions, cut_of
+from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
 from datasets_cli.replay.storages.options import SequenceOptions, StorageOptions
 from datasets_cli.replay.writing.writers import Writer
 
@@ -91,7 +91,7 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
             return self.sampler
         if not self.has_slices:
             return row_sampler(self.replacement)
-        return cut_of(Uniform() if self.replacement else Epochs(), self)
+        return sampler_of(Uniform() if self.replacement else Epochs(), self)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.goals.sampler import HERSampler
 from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble
 from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
-from datasets_cli.replay.samplers.rows import CutSampler, SharedEpochs, process_rank, share
+from datasets_cli.replay.samplers.rows import DrawSampler, SharedEpochs, process_rank, share
 
 
 class BatchStream(IterableDataset[Rows]):
@@ -88,7 +88,7 @@ class BatchStream(IterableDataset[Rows]):
         sampler = (buffer.offline if isinstance(buffer, OfflineToOnline) else buffer).sampler
         if isinstance(sampler, HERSampler):
             sampler = sampler.sampler
-        draw = sampler.draw if isinstance(sampler, CutSampler) else None
+        draw = sampler.draw if isinstance(sampler, DrawSampler) else None
         if isinstance(draw, SharedEpochs):
             draw.set_epoch(draw.epoch + 1 + draw.ran_out)
 

@@ -306,7 +306,7 @@ class SlicePerRow(Slices):
 
     def __init__(self, **slices: Any) -> None:
         super().__init__(Uniform(), **slices)
-        self.tells_ahead = False  # a batch has more rows than it is asked for
+        self.supports_lookahead = False  # a batch has more rows than it is asked for
 
     @property
     def kind(self) -> str:

@@ -19,7 +19,7 @@ from datasets_cli.replay.samplers.protocol import (
     Info,
     Sampler,
     check_rows,
-    tells_ahead,
+    supports_lookahead,
 )
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
@@ -182,7 +182,7 @@ class DrawnBlock:
     index: np.ndarray
     info: dict[Key, np.ndarray]
     rows: GatheredRows
-    place: Hashable
+    version: Hashable
     num_handed: int = 0
 
 
@@ -208,7 +208,7 @@ class ReadAhead:
         """Return the next batch: its rows' numbers, what is said of them, and where they are."""
         # the numbers int64 `[B]`, info, the block and the batch's first row in it; None where
         block = self._block
-        if block is None or block.size != size or block.place != block.sampler.place:
+        if block is None or block.size != size or block.version != block.sampler.version:
             if block is not None:
                 self.give_back()
             if (block := self._read(sampler, size, source)) is None:
@@ -217,7 +217,7 @@ class ReadAhead:
         stop = start + size
         block.num_handed += 1
         block.sampler.advance(size)
-        block.place = block.sampler.place
+        block.version = block.sampler.version
         if stop == len(block.index):
             self._block = None
         # From numpy: what is pickled with a batch is its own memory, not that of the block.
@@ -239,7 +239,7 @@ class ReadAhead:
 
     def _read(self, sampler: Sampler, size: int, source: DrawGenerator) -> DrawnBlock | None:
         """Return a new block, or None where the next batch is to be drawn alone."""
-        if not tells_ahead(sampler):
+        if not supports_lookahead(sampler):
             return None
         count, most = self._count, BLOCK_BYTES // (self._storage.row_bytes * size)
         self._count = min(2 * count, most, MOST_BATCHES) if most >= LEAST_BATCHES else 1
@@ -247,7 +247,7 @@ class ReadAhead:
             return None
         generator = source.get(is_writable=False) if source.is_private else None
         state_before = None if generator is None else generator.get_state()
-        place = sampler.place
+        version = sampler.version
         try:
             drawn = sampler.ahead(self._storage, size, count, generator)
             if drawn is not None:
@@ -262,6 +262,6 @@ class ReadAhead:
         index, info = drawn
         marks = {key: mark.numpy() for key, mark in info.items()}
         self._block = DrawnBlock(
-            sampler, generator, state_before, size, index.numpy(), marks, rows, place
+            sampler, generator, state_before, size, index.numpy(), marks, rows, version
         )
         return self._block

@@ -20,7 +20,7 @@ from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.checkpoint.dump_folder import GENERATOR, SAMPLER
 from datasets_cli.replay.checkpoint.read_folder import read_tensordict
 from datasets_cli.replay.checkpoint.write_folder import plan_files, write_files
-from datasets_cli.replay.samplers.epochs import given_epoch
+from datasets_cli.replay.samplers.epochs import listed_epoch
 from datasets_cli.replay.samplers.prioritized import METADATA as PRIORITIES_META
 from datasets_cli.replay.samplers.protocol import Sampler, has_priorities
 from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
@@ -180,4 +180,4 @@ def _read_epoch(folder: Path) -> StateDict | None:
         return None
     if not isinstance(count, torch.Tensor) or count.numel() != 1 or count.is_floating_point():
         raise wrong(folder, "len_storage", "a whole number", count)
-    return given_epoch(order, int(count))
+    return listed_epoch(order, int(count))

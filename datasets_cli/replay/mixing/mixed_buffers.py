@@ -302,7 +302,7 @@ def _greatest_weight(buffer: ReplayBuffer) -> float:
     sampler = buffer.reader.sampler
     if isinstance(sampler, PrioritizedSampler):
         with buffer.reader.lock:  # another thread may write
-            return sampler.draw.greatest_weight
+            return sampler.draw.max_weight
     if sampler.has_priorities:
         raise _unknown(sampler)
     return 1.0

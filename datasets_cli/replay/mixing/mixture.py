@@ -25,7 +25,7 @@ from datasets_cli.replay.samplers.epochs import bounds_reached, mixed_order
 from datasets_cli.replay.samplers.orders import Order
 from datasets_cli.replay.samplers.protocol import IndependentDraw, Info, Sampler, SliceBegins
 from datasets_cli.replay.samplers.rows import RandomSampler, SharedEpochOptions, SharedEpochs
-from datasets_cli.replay.samplers.slices import SliceOptions, cut_of
+from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
 from datasets_cli.replay.samplers.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
@@ -388,7 +388,7 @@ def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
     if options.epoch is None:
         if weights.given == "rows" and not options.has_slices:
             return RandomSampler()
-        return cut_of(Weighted(weights), options)
+        return sampler_of(Weighted(weights), options)
     _check_epoch(rows, weights, options.epoch)
     shared = SharedEpochOptions(
         num_replicas=options.num_replicas,
@@ -396,7 +396,7 @@ def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
         seed=options.seed or 0,
         drop_last=options.drop_last,
     )
-    return cut_of(MixtureEpochs(weights, options.epoch, shared), options)
+    return sampler_of(MixtureEpochs(weights, options.epoch, shared), options)
 
 
 def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -> None:

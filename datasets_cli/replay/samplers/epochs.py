@@ -84,7 +84,7 @@ class Epochs(Draw):
         start = (self._position - rest.begin) // rest.step
         mine = rest.take(start, count)
         self._position += len(mine) * rest.step
-        self.place += 1
+        self.version += 1
         self.ran_out = rest.num_items - start - len(mine) < least
         return mine, {}
 
@@ -104,7 +104,7 @@ class Epochs(Draw):
         rest = self._rest
         assert rest is not None, "rows were taken"
         self._position += count * rest.step
-        self.place += 1
+        self.version += 1
         self.ran_out = self._left(rest) < (count if self._whole_batches else 1)
 
     def _continued(self, num_items: int, least: int, generator: torch.Generator) -> Share:
@@ -146,7 +146,7 @@ class Epochs(Draw):
     def restart(self) -> None:
         """Begin the epoch again."""
         self._position, self.ran_out, self._rest, self._given = 0, False, None, None
-        self.place += 1
+        self.version += 1
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_rest": None}  # the seed gives it again
@@ -195,7 +195,7 @@ def _listed(items: Numbers, num_items: int) -> torch.Tensor:
     return order
 
 
-def given_epoch(rows: torch.Tensor, num_rows: int) -> StateDict:
+def listed_epoch(rows: torch.Tensor, num_rows: int) -> StateDict:
     """Return the state of an epoch that continues with some rows, in this order."""
     return {
         "kind": Epochs.kind.format("rows"),

@@ -162,7 +162,7 @@ class Priorities(Generic[Array]):
         chance = torch.rand(count, dtype=torch.float64, generator=generator, device=device)
         return self._tree.draw(chance, self._num_known, -beta)
 
-    def greatest_weight(self, beta: float) -> float:
+    def max_weight(self, beta: float) -> float:
         """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p."""
         # By it `draw` divides the weights `(n * p)^-beta` of all n rows, so that they are at most
         # 1; times it, weights of rows that were drawn by several samplers compare. It is 1 where

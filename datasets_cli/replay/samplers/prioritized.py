@@ -180,9 +180,9 @@ class PriorityDraw(Draw):
         return highest if highest >= 0 else 1.0
 
     @property
-    def greatest_weight(self) -> float:
-        """What importance weights were divided by; see ``Priorities.greatest_weight``."""
-        return self.priorities.greatest_weight(self.beta)
+    def max_weight(self) -> float:
+        """What importance weights were divided by; see ``Priorities.max_weight``."""
+        return self.priorities.max_weight(self.beta)
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator

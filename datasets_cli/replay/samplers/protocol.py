@@ -97,13 +97,13 @@ class AheadSampler(Sampler, Protocol):
     A class that overrides ``sample`` overrides ``ahead`` too, or its rows are drawn batch by batch.
 
     Attributes:
-        tells_ahead: whether ``ahead`` ever returns rows.
+        supports_lookahead: whether ``ahead`` ever returns rows.
     """
 
-    tells_ahead: bool = True
+    supports_lookahead: bool = True
 
     @property
-    def place(self) -> Hashable:
+    def version(self) -> Hashable:
         """Where the draws stand, but for the generator; rows drawn ahead hold for one place."""
         return None
 
@@ -205,13 +205,13 @@ def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:
     return sampler.has_priorities
 
 
-def tells_ahead(sampler: Sampler) -> TypeGuard[AheadSampler]:
+def supports_lookahead(sampler: Sampler) -> TypeGuard[AheadSampler]:
     """Return whether a sampler can say what its ``sample`` will draw."""
-    return getattr(sampler, "tells_ahead", False) and _samples_as_told(type(sampler))
+    return getattr(sampler, "supports_lookahead", False) and _samples_by_lookahead(type(sampler))
 
 
 @cache
-def _samples_as_told(kind: type[Sampler]) -> bool:
+def _samples_by_lookahead(kind: type[Sampler]) -> bool:
     """Return whether no class overrides ``sample`` below the one that has ``ahead``."""
     methods = (vars(base).keys() & {"ahead", "sample"} for base in kind.__mro__)
     return "ahead" in next(filter(None, methods))
@@ -234,7 +234,7 @@ class Draw(ABC):
 
     kind: ClassVar[str]
     ran_out = False
-    place = 0
+    version = 0
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

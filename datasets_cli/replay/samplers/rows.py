@@ -24,12 +24,12 @@ from datasets_cli.replay.samplers.protocol import AheadSampler, Draw, Info, Unif
 from datasets_cli.replay.storages.protocol import Storage
 
 
-def of_draw(name: str) -> Any:
+def draw_property(name: str) -> Any:
     """Return a property of a sampler that is an attribute of its draw."""
     return property(lambda sampler: getattr(sampler.draw, name), doc=f"``{name}`` of the draw.")
 
 
-class CutSampler(AheadSampler):
+class DrawSampler(AheadSampler):
     """A draw under a cut: the one says what comes next, the other makes rows of it."""
 
     items: ClassVar[str]  # what is drawn
@@ -45,13 +45,13 @@ class CutSampler(AheadSampler):
         return self.draw.kind.format(self.items)
 
     @property
-    def place(self) -> Hashable:
+    def version(self) -> Hashable:
         """Where the draws stand, but for the generator."""
-        return self.draw.place
+        return self.draw.version
 
     def advance(self, num_rows: int) -> None:
         """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
-        if self.draw.place:  # otherwise it does not count what it gave
+        if self.draw.version:  # otherwise it does not count what it gave
             self.draw.advance(num_rows)
             self.ran_out = self.draw.ran_out
 
@@ -72,14 +72,14 @@ class CutSampler(AheadSampler):
         self.ran_out = self.draw.ran_out
 
 
-class SingleRows(CutSampler):
+class SingleRows(DrawSampler):
     """Draws rows."""
 
     items = "rows"
 
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw)
-        self.tells_ahead = type(draw).ahead is not Draw.ahead
+        self.supports_lookahead = type(draw).ahead is not Draw.ahead
 
     def __repr__(self) -> str:
         return f"SingleRows({self.draw!r})" if type(self) is SingleRows else super().__repr__()
@@ -116,7 +116,7 @@ class SamplerWithoutReplacement(SingleRows):
         shuffle: draw in random order; in storage order otherwise.
     """
 
-    drop_last, shuffle = map(of_draw, ("drop_last", "shuffle"))
+    drop_last, shuffle = map(draw_property, ("drop_last", "shuffle"))
 
     def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
         super().__init__(Epochs(shuffle, drop_last))
@@ -196,8 +196,8 @@ class SharedSampler(SingleRows):
     """Draws rows in epochs that several processes share."""
 
     draw: SharedEpochs
-    num_replicas, rank, seed = map(of_draw, ("num_replicas", "rank", "seed"))
-    shuffle, drop_last = map(of_draw, ("shuffle", "drop_last"))
+    num_replicas, rank, seed = map(draw_property, ("num_replicas", "rank", "seed"))
+    shuffle, drop_last = map(draw_property, ("shuffle", "drop_last"))
 
     @property
     def epoch(self) -> int:
@@ -333,7 +333,7 @@ class BlockShuffleSampler(SharedSampler):
     """
 
     draw: BlockEpochs
-    block_len, window = map(of_draw, ("block_len", "window"))
+    block_len, window = map(draw_property, ("block_len", "window"))
 
     @takes_fields(BlockOptions)
     def __init__(self, options: BlockOptions) -> None:

@@ -11,7 +11,7 @@ from datasets_cli.errors import EmptyBuffer, UsageError
 from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.samplers.protocol import Draw, Info, SliceBegins
-from datasets_cli.replay.samplers.rows import CutSampler, SingleRows
+from datasets_cli.replay.samplers.rows import DrawSampler, SingleRows
 from datasets_cli.replay.samplers.windows import Overhang, SliceWindows, slice_begins
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import (
@@ -45,7 +45,7 @@ class SliceOptions:
         return self.num_slices is not None or self.slice_len is not None
 
 
-class Slices(CutSampler):
+class Slices(DrawSampler):
     """Draws runs of consecutive rows, each within one trajectory."""
 
     items = "slices"
@@ -64,7 +64,7 @@ class Slices(CutSampler):
         truncated_key: NestedKey | None = ("next", "truncated"),
         init_key: NestedKey | None = "is_init",
     ) -> None:
-        CutSampler.__init__(self, draw)  # not the next class of a sampler that is of rows, too
+        DrawSampler.__init__(self, draw)  # not the next class of a sampler that is of rows, too
         if (num_slices is None) == (slice_len is None):
             raise UsageError(
                 "Give either num_slices or slice_len: how many slices a batch has, or of how many "
@@ -81,7 +81,7 @@ class Slices(CutSampler):
         self.span: tuple[Overhang, Overhang] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
-        self.tells_ahead = type(draw).slices_ahead is not Draw.slices_ahead
+        self.supports_lookahead = type(draw).slices_ahead is not Draw.slices_ahead
         self._windows: tuple[Storage, int, int, SliceWindows] | None = None
 
     def __repr__(self) -> str:
@@ -90,9 +90,9 @@ class Slices(CutSampler):
         return f"{type(self).__name__}({draw}{size}={self.num_slices or self.slice_len})"
 
     @property
-    def place(self) -> Hashable:
+    def version(self) -> Hashable:
         """Where the draws stand, and the keys of the marks, which can be set."""
-        return self.truncated_key, self.init_key, self.draw.place
+        return self.truncated_key, self.init_key, self.draw.version
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
@@ -177,7 +177,7 @@ class Slices(CutSampler):
         return {**self.__dict__, "_windows": None}  # worked out again from the storage
 
 
-def cut_of(draw: Draw, options: SliceOptions) -> CutSampler:
+def sampler_of(draw: Draw, options: SliceOptions) -> DrawSampler:
     """Return a sampler of what is drawn: slices, where batches are made of some, or rows."""
     if options.has_slices:
         return Slices(draw, **vars(part_of(options, SliceOptions)))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from datasets_cli import BlockShuffleSampler, DistributedSampler, SamplerWithoutReplacement
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.samplers import orders as order
-from datasets_cli.replay.samplers.epochs import given_epoch
+from datasets_cli.replay.samplers.epochs import listed_epoch
 from tests.support.trajectory_rows import TrajectoryRows
 
 HUGE = TrajectoryRows([2**36])
@@ -108,7 +108,7 @@ def test_an_epoch_is_resumed_whatever_seed_its_generator_gave() -> None:
 
 def test_a_list_of_what_is_left_of_an_epoch_is_drawn_in_its_order_before_the_next_one() -> None:
     sampler = SamplerWithoutReplacement()
-    sampler.load_state_dict(given_epoch(torch.tensor([3, 0, 2]), num_rows=5))
+    sampler.load_state_dict(listed_epoch(torch.tensor([3, 0, 2]), num_rows=5))
     assert drawn(sampler, 5, batch_size=2) == [3, 0, 2]
     assert sorted(drawn(sampler, 5, batch_size=2)) == [0, 1, 2, 3, 4]
 

@@ -122,7 +122,7 @@ def test_a_row_number_of_minus_one_is_passed_over() -> None:
 def test_a_new_row_gets_the_highest_priority_transformed_once() -> None:
     """Named defect: it used to be transformed twice, which drew new rows rarely (rl#3925)."""
     sampler = PrioritizedSampler(10, 0.5, 1.0)
-    assert sampler.default_priority == sampler.draw.greatest_weight == 1.0
+    assert sampler.default_priority == sampler.draw.max_weight == 1.0
     sampler.update_priority([0, 1], [16.0, 4.0])
     sampler.update_priority([0], [4.0])
     sampler.on_write(torch.tensor([2]))
