@@ -79,6 +79,20 @@ def takes_fields(kind: Callable[P, Options]) -> _Taking[P, Options]:
     return _Taking(kind)
 
 
+def suggests_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
+    """Let a call with an unknown keyword name the class, and the keyword that was meant."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*positional: P.args, **named: P.kwargs) -> Result:
+        for name in named:
+            if name not in signature.parameters:
+                raise TypeError(f"{_called(function, positional)}() {_unknown(name, signature)}")
+        return function(*positional, **named)
+
+    return call
+
+
 def part_of(options: Any, kind: type[Options]) -> Options:
     """Return the fields of one of the bases of a dataclass, as an object of that base."""
     return kind(**{field.name: getattr(options, field.name) for field in fields(kind)})  # type: ignore[arg-type]
@@ -145,6 +159,17 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
         near = (f" Did you mean {each}?" for each in get_close_matches(str(value), words, 1))
         expected = f"expected one of {', '.join(words)}.{''.join(near)}"
         raise UsageError(f"{argument(name)} is {value!r}; {expected}")
+
+
+def check_flags(**flags: object) -> None:
+    """Check that each argument is True or False; numpy's bool is one, too."""
+    for name, value in flags.items():
+        if type(value).__name__ not in ("bool", "bool_"):
+            raise UsageError(
+                f"{argument(name)} must be True or False, not {reprlib.repr(value)}.",
+                argument=name,
+                found=value,
+            )
 
 
 def check_numbers(options: Any) -> None:
@@ -224,23 +249,27 @@ class _Taking(Generic[P, Options]):
             **{name: each.annotation for name, each in signature.parameters.items()},
             "return": signature.return_annotation,
         }
-        docs = argument_docs(make)
-        arguments = [docs[each.name] for each in taken if each.name in docs]
+        names, docs = [each.name for each in taken], argument_docs(make)
         if body.__name__ == "__init__":
-            return _Constructor(call, arguments)  # type: ignore[return-value]
-        call.__doc__ = _with_arguments(body.__doc__, arguments)
+            return _Constructor(call, names, docs)  # type: ignore[return-value]
+        call.__doc__ = _with_arguments(body.__doc__, names, docs)
         return call
 
 
 @dataclass(frozen=True)
 class _Constructor:
-    """An ``__init__`` until its class is made, whose docstring then gets the Args."""
+    """An ``__init__`` until its class is made, whose docstring then gets the Args.
+
+    An argument that the dataclass does not document has the docs of a base of the class.
+    """
 
     call: Callable[..., Any]
-    arguments: list[str]
+    names: list[str]
+    docs: dict[str, str]
 
     def __set_name__(self, owner: type, name: str) -> None:
-        owner.__doc__ = _with_arguments(owner.__doc__, self.arguments)
+        docs = argument_docs(owner) | self.docs
+        owner.__doc__ = _with_arguments(owner.__doc__, self.names, docs)
         setattr(owner, name, self.call)
 
 
@@ -258,8 +287,9 @@ def _called(body: Callable[..., Any], positional: tuple[Any, ...]) -> str:
     return body.__qualname__
 
 
-def _with_arguments(doc: str | None, arguments: list[str]) -> str | None:
-    """Return a docstring with these Args, before what it says of results and errors."""
+def _with_arguments(doc: str | None, names: list[str], docs: dict[str, str]) -> str | None:
+    """Return a docstring with the Args of these names, before its other sections."""
+    arguments = [docs[name] for name in names if name in docs]
     if doc is None or not arguments:
         return doc
     text = inspect.cleandoc(doc)

@@ -41,9 +41,8 @@ from datasets_cli.progress_lines import PlainLines
 from datasets_cli.replay.arguments import NestedKey, whole_number
 from datasets_cli.replay.batches.jax import JaxFormat, JaxSample, jax_sampler
 from datasets_cli.replay.buffer.buffer import (
-    BatchOptions,
-    BufferOptions,
     DrawOptions,
+    TensorDictBatchOptions,
     choose_format,
 )
 from datasets_cli.replay.buffer.parts import method_of
@@ -202,15 +201,15 @@ class ExperienceReplay(TensorDictReplayBuffer):
         steps = options.frame_stack
         stored = rows if steps is None else FrameStack(rows, whole_number("frame_stack", steps, 1))
         self._rows, self._stored = rows, stored
-        parts = {
-            "storage": self._stored,
-            "sampler": options.chosen_sampler(),
-            "writer": options.writer,
-            "batch_size": options.batch_size,
-            "pin_memory": False,  # the storage pins its rows
-        }
-        self._assemble(BufferOptions(**vars(part_of(options, BatchOptions)) | parts))
-        self.reader.priority_key = options.priority_key
+        # The storage pins its rows.
+        draws = replace(options, sampler=options.chosen_sampler(), pin_memory=False)
+        TensorDictReplayBuffer.__init__(
+            self,
+            storage=self._stored,
+            writer=options.writer,
+            batch_size=options.batch_size,
+            **vars(part_of(draws, TensorDictBatchOptions)),
+        )
 
     def _id(self, id: str, *, repaired: bool) -> str:
         """Return the full id of what is asked for, which is of the family of this class."""

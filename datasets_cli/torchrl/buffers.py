@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, whole_number
-from datasets_cli.replay.buffer.buffer import BufferOptions, ReplayBuffer, TensorDictBufferOptions
+from datasets_cli.replay.buffer.buffer import BatchOptions, ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.parts import storage_or_list
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.goals.rules import GoalRule
@@ -26,11 +26,28 @@ from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.torchrl_words import BUFFER, LIST, Word, takes
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
+from datasets_cli.replay.writing.writers import Writer
 
 PRIORITIZED = {
     **BUFFER,
     "sync": Word(True, instead="The process that writes rows draws them, too."),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferOptions(BatchOptions):
+    """The parts of a buffer; ``ReplayBuffer`` documents each field."""
+
+    storage: Storage | None = None
+    writer: Writer | None = None
+    batch_size: int | None = None
+    dim_extend: int | None = None
+    shared: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorDictBufferOptions(BufferOptions, TensorDictBatchOptions):
+    """The parts of a buffer of TensorDicts; ``TensorDictReplayBuffer`` documents each field."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +102,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
                 options.dtype,
                 device=device,
             )
-        buffer = replace(part_of(options, BufferOptions), storage=storage, sampler=sampler)
-        super().__init__(**vars(buffer))
+        buffer = part_of(options, BufferOptions)
+        super().__init__(**vars(replace(buffer, storage=storage, sampler=sampler)))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.options import takes_fields
+from datasets_cli.options import check_flags, suggests_keywords
 from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
@@ -273,19 +273,7 @@ class ReadableBuffer:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawOptions:
-    """How the rows of a batch are drawn, and what is done to it.
-
-    Args:
-        sampler: how rows are drawn; uniformly with replacement by default.
-        prefetch: batches of ``batch_size`` that a thread makes ahead of time; worth it where one
-            costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
-            that thread. A dataset's batches that come sooner without it are made in place. A batch
-            of another size is drawn when asked for, and those under way are given back.
-        transform: applied to every batch; one that has ``inv`` also to what is written.
-        generator: draws rows, exclusive with ``seed``; by default torch's global one, and those of
-            a dataset one of the buffer's own, which that seeds at the first draw.
-        seed: seeds a generator of the buffer's own.
-    """
+    """How the rows of a batch are drawn and transformed; ``ReplayBuffer`` documents each field."""
 
     sampler: Sampler | None = None
     prefetch: int | None = None
@@ -296,15 +284,7 @@ class DrawOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions(DrawOptions):
-    """How batches are drawn, and made of the rows.
-
-    Args:
-        collate_fn: takes what the storage gives, a list of rows or a batch, and returns the batch.
-        pin_memory: put batches into page-locked memory.
-        format: what batches are: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"``
-            for nested dicts of arrays; see ``ReplayBuffer.with_format``.
-        cast: with ``"jax"``, give columns of 64 bits as ones of 32; see there.
-    """
+    """How batches are drawn and made; ``ReplayBuffer`` documents each field."""
 
     collate_fn: CollateFunction | None = None
     pin_memory: bool = False
@@ -313,90 +293,99 @@ class BatchOptions(DrawOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BufferOptions(BatchOptions):
-    """What a buffer of any rows takes.
-
-    Args:
-        storage: where the rows are; a list of 1,000 by default.
-        writer: where rows are written; by default one after the other, after those that are there,
-            and nowhere in a dataset.
-        batch_size: rows in a batch; ``sample`` can override it.
-        dim_extend: the dimension of time in data with ``storage.ndim`` leading ones, the last.
-        shared: let other processes read and write the same rows; see ``ReplayBuffer.share``.
-    """
-
-    storage: Storage | None = None
-    writer: Writer | None = None
-    batch_size: int | None = None
-    dim_extend: int | None = None
-    shared: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class TensorDictBatchOptions(BatchOptions):
-    """How batches of TensorDicts are drawn and made.
-
-    Args:
-        priority_key: the entry that ``update_tensordict_priority`` reads.
-    """
+    """How batches of TensorDicts are made; ``TensorDictReplayBuffer`` documents each field."""
 
     priority_key: NestedKey = "td_error"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorDictBufferOptions(BufferOptions, TensorDictBatchOptions):
-    """What a buffer of TensorDicts takes."""
-
-
 @takes(**BUFFER)
 class ReplayBuffer(ReadableBuffer):
-    """Samples batches from a storage, and writes rows into one that takes them.
+    """A replay buffer: a storage holds rows, a sampler draws batches, a writer places new rows.
 
     One thread may write while another samples.
 
+    Args:
+        storage: holds the rows; a list of 1,000 by default.
+        sampler: draws the rows of a batch; uniformly with replacement by default.
+        writer: places new rows; by default one after the other, after those that the storage
+            holds. A dataset rejects every row.
+        batch_size: rows in a batch; ``sample`` can override it.
+        collate_fn: takes a list of rows, or a batch, from the storage, and returns the batch.
+        transform: applied to every batch; one that has ``inv`` also to the rows that are written.
+        prefetch: batches of ``batch_size`` that a thread makes ahead of time. It pays where a batch
+            costs more than some 0.1 ms: frames, transforms, copies to a device. Transforms run in
+            that thread. Cheap batches of a dataset are made in place. A batch of another size is
+            drawn when ``sample`` is called, and the batches ahead return to the generator.
+        pin_memory: put batches into page-locked memory.
+        dim_extend: the dimension of time in data of ``storage.ndim`` leading dimensions: the last.
+        generator: draws rows, exclusive with ``seed``. The default is torch's global generator; a
+            dataset's buffer has one of its own, seeded by the global one at the first draw.
+        seed: seeds a generator of the buffer's own.
+        shared: let other processes read and write the same rows; see ``share``.
+        format: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"`` for nested dicts
+            of arrays; see ``with_format``.
+        cast: with ``"jax"``, convert columns of 64 bits to 32; see ``with_format``.
+
     Raises:
-        UsageError: arguments that exclude one another, a storage that cannot be shared, or one
-            whose rows a format does not have.
+        UsageError: arguments that exclude one another, a storage that cannot be shared, or rows
+            that the format cannot represent.
 
     Attributes:
-        row_writer: what writes the rows.
+        row_writer: writes the rows.
     """
 
     _sample_info = SampleInfo()
     _array_kinds: ClassVar[tuple[type, ...]] = ARRAYS
 
-    @takes_fields(BufferOptions)
-    def __init__(self, options: BufferOptions) -> None:
-        self._assemble(options)
-
-    def _assemble(self, options: BufferOptions) -> None:
-        """Put the parts together."""
-        sampler, transform = options.sampler, options.transform
+    @suggests_keywords
+    def __init__(
+        self,
+        *,
+        storage: Storage | None = None,
+        sampler: Sampler | None = None,
+        writer: Writer | None = None,
+        batch_size: int | None = None,
+        collate_fn: CollateFunction | None = None,
+        transform: TransformLike | None = None,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+        dim_extend: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+        shared: bool = False,
+        format: str = "torch",
+        cast: bool = False,
+    ) -> None:
+        check_flags(pin_memory=pin_memory, shared=shared)
         self.reader = BatchReader(
-            storage=storage_or_list(options.storage),
+            storage=storage_or_list(storage),
             sampler=RandomSampler() if sampler is None else as_sampler(sampler),
             transform=Compose() if transform is None else Compose(transform),
-            batch_size=options.batch_size,
-            collate_fn=options.collate_fn,
-            pin_memory=options.pin_memory,
-            prefetch=options.prefetch,
-            generator=options.generator,
-            seed=options.seed,
+            batch_size=batch_size,
+            collate_fn=collate_fn,
+            pin_memory=pin_memory,
+            prefetch=prefetch,
+            generator=generator,
+            seed=seed,
             sample_info=self._sample_info,
         )
-        if options.dim_extend not in (None, self.reader.storage.ndim - 1):
+        time = self.reader.storage.ndim - 1
+        if dim_extend not in (None, time):
             raise UsageError(
-                f"Time is the last of the storage's {self.reader.storage.ndim} dimensions, not "
-                f"{options.dim_extend}."
+                f"dim_extend={dim_extend} is not the dimension of time of a storage of ndim="
+                f"{time + 1}, which is the last one, {time}.",
+                argument="dim_extend",
+                expected=time,
+                found=dim_extend,
             )
         make_room(self.reader.sampler, self.reader.storage)
         if isinstance(self.reader.sampler, Slices):
             self.reader.sampler.check(self.reader.storage, self.reader.batch_size)
-        writer = None if options.writer is None else as_writer(options.writer)
-        self.row_writer = RowWriter(self.reader, writer)
-        self._carry_index(options.writer)
-        self._use_format(choose_format(options.format, cast=options.cast))
-        if options.shared:
+        self.row_writer = RowWriter(self.reader, None if writer is None else as_writer(writer))
+        self._carry_index(writer)
+        self._use_format(choose_format(format, cast=cast))
+        if shared:
             self.share()
 
     @cached_property

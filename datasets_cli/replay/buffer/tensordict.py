@@ -9,32 +9,86 @@ import torch
 from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
-from datasets_cli.options import takes_fields
+from datasets_cli.options import suggests_keywords
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
-from datasets_cli.replay.batches.reader import SampleInfo
+from datasets_cli.replay.batches.reader import CollateFunction, SampleInfo
 from datasets_cli.replay.batches.row_numbers import without_index
-from datasets_cli.replay.buffer.buffer import ReplayBuffer, TensorDictBufferOptions
+from datasets_cli.replay.buffer.buffer import ReplayBuffer
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
+from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
+from datasets_cli.replay.transforms.transform import TransformLike
+from datasets_cli.replay.writing.writers import Writer
 from datasets_cli.schema.tree import Tree, entry
 
 
 @takes(**BUFFER)
 class TensorDictReplayBuffer(ReplayBuffer):
-    """A replay buffer whose batches also carry ``index`` and the sampler's marks.
+    """A replay buffer of TensorDicts, whose batches also carry ``index`` and the sampler's info.
+
+    Args:
+        storage: holds the rows; a list of 1,000 by default.
+        sampler: draws the rows of a batch; uniformly with replacement by default.
+        writer: places new rows; see ``ReplayBuffer``.
+        batch_size: rows in a batch; ``sample`` can override it.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
+        collate_fn: takes a list of rows, or a batch, from the storage, and returns the batch.
+        transform: applied to every batch; one that has ``inv`` also to the rows that are written.
+        prefetch: batches that a thread makes ahead of time; see ``ReplayBuffer``.
+        pin_memory: put batches into page-locked memory.
+        dim_extend: the dimension of time in data of ``storage.ndim`` leading dimensions: the last.
+        generator: draws rows, exclusive with ``seed``; torch's global generator by default.
+        seed: seeds a generator of the buffer's own.
+        shared: let other processes read and write the same rows; see ``share``.
+        format: ``"torch"``, ``"numpy"`` or ``"jax"``; see ``with_format``.
+        cast: with ``"jax"``, convert columns of 64 bits to 32; see ``with_format``.
 
     Raises:
-        UsageError: arguments that exclude one another.
+        UsageError: as ``ReplayBuffer``.
     """
 
     _sample_info = SampleInfo(index=True, marks=True)
     _array_kinds = (*ARRAYS, torch.Tensor)
 
-    @takes_fields(TensorDictBufferOptions)
-    def __init__(self, options: TensorDictBufferOptions) -> None:
-        self._assemble(options)
-        self.priority_key = options.priority_key
+    @suggests_keywords
+    def __init__(
+        self,
+        *,
+        storage: Storage | None = None,
+        sampler: Sampler | None = None,
+        writer: Writer | None = None,
+        batch_size: int | None = None,
+        priority_key: NestedKey = "td_error",
+        collate_fn: CollateFunction | None = None,
+        transform: TransformLike | None = None,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+        dim_extend: int | None = None,
+        generator: torch.Generator | None = None,
+        seed: int | None = None,
+        shared: bool = False,
+        format: str = "torch",
+        cast: bool = False,
+    ) -> None:
+        super().__init__(
+            storage=storage,
+            sampler=sampler,
+            writer=writer,
+            batch_size=batch_size,
+            collate_fn=collate_fn,
+            transform=transform,
+            prefetch=prefetch,
+            pin_memory=pin_memory,
+            dim_extend=dim_extend,
+            generator=generator,
+            seed=seed,
+            shared=shared,
+            format=format,
+            cast=cast,
+        )
+        self.priority_key = priority_key
 
     @classmethod
     def from_arrays(cls, arrays: Tree, **options: Any) -> Self:
