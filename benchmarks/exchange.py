@@ -64,7 +64,7 @@ def ours(name: str, what: str, folder: Path) -> dict[str, float]:
         import_module(module)
     if what == "write":
         dataset = open_arrays(folder / "datasets/bench/rows")
-        return timed(lambda: form.write(dataset, path, Silent()))
+        return timed(lambda: form.write(dataset, path, Silent(), path))
     if what == "import":
         root = folder / "imported"
         return timed(lambda: import_dataset(path, "mine/rows", root=root, progress=None))
