@@ -205,9 +205,7 @@ def said(finding: object) -> Rule:
     )
 
 
-@pytest.mark.parametrize(
-    "wrong", [3, [3], [None], [lambda rows: None], [said, said], {"mine": 3}], ids=repr
-)
+@pytest.mark.parametrize("wrong", [3, [3], [None], [lambda rows: None], [said, said], {"mine": 3}])
 def test_what_is_no_rule_is_refused(wrong: Any, config: Config) -> None:
     with pytest.raises(UsageError, match="rules"):
         datasets_cli.audit_datasets(ID, rules=wrong, config=config)
