@@ -158,7 +158,9 @@ def check_choice(name: str, value: object, known: Iterable[str]) -> None:
     if value not in (words := tuple(known)):
         near = (f" Did you mean {each}?" for each in get_close_matches(str(value), words, 1))
         expected = f"expected one of {', '.join(words)}.{''.join(near)}"
-        raise UsageError(f"{argument(name)} is {value!r}; {expected}")
+        raise UsageError(
+            f"{argument(name)} is {value!r}; {expected}", argument=name, expected=words, found=value
+        )
 
 
 def check_flags(**flags: object) -> None:

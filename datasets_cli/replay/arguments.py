@@ -1,4 +1,4 @@
-"""Arguments as users write them: whole numbers, generators and seeds, reductions."""
+"""Types and checks of arguments: whole numbers, generators and seeds, keys, reductions."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from datasets_cli.errors import UsageError, argument
 from datasets_cli.schema.columns import Key
 
 Rows = Any
-"""Rows of any form: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
+"""Rows: a TensorDict, a tensor, tensors in tuples and dicts, or a list of objects."""
 
 StateDict = dict[str, Any]
-"""What ``state_dict`` returns: numbers, texts, tensors, and dicts of them."""
+"""A state of ``state_dict``: numbers, texts, tensors, and dicts of them."""
 
 Index = str | tuple[Any, ...] | int | slice | EllipsisType | Sequence[int] | torch.Tensor
-"""What indexes a buffer: a key, rows, or rows of each dimension."""
+"""An index of a buffer: a key, rows, or rows of each dimension."""
 
 Numbers = torch.Tensor | ArrayLike
-"""A number or several, as a tensor, an array of numpy or jax, or nested lists."""
+"""One or more numbers: a tensor, an array of numpy or jax, or nested lists."""
 
 REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "max": lambda several: several.amax(1),
@@ -34,7 +34,7 @@ REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": lambda several: several.mean(1),
     "median": lambda several: several.median(1).values,
 }
-"""By name: functions that make one number a row ``[n]`` of several a row ``[n, k]``."""
+"""Functions by name that reduce numbers ``[n, k]`` to ``[n]``."""
 
 
 def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> int:
@@ -45,45 +45,55 @@ def whole_number(name: str, value: SupportsIndex, least: int | None = None) -> i
         number = None
     if number is None or (least is not None and number < least):
         limit = "" if least is None else f" from {least} on"
-        found = number if number is not None else f"{type(value).__name__} {reprlib.repr(value)}"
-        raise UsageError(f"{name} must be a whole number{limit}, not {found}.")
+        shown = number if number is not None else f"{type(value).__name__} {reprlib.repr(value)}"
+        raise UsageError(
+            f"{name} must be a whole number{limit}, not {shown}.",
+            argument=name,
+            expected=f"a whole number{limit}",
+            found=value,
+        )
     return number
 
 
 def as_tensor(numbers: Numbers) -> torch.Tensor:
-    """Return numbers as a tensor, which has the memory of an array that can be written."""
+    """Return numbers as a tensor, which shares the memory of a writable array."""
     if isinstance(numbers, torch.Tensor):
         return numbers
     try:
         if isinstance(numbers, np.ndarray):
             return torch.as_tensor(numbers if numbers.flags.writeable else numbers.copy())
         if hasattr(numbers, "__dlpack__"):
-            found: torch.Tensor = from_dlpack(numbers)
-            return found
+            tensor: torch.Tensor = from_dlpack(numbers)
+            return tensor
         return torch.as_tensor(numbers)
     except (TypeError, ValueError, RuntimeError) as error:
         kind = getattr(numbers, "dtype", type(numbers).__name__)
         raise UsageError(
-            f"Expected numbers, as a tensor, an array or a list; {kind} {reprlib.repr(numbers)} "
-            f"is none: {error}"
+            f"Expected numbers, as a tensor, an array or a list; found {kind} "
+            f"{reprlib.repr(numbers)}: {error}",
+            expected="numbers",
+            found=numbers,
         ) from error
 
 
 def choose_generator(generator: torch.Generator | None, seed: int | None) -> torch.Generator:
-    """Return the generator that was given, a new one with a seed, or torch's global one."""
+    """Return the generator, a new generator with the seed, or torch's global generator."""
     if generator is not None and seed is not None:
-        raise UsageError("Give a generator or a seed, not both.")
+        raise UsageError("Give a generator or a seed, not both.", argument="seed", found=seed)
     if not isinstance(generator, torch.Generator | None):
         raise UsageError(
-            f"generator must be a torch.Generator, not {reprlib.repr(generator)}. For draws that "
-            "repeat, give a seed."
+            f"generator must be a torch.Generator, not {reprlib.repr(generator)}.",
+            argument="generator",
+            expected="a torch.Generator",
+            found=generator,
+            advice="For reproducible draws, give a seed.",
         )
     return generator or seeded(seed)
 
 
 def pickled_generator(generator: torch.Generator) -> StateDict | None:
-    """Return what a copy of a generator is made of; None for torch's global one."""
-    # The state is 5 KiB; it is left out where the seed gives it, because nothing was drawn yet.
+    """Return a generator as plain values, or None for torch's global generator."""
+    # The state, 5 KiB, follows from the seed until the first draw, and is then left out.
     if generator is torch.default_generator:
         return None
     seed, state = generator.initial_seed(), generator.get_state()
@@ -93,7 +103,7 @@ def pickled_generator(generator: torch.Generator) -> StateDict | None:
 
 
 def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
-    """Return a generator that continues as the one pickled would; see ``pickled_generator``."""
+    """Return a generator in the pickled state; see ``pickled_generator``."""
     if pickled is None:
         return torch.default_generator
     generator = torch.Generator(pickled["device"]).manual_seed(pickled["seed"])
@@ -103,18 +113,23 @@ def unpickled_generator(pickled: StateDict | None) -> torch.Generator:
 
 
 def seeded(seed: int | None) -> torch.Generator:
-    """Return a new generator, or torch's global one where the seed is None."""
+    """Return a new generator with the seed, or torch's global generator if it is None."""
     if seed is None:
         return torch.default_generator
     number = whole_number("seed", seed, 0)
     if number >= 2**64:
-        raise UsageError(f"{argument('seed')} must have at most 64 bits, not {number}.")
+        raise UsageError(
+            f"{argument('seed')} must have at most 64 bits, not {number}.",
+            argument="seed",
+            expected="64 bits at most",
+            found=number,
+        )
     return torch.Generator().manual_seed(number)
 
 
 NestedKey = str | tuple[str, ...]
 NestedKeys = NestedKey | Sequence[NestedKey]
-"""One key or several. A tuple of names is one nested key; several are in a list."""
+"""One key or a list of keys. A tuple of names is one nested key."""
 
 
 def key_of(name: NestedKey) -> Key:
@@ -123,7 +138,9 @@ def key_of(name: NestedKey) -> Key:
         return (name,)
     if not isinstance(name, Sequence):
         raise UsageError(
-            f"A key is a name, or names such as ('next', 'reward'), not {reprlib.repr(name)}."
+            f"A key is a name, or names such as ('next', 'reward'), not {reprlib.repr(name)}.",
+            expected="a name or names",
+            found=name,
         )
     return tuple(name)
 
@@ -134,11 +151,11 @@ def optional_key(name: NestedKey | None) -> Key | None:
 
 
 def keys_of(names: NestedKeys) -> list[Key]:
-    """Return one key or several as tuples of names."""
-    if isinstance(names, str) or (isinstance(names, tuple) and _is_one(names)):
+    """Return one or more keys as tuples of names."""
+    if isinstance(names, str) or (isinstance(names, tuple) and _is_one_key(names)):
         return [key_of(names)]
     return [key_of(name) for name in names]
 
 
-def _is_one(names: Sequence[NestedKey]) -> bool:
+def _is_one_key(names: Sequence[NestedKey]) -> bool:
     return all(isinstance(name, str) for name in names)

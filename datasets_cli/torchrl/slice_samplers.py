@@ -24,7 +24,7 @@ from datasets_cli.replay.trajectories.bounds import (
     found_number,
     index_from_ends,
 )
-from datasets_cli.replay.transforms.frames import StackedSlices, StackedSteps, StackPadding
+from datasets_cli.replay.transforms.frame_stacks import StackedSlices, StackedSteps, StackPadding
 from datasets_cli.schema.columns import Key
 
 

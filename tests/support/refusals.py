@@ -1,10 +1,13 @@
-"""Tables of calls that are refused, each with the words that its error has."""
+"""Checks of errors, by their class and attributes or by their words."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import pytest
 
 
 def check_refused(
@@ -23,3 +26,12 @@ def check_refused(
             others.append(f"expected {words!r}, found {found!r}")
     assert not others, "\n".join(others)
     return refusals
+
+
+@contextmanager
+def refused(error: type[BaseException], **attributes: object) -> Iterator[None]:
+    """Check that the block raises an error of this class with these attributes."""
+    with pytest.raises(error) as caught:
+        yield
+    found = {name: getattr(caught.value, name) for name in attributes}
+    assert found == attributes, str(caught.value)

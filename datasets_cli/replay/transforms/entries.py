@@ -1,11 +1,11 @@
-"""Transforms of entries: which a batch has, what they are called, their shape and their type."""
+"""Transforms of entries: their selection, names, shapes and dtypes."""
 
 from __future__ import annotations
 
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of
 from datasets_cli.replay.transforms.transform import KeyMap, Transform, required_entry, stored_map
 from datasets_cli.schema.columns import Key, show_key
@@ -16,17 +16,18 @@ DONES: list[Key] = [(*place, flag) for place in ((), ("next",)) for flag in FLAG
 
 
 class RenameTransform(Transform):
-    """Gives entries other names.
+    """Renames entries.
 
     Args:
-        in_keys: the entries.
-        out_keys: their new names; none of them is among ``in_keys``, since the order would matter.
-        in_keys_inv: the names under which entries are stored when rows are written.
-        out_keys_inv: the names that those have in what is written.
-        create_copy: keep the entries under their old names too.
+        in_keys: keys of the entries.
+        out_keys: their new keys; a key cannot be in ``in_keys`` and ``out_keys``, because the
+            order would matter.
+        in_keys_inv: keys of the stored rows, for entries that are renamed when rows are written.
+        out_keys_inv: keys of the same entries in the written rows.
+        create_copy: keep the entries under their old keys too.
 
     Raises:
-        UsageError: there are not as many new names as entries, or one is both.
+        UsageError: the numbers of keys differ, or a key is an old and a new one.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class RenameTransform(Transform):
         for key in self._names.in_keys:
             if key in self._names.out_keys:
                 raise UsageError(
-                    f"RenameTransform cannot rename {show_key(key)} and give that name to another "
-                    "entry at once. Use two transforms."
+                    f"RenameTransform: {show_key(key)} is in in_keys and in out_keys.",
+                    argument="out_keys",
+                    key=key,
+                    advice="Use two transforms.",
                 )
 
     def __call__(self, batch: TensorDict) -> TensorDict:
@@ -63,10 +66,10 @@ class RenameTransform(Transform):
 
 
 class SelectTransform(Transform):
-    """Keeps some entries, and drops the others.
+    """Keeps the selected entries, and drops all other entries.
 
     Args:
-        selected_keys: what to keep; a key that the batch does not have is passed over.
+        selected_keys: keys of entries to keep; a key that the batch lacks is skipped.
         keep_rewards: keep the reward too.
         keep_dones: keep the done, terminated and truncated flags too.
     """
@@ -75,21 +78,21 @@ class SelectTransform(Transform):
         self, *selected_keys: NestedKey, keep_rewards: bool = True, keep_dones: bool = True
     ) -> None:
         self.selected_keys = [key_of(key) for key in selected_keys]
-        self._kept = [
+        self._all_keys = [
             *self.selected_keys,
             *(REWARDS if keep_rewards else []),
             *(DONES if keep_dones else []),
         ]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        return batch.select(*self._kept, strict=False)
+        return batch.select(*self._all_keys, strict=False)
 
 
 class ExcludeTransform(Transform):
-    """Drops some entries.
+    """Drops the excluded entries.
 
     Args:
-        excluded_keys: what to drop; a key that the batch does not have is passed over.
+        excluded_keys: keys of entries to drop; a key that the batch lacks is skipped.
         inverse: drop them when rows are written, rather than when they are read.
     """
 
@@ -108,15 +111,15 @@ class CatTensors(Transform):
     """Joins several entries into one.
 
     Args:
-        in_keys: the entries.
-        out_key: where the result goes.
+        in_keys: keys of the entries.
+        out_key: key of the result.
         dim: the dimension along which they are joined; negative counts from the last.
         del_keys: drop the entries that were joined.
-        unsqueeze_if_oor: give an entry that lacks this dimension one of size 1.
-        sort: join them in the order of their names rather than the one given.
+        unsqueeze_if_oor: add a dimension of size 1 to an entry that lacks ``dim``.
+        sort: join them in the order of their keys rather than of ``in_keys``.
 
     Raises:
-        UsageError: no entry is named.
+        UsageError: ``in_keys`` is empty.
     """
 
     def __init__(
@@ -131,8 +134,11 @@ class CatTensors(Transform):
     ) -> None:
         keys = keys_of(in_keys or [])
         if not keys:
-            raise UsageError("CatTensors needs in_keys: the entries to join.")
-        # TorchRL's order of nested keys, since the columns of what is joined are in it.
+            raise UsageError(
+                "CatTensors: in_keys is empty; expected the keys of the entries to join.",
+                argument="in_keys",
+            )
+        # TorchRL's order of nested keys, so that both join the same columns in the same order.
         self.in_keys = sorted(keys, key="_-|-_".join) if sort else keys
         self.out_key = key_of(out_key)
         self.dim = dim
@@ -146,9 +152,11 @@ class CatTensors(Transform):
         try:
             joined = torch.cat(values, dim=self.dim)
         except (RuntimeError, IndexError) as error:
-            shapes = ", ".join(str(list(value.shape)) for value in values)
-            raise UsageError(
-                f"CatTensors cannot join entries of shapes {shapes} along {self.dim}: {error}"
+            shapes = [list(value.shape) for value in values]
+            raise WrongRows(
+                f"CatTensors cannot join entries of shapes {', '.join(map(str, shapes))} along "
+                f"dim {self.dim}: {error}",
+                found=shapes,
             ) from error
         batch.set(self.out_key, joined)
         if self.del_keys:
@@ -167,18 +175,19 @@ class CatTensors(Transform):
 
 
 class UnsqueezeTransform(Transform):
-    """Gives entries one more dimension, of size 1.
+    """Adds a dimension of size 1 to entries.
 
     Args:
-        dim: where; negative counts from the last.
-        allow_positive_dim: accept a dim from 0 on, which counts the batch's dimensions too.
-        in_keys: entries that are read.
-        out_keys: where the results go; ``in_keys`` by default.
-        in_keys_inv: where entries are stored, without that dimension, when rows are written.
-        out_keys_inv: what those are called in what is written.
+        dim: its position; negative counts from the last.
+        allow_positive_dim: accept ``dim >= 0``, which counts the batch's dimensions too.
+        in_keys: keys of the entries.
+        out_keys: keys of the results; ``in_keys`` by default.
+        in_keys_inv: keys of stored entries, from which the dimension is removed when rows are
+            written.
+        out_keys_inv: keys of the same entries in the written rows.
 
     Raises:
-        UsageError: a dim from 0 on is not allowed, or there are not as many keys out as in.
+        UsageError: ``dim >= 0`` without ``allow_positive_dim``, or the numbers of keys differ.
     """
 
     def __init__(
@@ -193,8 +202,11 @@ class UnsqueezeTransform(Transform):
     ) -> None:
         if dim >= 0 and not allow_positive_dim:
             raise UsageError(
-                f"A dim of {dim} means another one in batches of another rank. Give a negative "
-                "dim, or pass allow_positive_dim=True."
+                f"UnsqueezeTransform: dim={dim} counts the dimensions of the batch.",
+                argument="dim",
+                expected="a negative dim",
+                found=dim,
+                advice="Pass a negative dim, or allow_positive_dim=True.",
             )
         self.dim = dim
         self._read = KeyMap("UnsqueezeTransform", in_keys or [], out_keys)
@@ -208,24 +220,22 @@ class UnsqueezeTransform(Transform):
 
 
 class DTypeCastTransform(Transform):
-    """Casts entries of one element type to another.
+    """Casts entries of one dtype to another.
 
     >>> batch = TensorDict({"action": torch.zeros(2, 3, dtype=torch.float64)}, [2])
     >>> DTypeCastTransform(torch.float64, torch.float32)(batch)["action"].dtype
     torch.float32
 
     Args:
-        dtype_in: the type of the entries that are cast where none is named, and of what is stored.
-        dtype_out: what they become when they are read.
-        in_keys: entries that are cast when read, of whatever type; every one of ``dtype_in`` where
-            None.
-        out_keys: where the results go; ``in_keys`` by default.
-        in_keys_inv: where entries are stored as ``dtype_in`` when rows are written; none by
-            default.
-        out_keys_inv: what those are called in what is written.
+        dtype_in: dtype of stored entries; without ``in_keys``, entries of this dtype are cast.
+        dtype_out: their dtype in batches.
+        in_keys: keys of entries that are cast when read; every entry of ``dtype_in`` by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        in_keys_inv: keys of entries that are stored as ``dtype_in`` when rows are written.
+        out_keys_inv: keys of the same entries in the written rows.
 
     Raises:
-        UsageError: a type is none, or there are not as many keys out as in.
+        UsageError: a dtype is not a ``torch.dtype``, or the numbers of keys differ.
     """
 
     def __init__(
@@ -238,11 +248,19 @@ class DTypeCastTransform(Transform):
         out_keys_inv: NestedKeys | None = None,
     ) -> None:
         name = type(self).__name__
-        for given in (dtype_in, dtype_out):
-            if not isinstance(given, torch.dtype):
-                raise UsageError(f"{name} casts one torch.dtype to another, not {given!r}.")
+        for argument, dtype in {"dtype_in": dtype_in, "dtype_out": dtype_out}.items():
+            if not isinstance(dtype, torch.dtype):
+                raise UsageError(
+                    f"{name}: {argument} must be a torch dtype, for example torch.float32, not "
+                    f"{dtype!r}.",
+                    argument=argument,
+                    expected="a torch.dtype",
+                    found=dtype,
+                )
         if in_keys is None and out_keys is not None:
-            raise UsageError(f"{name} cannot tell which entries its out_keys are for.")
+            raise UsageError(
+                f"{name}: out_keys needs in_keys.", argument="out_keys", advice="Pass in_keys too."
+            )
         self.dtype_in, self.dtype_out = dtype_in, dtype_out
         self._read = None if in_keys is None else KeyMap(name, in_keys, out_keys)
         self._stored = stored_map(name, in_keys_inv, out_keys_inv)
@@ -266,13 +284,13 @@ class DoubleToFloat(DTypeCastTransform):
     """Casts float64 to float32.
 
     Args:
-        in_keys: entries that are cast when read; every float64 entry where None.
-        out_keys: where the results go; ``in_keys`` by default.
-        in_keys_inv: where entries are stored as float64 when rows are written; none by default.
-        out_keys_inv: what those are called in what is written.
+        in_keys: keys of entries that are cast when read; every float64 entry by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        in_keys_inv: keys of entries that are stored as float64 when rows are written.
+        out_keys_inv: keys of the same entries in the written rows.
 
     Raises:
-        UsageError: there are not as many keys out as in.
+        UsageError: the numbers of keys differ.
     """
 
     def __init__(

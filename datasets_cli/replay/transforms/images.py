@@ -1,4 +1,4 @@
-"""Transforms of frames: their scale, the order of their dimensions, their height and width."""
+"""Transforms of frames: scaling, order of dimensions, cropping, resizing."""
 
 from __future__ import annotations
 
@@ -9,55 +9,56 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import NestedKeys, whole_number
 from datasets_cli.replay.transforms.transform import KeyMap, Transform, required_entry
 from datasets_cli.schema.columns import Key, show_key
 
 WEIGHT_BITS = 22
 BLOCK_NUMBERS = 1 << 20
-"""Of the input, at once."""
+"""Numbers of the input that are resampled at once."""
 
 
 @dataclass(frozen=True)
 class Taps:
     """The neighbours of each output pixel along one dimension."""
 
-    # places: of the input, int64 `[out, k]`.
-    # weights: float64 `[out, k]`, which sum up to 1; 0 where there is no k-th neighbour.
+    # pixels: numbers of input pixels, int64 `[out, k]`.
+    # weights: float64 `[out, k]`, each row with the sum 1; 0 pads rows of fewer neighbours.
 
-    places: torch.Tensor
+    pixels: torch.Tensor
     weights: torch.Tensor
 
 
 @lru_cache(maxsize=64)
 def taps_of(size_in: int, size_out: int) -> Taps:
-    """Return the neighbours and weights of a triangle filter, as wide as it takes to skip no
-    pixel.
-    """
+    """Return the neighbours and weights of a triangle filter that covers every input pixel."""
+    # 4 pixels to 2, reach 2     input    0  1  2  3      middles of the output 1.0 and 3.0
+    #                            row 0    .  .  .         neighbours of output pixel 0
+    #                            row 1       .  .  .
     scale = size_in / size_out
     reach = max(scale, 1.0)  # pixels to either side of the middle of an output pixel
     middles = (np.arange(size_out) + 0.5) * scale
     firsts = np.maximum((middles - reach + 0.5).astype(np.int64), 0)
     ends = np.minimum((middles + reach + 0.5).astype(np.int64), size_in)
-    places = firsts[:, None] + np.arange(int((ends - firsts).max()))
+    pixels = firsts[:, None] + np.arange(int((ends - firsts).max()))
     # The middle of pixel n is at n + 0.5.
-    weights = np.maximum(1.0 - np.abs((places - middles[:, None] + 0.5) * (1.0 / reach)), 0.0)
-    weights[places >= ends[:, None]] = 0.0
-    # A running sum has one order on every machine, where sum() may take another.
+    weights = np.maximum(1.0 - np.abs((pixels - middles[:, None] + 0.5) * (1.0 / reach)), 0.0)
+    weights[pixels >= ends[:, None]] = 0.0
+    # A running sum has the same order on every machine; the order of sum() varies.
     weights *= 1.0 / np.cumsum(weights, axis=1)[:, -1:]
-    return Taps(torch.from_numpy(np.minimum(places, size_in - 1)), torch.from_numpy(weights))
+    return Taps(torch.from_numpy(np.minimum(pixels, size_in - 1)), torch.from_numpy(weights))
 
 
 def resampled(frames: torch.Tensor, size: int, dim: int) -> torch.Tensor:
-    """Return frames with ``size`` pixels along a dimension, of the same element type."""
+    """Return frames of the same dtype with ``size`` pixels along a dimension."""
     # frames: uint8 or floating point, `[..., H, W]` at least.
     if frames.shape[dim] == size:
         return frames
-    if dim == -1:  # whole rows are gathered faster than single numbers
+    if dim == -1:  # gathering whole rows is faster than single numbers
         return resampled(frames.mT.contiguous(), size, -2).mT.contiguous()
     taps = taps_of(frames.shape[dim], size)
-    # [n, pixels, ...]: some frames at a time, whose sums stay in the processor's cache.
+    # [n, pixels, ...] in blocks, so that the sums stay in the processor's cache.
     flat = frames.reshape(frames.shape[:dim].numel(), *frames.shape[dim:])
     resized = flat.new_empty(len(flat), size, *flat.shape[2:])
     count = max(1, BLOCK_NUMBERS // max(1, flat[:1].numel()))
@@ -69,22 +70,23 @@ def resampled(frames: torch.Tensor, size: int, dim: int) -> torch.Tensor:
 def _summed(frames: torch.Tensor, taps: Taps) -> torch.Tensor:
     """Return frames ``[n, out, ...]`` of frames ``[n, in, ...]``."""
     if frames.dtype != torch.uint8:
-        return _weighted(frames, taps.places, taps.weights)
+        return _weighted(frames, taps.pixels, taps.weights)
     weights = (taps.weights * (1 << WEIGHT_BITS) + 0.5).to(torch.int32)
-    # At most 255 * 2**22 and a half, which int32 has.
-    total = _weighted(frames, taps.places, weights).add_(1 << (WEIGHT_BITS - 1))
+    # Fixed point: weights times 2**22, and a half to round. The sum is at most 255.5 * 2**22, which
+    # fits into int32.
+    total = _weighted(frames, taps.pixels, weights).add_(1 << (WEIGHT_BITS - 1))
     return total.bitwise_right_shift_(WEIGHT_BITS).clamp_(0, 255)
 
 
-def _weighted(frames: torch.Tensor, places: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Return the weighted sums ``[n, out, ...]``, in the type of the weights."""
-    places, weights = places.to(frames.device), weights.to(frames.device)
+def _weighted(frames: torch.Tensor, pixels: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Return the weighted sums ``[n, out, ...]``, in the dtype of the weights."""
+    pixels, weights = pixels.to(frames.device), weights.to(frames.device)
     beside = [1] * (frames.ndim - 2)
     total = None
-    for tap in range(places.shape[1]):
-        taken = frames.index_select(1, places[:, tap]).to(weights.dtype)
-        taken *= weights[:, tap].view(-1, *beside)
-        total = taken if total is None else total.add_(taken)
+    for tap in range(pixels.shape[1]):
+        term = frames.index_select(1, pixels[:, tap]).to(weights.dtype)
+        term *= weights[:, tap].view(-1, *beside)
+        total = term if total is None else total.add_(term)
     assert total is not None, "each output pixel has a neighbour"
     return total
 
@@ -94,23 +96,22 @@ NUM_CHANNELS = (1, 3, 4)  # grey, colour, colour with transparency
 
 
 class ScaledFloatFrame(Transform):
-    """Divides frames of bytes by 255: floats from 0 to 1 in the shape that the frames have.
+    """Divides uint8 frames by 255: floats from 0 to 1 of the same shape.
 
     >>> batch = TensorDict({"observation": torch.full((2, 4, 84, 84), 51, dtype=torch.uint8)}, [2])
     >>> ScaledFloatFrame(in_keys="observation")(batch)["observation"][0, 0, 0, 0]
     tensor(0.2000)
 
-    Frames ``[..., H, W]``, stacks of them ``[..., n, H, W]`` and frames with channels in any place
-    keep the order of their dimensions; ``ToTensorImage`` puts channels first.
+    Frames ``[..., H, W]``, stacks ``[..., n, H, W]`` and frames with channels keep the order of
+    their dimensions; ``ToTensorImage`` moves channels first.
 
     Args:
-        in_keys: entries that are read; ``"observation"`` and ``("next", "observation")`` by
-            default.
-        out_keys: where the results go; ``in_keys`` by default.
-        dtype: of the result, floating point; torch's default by default.
+        in_keys: keys of frames; ``"observation"`` and ``("next", "observation")`` by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        dtype: a floating point dtype; torch's default dtype by default.
 
     Raises:
-        UsageError: ``dtype`` is of integers, or there are not as many keys out as in.
+        UsageError: ``dtype`` is an integer dtype, or the numbers of keys differ.
     """
 
     def __init__(
@@ -123,7 +124,10 @@ class ScaledFloatFrame(Transform):
         self.dtype = torch.get_default_dtype() if dtype is None else dtype
         if not self.dtype.is_floating_point:
             raise UsageError(
-                f"ScaledFloatFrame gives floats from 0 to 1; {self.dtype} would make 0 of them all."
+                f"ScaledFloatFrame: dtype must be floating point, not {self.dtype}.",
+                argument="dtype",
+                expected="a floating point dtype",
+                found=self.dtype,
             )
         self._frames = KeyMap(
             "ScaledFloatFrame", OBSERVATIONS if in_keys is None else in_keys, out_keys
@@ -133,12 +137,16 @@ class ScaledFloatFrame(Transform):
         for source, target in self._frames.pairs:
             frames = required_entry(batch, source, "ScaledFloatFrame")
             if frames.dtype != torch.uint8:
-                raise UsageError(
-                    f"ScaledFloatFrame scales frames of bytes, torch.uint8; {show_key(source)} is "
-                    f"{frames.dtype} {list(frames.shape)}. Leave the transform out where frames "
-                    "are scaled already; ObservationNorm scales other numbers."
+                raise WrongRows(
+                    f"ScaledFloatFrame scales torch.uint8; {show_key(source)} is {frames.dtype} "
+                    f"{list(frames.shape)}.",
+                    key=source,
+                    expected=torch.uint8,
+                    found=frames.dtype,
+                    advice="Remove the transform if frames are scaled already; ObservationNorm "
+                    "scales other numbers.",
                 )
-            batch.set(target, frames.to(self.dtype).div_(255))  # the copy is ours
+            batch.set(target, frames.to(self.dtype).div_(255))
         return batch
 
     def __repr__(self) -> str:
@@ -146,15 +154,15 @@ class ScaledFloatFrame(Transform):
 
 
 class ToTensorImage(Transform):
-    """Makes frames ``[..., height, width, channels]`` into ``[..., channels, height, width]``.
+    """Permutes frames ``[..., height, width, channels]`` to ``[..., channels, height, width]``.
 
     Args:
-        from_int: divide by 255; where None, exactly if the entry is of integers.
-        unsqueeze: give a single frame a leading dimension of size 1.
-        dtype: of the result; torch's default by default.
-        in_keys: entries that are read; ``"pixels"`` by default.
-        out_keys: where the results go; ``in_keys`` by default.
-        shape_tolerant: leave the order of frames alone that do not end in 3 channels.
+        from_int: divide by 255; by default if the frames are integers.
+        unsqueeze: add a leading dimension of size 1 to a single frame.
+        dtype: dtype of the result; torch's default dtype by default.
+        in_keys: keys of frames; ``"pixels"`` by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        shape_tolerant: skip the permutation of frames whose last dimension is not 3 channels.
     """
 
     def __init__(
@@ -178,10 +186,10 @@ class ToTensorImage(Transform):
             frames = required_entry(batch, source, "ToTensorImage")
             if not self.shape_tolerant:
                 _check_channels(source, frames, batch.ndim)
-            batch.set(target, self._turn(frames))
+            batch.set(target, self._permuted(frames))
         return batch
 
-    def _turn(self, frame: torch.Tensor) -> torch.Tensor:
+    def _permuted(self, frame: torch.Tensor) -> torch.Tensor:
         if not self.shape_tolerant or frame.shape[-1] == 3:
             frame = frame.movedim(-1, -3)
         divide = not frame.is_floating_point() if self.from_int is None else self.from_int
@@ -192,14 +200,17 @@ class ToTensorImage(Transform):
 def _check_channels(key: Key, frames: torch.Tensor, batch_ndim: int) -> None:
     """Check that frames end in height, width and channels."""
     # frames: `[*B, ...]`.
-    # batch_ndim: the dimensions of B: a frame `[B, H, 3]` has no channels.
+    # batch_ndim: the number of dimensions of B, because `[B, H, 3]` is a frame without channels.
     if frames.ndim - batch_ndim < 3 or frames.shape[-1] not in NUM_CHANNELS:
-        raise UsageError(
-            "ToTensorImage makes frames [..., height, width, channels] into [..., channels, "
-            f"height, width]; expected 1, 3 or 4 channels, found {show_key(key)} "
-            f"{list(frames.shape)} in a batch {list(frames.shape[:batch_ndim])}. "
-            "ScaledFloatFrame scales frames without channels, stacks of them, and frames whose "
-            "channels come first, and leaves the order of their dimensions."
+        raise WrongRows(
+            f"ToTensorImage: {show_key(key)} is {list(frames.shape)} in a batch "
+            f"{list(frames.shape[:batch_ndim])}; expected [..., height, width, channels] with 1, 3 "
+            "or 4 channels.",
+            key=key,
+            expected="[..., H, W, C]",
+            found=list(frames.shape),
+            advice="Use ScaledFloatFrame for frames without channels, stacks, and frames whose "
+            "channels come first.",
         )
 
 
@@ -210,18 +221,17 @@ class CenterCrop(Transform):
     >>> CenterCrop(64)(frames)["pixels"].shape
     torch.Size([2, 64, 64])
 
-    Where as many rows (or columns) cannot go on either side, the odd one goes where TorchRL's does:
-    half of them is rounded to the nearest even number.
+    Of an odd number of spare rows (or columns), half is rounded to an even number, as in TorchRL.
 
     Args:
-        w: width of what stays, in pixels.
-        h: its height; as wide where None.
-        in_keys: entries that are read, ``[..., H, W]``; ``"pixels"`` by default.
-        out_keys: where the results go; ``in_keys`` by default.
-        channels_last: entries are ``[..., H, W, C]``.
+        w: width of the crop, in pixels.
+        h: height of the crop; ``w`` by default.
+        in_keys: keys of frames ``[..., H, W]``; ``"pixels"`` by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        channels_last: frames are ``[..., H, W, C]``.
 
     Raises:
-        UsageError: a size below 1, or there are not as many keys out as in.
+        UsageError: a size is below 1, or the numbers of keys differ.
     """
 
     def __init__(
@@ -241,9 +251,13 @@ class CenterCrop(Transform):
             for size, dim in self._frames.sizes:
                 spare = frames.shape[dim] - size
                 if spare < 0:
-                    raise UsageError(
-                        f"CenterCrop cannot cut {self._frames} out of {show_key(source)}, whose "
-                        f"shape is {list(frames.shape)}: it is smaller. Crop less, or use Resize."
+                    raise WrongSize(
+                        f"CenterCrop cannot cut {self._frames} out of {show_key(source)} "
+                        f"{list(frames.shape)}, which is smaller.",
+                        key=source,
+                        expected=size,
+                        found=frames.shape[dim],
+                        advice="Pass a smaller size, or use Resize.",
                     )
                 middle = middle.narrow(dim, round(spare / 2), size)
             batch.set(target, middle.clone())
@@ -254,26 +268,27 @@ class CenterCrop(Transform):
 
 
 class Resize(Transform):
-    """Makes frames larger or smaller: each pixel is a weighted mean of those that it covers.
+    """Resizes frames: each output pixel is a weighted mean of the input pixels that it covers.
 
     >>> frames = TensorDict({"pixels": torch.zeros(2, 84, 84, dtype=torch.uint8)}, [2])
     >>> Resize(w=64, h=48)(frames)["pixels"].shape
     torch.Size([2, 48, 64])
 
-    Bytes stay bytes: widths are resized first, then heights, each as Pillow's ``BILINEAR`` does and
-    rounded to the nearest, halves up, the same on every machine. Floats keep their type. TorchRL's
-    ``w`` is the height of what it makes; here it is the width.
+    Frames keep their dtype. Widths are resized first, then heights, each as Pillow's ``BILINEAR``
+    does. uint8 results are rounded to the nearest, halves up, equally on every machine. Here ``w``
+    is the width of the result; in TorchRL ``w`` is the height.
 
     Args:
         w: width, in pixels.
-        h: height; as wide where None.
+        h: height, in pixels; ``w`` by default.
         interpolation: ``"bilinear"``.
-        in_keys: entries that are read, ``[..., H, W]``; ``"pixels"`` by default.
-        out_keys: where the results go; ``in_keys`` by default.
-        channels_last: entries are ``[..., H, W, C]``.
+        in_keys: keys of frames ``[..., H, W]``; ``"pixels"`` by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        channels_last: frames are ``[..., H, W, C]``.
 
     Raises:
-        UsageError: a size below 1, another interpolation, or there are not as many keys out as in.
+        UsageError: a size is below 1, the interpolation is not ``"bilinear"``, or the numbers of
+            keys differ.
     """
 
     def __init__(
@@ -288,8 +303,11 @@ class Resize(Transform):
     ) -> None:
         if interpolation != "bilinear":
             raise UsageError(
-                f"Resize interpolates bilinearly; found interpolation={interpolation!r}. For "
-                "another way, give a function of the batch in its place."
+                f"Resize: interpolation must be 'bilinear', not {interpolation!r}.",
+                argument="interpolation",
+                expected="bilinear",
+                found=interpolation,
+                advice="Pass a function of the batch as transform for another interpolation.",
             )
         self._frames = _Frames("Resize", w, h, in_keys, out_keys, channels_last)
 
@@ -297,9 +315,13 @@ class Resize(Transform):
         for source, target in self._frames.keys.pairs:
             frames = self._frames.of(batch, source)
             if frames.dtype != torch.uint8 and not frames.is_floating_point():
-                raise UsageError(
-                    f"Resize takes frames of bytes, torch.uint8, or floats; {show_key(source)} is "
-                    f"{frames.dtype} {list(frames.shape)}. Cast it first."
+                raise WrongRows(
+                    f"Resize needs torch.uint8 or floating point frames; {show_key(source)} is "
+                    f"{frames.dtype} {list(frames.shape)}.",
+                    key=source,
+                    expected="torch.uint8 or floating point",
+                    found=frames.dtype,
+                    advice="Use DTypeCastTransform before.",
                 )
             for size, dim in reversed(self._frames.sizes):  # widths first
                 frames = resampled(frames, size, dim)
@@ -311,7 +333,7 @@ class Resize(Transform):
 
 
 class _Frames:
-    """Which entries are frames, where their height and width are, and what they become."""
+    """The keys of frames, the dimensions of height and width, and their new sizes."""
 
     def __init__(
         self,
@@ -329,17 +351,20 @@ class _Frames:
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
-        """Height and width, each with its dimension, counted from the last."""
+        """Pairs of new size and negative dimension, of height and width."""
         return [(self.height, -2 - self._last), (self.width, -1 - self._last)]
 
     def of(self, batch: TensorDict, key: Key) -> torch.Tensor:
-        """Return an entry of a batch."""
+        """Return the frames of a batch."""
         frames = required_entry(batch, key, self.keys.owner)
         if frames.ndim - batch.ndim < 2 + self._last:
             expected = "[..., H, W, C]" if self._last else "[..., H, W]"
-            raise UsageError(
-                f"{self.keys.owner} takes frames {expected}; {show_key(key)} is "
-                f"{list(frames.shape)} in a batch {list(batch.batch_size)}."
+            raise WrongRows(
+                f"{self.keys.owner} needs frames {expected}; {show_key(key)} is "
+                f"{list(frames.shape)} in a batch {list(batch.batch_size)}.",
+                key=key,
+                expected=expected,
+                found=list(frames.shape),
             )
         return frames
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, keys_of, whole_number
 from datasets_cli.replay.trajectories.bounds import last_of
 from datasets_cli.replay.transforms.steps import flags
@@ -26,22 +26,22 @@ FLAGS: tuple[str, ...] = ("done", "truncated", "terminated")
 class MultiStep(StepTransform):
     """Makes steps in a row, ``[*B, T]``, span n steps each, fewer where a trajectory ends.
 
-    Below ``next`` the reward becomes the discounted sum, the old one stays as ``original_reward``,
-    and every other entry is that of the last step spanned. ``gamma``, the discount of the value
-    there, ``steps_to_next_obs``, and ``nonterminal``, False on the last step of a trajectory or of
-    the batch, are added ``[*B, T]``. Where ``("collector", "mask")`` marks padding, no span reaches
-    into it.
+    Below ``next`` the reward becomes the discounted sum, the one-step reward is kept as
+    ``original_reward``, and every other entry comes from the last step spanned. Added ``[*B, T]``
+    are ``gamma``, the discount of the value there, ``steps_to_next_obs``, and ``nonterminal``,
+    False on the last step of a trajectory or of the batch. A span never includes the padding of
+    ``("collector", "mask")``.
 
-    The end flags stay those of the first step, as in TorchRL, so that trajectories can still be
-    told apart. Beware: a value target that asks ``terminated`` then adds the value of a state after
-    the end to every row but the last whose span reaches a terminal state. ``mark_terminated=True``
-    marks these rows; ``done`` and ``truncated`` still tell trajectories apart.
+    The end flags come from the first step, as in TorchRL, so that they still separate trajectories.
+    Beware: a value target that reads ``terminated`` then adds the value of a state after the end to
+    every row but the last whose span reaches a terminal state. ``mark_terminated=True`` marks these
+    rows; ``done`` and ``truncated`` still separate trajectories.
 
     Args:
         gamma: the discount a step, above 0 and up to 1.
-        n_steps: steps to span, from 1 on.
-        done_keys: flags below ``next`` that stay those of the first step.
-        mark_terminated: let ``terminated`` be that of the last step spanned.
+        n_steps: steps to span, 1 or more.
+        done_keys: flags below ``next`` that are read from the first step.
+        mark_terminated: read ``terminated`` from the last step spanned.
 
     Raises:
         UsageError: an argument is out of its range.
@@ -61,30 +61,30 @@ class MultiStep(StepTransform):
         self.mark_terminated = mark_terminated
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Return the batch of multi-step rows; the one given is not changed."""
-        kept = _of_first_step(self.done_keys, self.mark_terminated)
-        spanned = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), kept)
-        return spanned.of(batch, ("collector", "mask"))
+        """Return the batch of multi-step rows, a new one."""
+        flag_keys = _keys_of_first_step(self.done_keys, self.mark_terminated)
+        span = _Span(self.gamma, self.n_steps, [("reward",)], ("done",), flag_keys)
+        return span.of(batch, ("collector", "mask"))
 
 
 class MultiStepTransform(StepTransform):
-    """Makes rows span n steps each as they are written, across the seams of what is written.
+    """Makes written rows span n steps each, also across calls of ``extend``.
 
-    The last ``n_steps`` rows written are kept back until those after them come; nothing is stored
-    while there are no others. What is read is not changed. See ``MultiStep`` for the entries.
+    The last ``n_steps`` written rows stay pending until their successors are written. Batches are
+    not changed. See ``MultiStep`` for the entries.
 
-    A row whose span reaches a terminal state is marked as terminated, because rows of a buffer are
-    drawn one by one: nothing else tells a value target that there is no value to add. TorchRL's
-    flags are those of the first step; ``mark_terminated=False`` keeps these.
+    A row whose span reaches a terminal state is marked as terminated, because rows are drawn
+    independently: a value target can only read the end from the row. TorchRL reads the flag from
+    the first step, as ``mark_terminated=False`` does.
 
     Args:
-        n_steps: steps to span, from 1 on; it may be changed.
+        n_steps: steps to span, 1 or more; the attribute may be changed.
         gamma: the discount a step, above 0 and up to 1.
-        reward_keys: rewards below ``next``; ``"reward"`` by default.
+        reward_keys: keys of rewards below ``next``; ``"reward"`` by default.
         done_key: the flag below ``next`` that ends a trajectory.
-        done_keys: flags below ``next`` that stay those of the first step.
-        mask_key: where padding is marked.
-        mark_terminated: let ``terminated`` be that of the last step spanned.
+        done_keys: flags below ``next`` that are read from the first step.
+        mask_key: key of the mask, False for padding.
+        mark_terminated: read ``terminated`` from the last step spanned.
 
     Raises:
         UsageError: an argument is out of its range.
@@ -109,45 +109,47 @@ class MultiStepTransform(StepTransform):
         self.mask_key = key_of(mask_key or "mask")
         self.mark_terminated = mark_terminated
         self.only_writes = True
-        self._kept: TensorDict | None = None
-        self._kept_before: TensorDict | None = None
+        self._pending: TensorDict | None = None
+        self._pending_before: TensorDict | None = None
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         return batch
 
     def on_clear(self) -> None:
-        self._kept = self._kept_before = None
+        self._pending = self._pending_before = None
 
     def undo_inv(self) -> None:
-        self._kept = self._kept_before
+        self._pending = self._pending_before
 
     def inv(self, data: TensorDict) -> TensorDict | None:
         """Return the rows ``[*B, T']`` that can be stored now, or None.
 
         Raises:
-            UsageError: ``n_steps`` was set to no whole number from 1 on, or the data is not of
-                steps in a row.
+            UsageError: ``n_steps`` was set to a value below 1, or the data is a single step.
         """
         whole_number("n_steps", self.n_steps, 1)
         if not data.ndim:
-            raise UsageError(
-                "Multi-step rows are made of steps in a row, [*B, T], not of one step."
+            raise WrongRows(
+                "MultiStepTransform needs steps in a row, [*B, T]; found a single step, [].",
+                expected="[*B, T]",
+                found=[],
+                advice="Write the steps of a trajectory by extend().",
             )
-        if self._kept is not None:
-            data = _joined(self._kept, data)
+        if self._pending is not None:
+            data = _joined(self._pending, data)
         spanned = None
         if data.shape[-1] > self.n_steps:
-            kept = _of_first_step(self.done_keys, self.mark_terminated)
-            span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, kept)
+            flag_keys = _keys_of_first_step(self.done_keys, self.mark_terminated)
+            span = _Span(self.gamma, self.n_steps, self.reward_keys, self.done_key, flag_keys)
             spanned = span.of(data, self.mask_key)[..., : -self.n_steps]
-        # Last, so that rows that are refused leave nothing here.
-        self._kept_before, self._kept = self._kept, data[..., -self.n_steps :].clone()
+        # Last, so that rejected rows change nothing here.
+        self._pending_before, self._pending = self._pending, data[..., -self.n_steps :].clone()
         return spanned
 
 
 @dataclass(frozen=True)
 class _Span:
-    """How one-step rows are made to span several steps; the keys are those below ``next``."""
+    """Computes multi-step rows; all keys are below ``next``."""
 
     gamma: float
     n_steps: int
@@ -160,8 +162,10 @@ class _Span:
         mask = None
         if batch.get(mask_key, None) is not None:
             mask = flags(batch, mask_key, "MultiStep")
-            ends = ends | (mask & ~mask.roll(-1, -1))  # no step reaches into the padding
+            # The last valid step before padding ends its trajectory.
+            ends = ends | (mask & ~mask.roll(-1, -1))
         time = torch.arange(ends.shape[-1], device=ends.device)
+        # The last step of each span, n = 3:  done . . . x .  ->  2 3 3 3 4
         last = torch.minimum(last_of(ends), time + self.n_steps - 1)
         steps = last - time + 1
         nonterminal = ~ends & (time < len(time) - 1)
@@ -169,8 +173,8 @@ class _Span:
         after = batch.get("next").copy()
         texts = _texts_of(after)
         after.update(after.exclude(*self.rewards, *self.dones, *texts).gather(-1, last))
-        for name in texts:  # which gather would empty
-            after.set(name, after.get(name)[_places(last)])
+        for name in texts:  # gather would empty them
+            after.set(name, after.get(name)[_index_of(last)])
         for key in self.rewards:
             reward = required_entry(batch, ("next", *key), "MultiStep")
             after.set((*key[:-1], f"original_{key[-1]}"), reward)
@@ -194,35 +198,43 @@ class _Span:
 
 
 def _texts_of(batch: TensorDict) -> list[NestedKey]:
-    """Return the keys of what is not a tensor."""
+    """Return the keys of text."""
     keys = batch.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     return [key for key in keys if is_non_tensor(batch.get(key))]
 
 
-def _places(last: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return what indexes a batch ``[*B, T]`` at the steps int64 ``[*B, T]``."""
+def _index_of(last: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return an index of a batch ``[*B, T]`` that reads the steps ``last``, int64 ``[*B, T]``."""
     grid = torch.meshgrid(*map(torch.arange, last.shape), indexing="ij")
     return (*grid[:-1], last)
 
 
-def _of_first_step(done_keys: list[Key], mark_terminated: bool) -> list[Key]:
-    """Return the flags that a row keeps of the first step that it spans."""
+def _keys_of_first_step(done_keys: list[Key], mark_terminated: bool) -> list[Key]:
+    """Return the keys of flags that are read from the first step of a span."""
     return [key for key in done_keys if not (mark_terminated and key[-1] == "terminated")]
 
 
-def _joined(kept: TensorDict, data: TensorDict) -> TensorDict:
-    """Return the rows that were kept back and those after them, ``[*B, T]``."""
+def _joined(pending: TensorDict, data: TensorDict) -> TensorDict:
+    """Return the pending rows and new rows, ``[*B, T]``."""
     try:
-        rows: TensorDict = torch.cat([kept, data], -1)
+        rows: TensorDict = torch.cat([pending, data], -1)
     except (RuntimeError, KeyError) as error:
-        raise UsageError(
-            f"These rows do not continue those that MultiStepTransform keeps back: {error}. Write "
-            "rows of one form, or empty() the buffer first."
+        raise WrongRows(
+            f"The rows {list(data.batch_size)} do not continue the pending rows "
+            f"{list(pending.batch_size)} of MultiStepTransform: {error}.",
+            expected=list(pending.batch_size),
+            found=list(data.batch_size),
+            advice="Write rows with the same entries, or empty() the buffer first.",
         ) from error
     return rows
 
 
 def _discount(gamma: float) -> float:
     if isinstance(gamma, str) or not 0 < gamma <= 1:
-        raise UsageError(f"gamma is a number above 0 and up to 1, not {gamma!r}.")
+        raise UsageError(
+            f"gamma must be a number above 0 and up to 1, not {gamma!r}.",
+            argument="gamma",
+            expected="0 < gamma <= 1",
+            found=gamma,
+        )
     return gamma

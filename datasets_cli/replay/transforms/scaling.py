@@ -1,4 +1,4 @@
-"""Transforms that scale and shift entries, and the statistics that tell by how much."""
+"""Transforms that scale and shift entries, and statistics of datasets for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKeys, keys_of
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
 from datasets_cli.replay.storages.protocol import Storage
@@ -21,16 +21,16 @@ from datasets_cli.schema.tree import entry
 
 CHUNK_ROWS = 1 << 16
 CHUNK_NUMBERS = 1 << 24
-"""Of the rows of a chunk, of which there are fewer where a row is wide, such as a frame."""
+"""Limit of the numbers in a chunk: chunks of wide rows, such as frames, have fewer rows."""
 
 
 @runtime_checkable
 class HasStorage(Protocol):
-    """What reads from a storage, such as a replay buffer."""
+    """An object with a storage, such as a replay buffer."""
 
     @property
     def storage(self) -> Storage:
-        """Where the rows are."""
+        """The storage of the rows."""
 
 
 class ObservationNorm(Transform):
@@ -40,17 +40,17 @@ class ObservationNorm(Transform):
 
     Args:
         loc: a number, or a tensor that broadcasts against one row.
-        scale: likewise.
-        in_keys: entries that are scaled, all by the same numbers.
-        out_keys: where the results go; ``in_keys`` by default.
-        in_keys_inv: where entries are stored unscaled when rows are written.
-        out_keys_inv: what those are called in what is written.
-        standard_normal: subtract and divide, as statistics want it.
-        eps: the least scale that is divided by.
+        scale: a number, or a tensor that broadcasts against one row.
+        in_keys: keys of the entries, all scaled by the same numbers.
+        out_keys: keys of the results; ``in_keys`` by default.
+        in_keys_inv: keys of entries that are stored unscaled when rows are written.
+        out_keys_inv: keys of the same entries in the written rows.
+        standard_normal: subtract the mean ``loc``, and divide by the deviation ``scale``.
+        eps: lower limit of a divisor.
 
     Raises:
-        UsageError: an argument is missing, there are not as many keys out as in, or a scale to
-            divide by is 0, of which a tensor may have some, below 0, or NaN.
+        UsageError: an argument is missing, the numbers of keys differ, or a divisor is 0, negative
+            or NaN; a tensor may have some zeros.
     """
 
     def __init__(
@@ -64,10 +64,13 @@ class ObservationNorm(Transform):
         standard_normal: bool = False,
         eps: float = 1e-6,
     ) -> None:
+        needed = {"loc": loc, "scale": scale, "in_keys": in_keys}
+        missing = [name for name, value in needed.items() if value is None]
         if loc is None or scale is None or in_keys is None:
             raise UsageError(
-                "ObservationNorm needs loc, scale and in_keys. ObservationNorm.from_dataset works "
-                "out the first two."
+                f"ObservationNorm needs {', '.join(missing)}.",
+                argument=missing[0],
+                advice="ObservationNorm.from_dataset computes loc and scale.",
             )
         if standard_normal or in_keys_inv:
             _check_divisor(scale)
@@ -87,18 +90,18 @@ class ObservationNorm(Transform):
         key: Key | str | None = None,
         eps: float = 1e-6,
     ) -> ObservationNorm:
-        """Return the transform that gives an entry of a dataset mean 0 and deviation 1.
+        """Return the transform that scales an entry of a dataset to mean 0 and deviation 1.
 
         Args:
             data: an ``ExperienceReplay``, another buffer, or a storage; all its rows are read once.
-            in_keys: entries to scale, such as ``["observation", ("next", "observation")]``.
-            out_keys: where the results go; ``in_keys`` by default.
-            key: the entry whose statistics are taken, each number of a row for itself; the first
+            in_keys: keys of entries, such as ``["observation", ("next", "observation")]``.
+            out_keys: keys of the results; ``in_keys`` by default.
+            key: key of the entry whose statistics are computed, for each number of a row; the first
                 of ``in_keys`` by default.
-            eps: the least deviation; a number that never changes has deviation 0.
+            eps: lower limit of the deviation; a constant number has deviation 0.
 
         Raises:
-            UsageError: the entry is missing, or not finite, or there are fewer than two rows.
+            UsageError: the entry is missing, or not finite, or ``data`` has fewer than two rows.
         """
         column = keys_of(in_keys if key is None else key)[0]
         storage = data.storage if isinstance(data, HasStorage) else data
@@ -128,10 +131,10 @@ class RewardScaling(Transform):
 
     Args:
         loc: a number or a tensor.
-        scale: likewise.
-        in_keys: rewards to scale; ``("next", "reward")`` by default.
-        out_keys: where the results go; ``in_keys`` by default.
-        standard_normal: subtract and divide.
+        scale: a number or a tensor.
+        in_keys: keys of rewards; ``("next", "reward")`` by default.
+        out_keys: keys of the results; ``in_keys`` by default.
+        standard_normal: subtract ``loc``, and divide by ``scale``.
     """
 
     def __init__(
@@ -156,10 +159,15 @@ class RewardScaling(Transform):
 
 
 def _check_divisor(scale: float | torch.Tensor) -> None:
-    """Check that a scale can be divided by; some numbers that never change have deviation 0."""
+    """Check that a scale is a divisor; a constant number of a row has deviation 0."""
     numbers = torch.as_tensor(scale)
     if not (bool((numbers >= 0).all()) and bool((numbers > 0).any())):
-        raise UsageError(f"A scale to divide by must be above 0, not {reprlib.repr(scale)}.")
+        raise UsageError(
+            f"scale must be above 0 to divide by it, not {reprlib.repr(scale)}.",
+            argument="scale",
+            expected="scale > 0",
+            found=scale,
+        )
 
 
 def _at_least(scale: float | torch.Tensor, eps: float) -> float | torch.Tensor:
@@ -175,7 +183,7 @@ def _chunks(storage: Storage, key: Key) -> Iterator[torch.Tensor]:
     read = _reader(storage, key)
     first = read(torch.arange(1)) if len(storage) else torch.zeros(0)
     if first is None:
-        raise UsageError(f"The storage has no entry {show_key(key)}.")
+        raise UnknownKey(f"The storage has no entry {show_key(key)}.", key=key)
     count = min(CHUNK_ROWS, max(1, CHUNK_NUMBERS // max(1, first.numel())))
     for start in range(0, len(storage), count):
         chunk = read(torch.arange(start, min(start + count, len(storage))))
@@ -184,12 +192,12 @@ def _chunks(storage: Storage, key: Key) -> Iterator[torch.Tensor]:
 
 
 def _reader(storage: Storage, key: Key) -> Callable[[torch.Tensor], torch.Tensor | None]:
-    """Return what reads an entry of rows int64 ``[n]``; of a dataset it reads no other entry."""
+    """Return a function that reads one entry of rows, int64 ``[n]``, and no other of a dataset."""
     if not isinstance(storage, DatasetStorage | FrameStack):
         return lambda rows: storage.entry(key, rows)
-    dataset = storage.dataset  # whose steps are single ones, also below a FrameStack
+    dataset = storage.dataset  # single steps, also below a FrameStack
     if key not in dataset.keys:
-        raise UsageError(f"{dataset.id} has no entry {show_key(key)}.")
+        raise UnknownKey(f"{dataset.id} has no entry {show_key(key)}.", id=dataset.id, key=key)
     column = dataset.rows_of(frozenset([key]))
     return lambda rows: entry(column.gather(rows), key)
 
@@ -201,13 +209,22 @@ def _moments(chunks: Iterator[torch.Tensor], key: Key) -> tuple[torch.Tensor, to
     for chunk in chunks:
         dtype = chunk.dtype if chunk.is_floating_point() else dtype
         values = chunk.double().cpu().numpy()
-        with np.errstate(all="ignore"):  # NaN and infinity are refused below
+        with np.errstate(all="ignore"):  # NaN and infinity are rejected below
             mean = values.mean(0)
             moments.merge(mean, ((values - mean) ** 2).sum(0), len(values))
-    if moments.count < 2 or not np.isfinite(moments.squares).all():
-        raise UsageError(
-            f"{show_key(key)} has no mean and deviation: it needs two rows or more, found "
-            f"{moments.count}, and no NaN or infinity."
+    if moments.count < 2:
+        raise WrongRows(
+            f"The deviation of {show_key(key)} needs two rows or more; found {moments.count}.",
+            key=key,
+            expected="two rows or more",
+            found=moments.count,
+        )
+    if not np.isfinite(moments.squares).all():
+        raise WrongRows(
+            f"The mean of {show_key(key)} needs finite numbers; found NaN or infinity.",
+            key=key,
+            expected="finite numbers",
+            found="NaN or infinity",
         )
     deviation = np.sqrt(moments.squares / (moments.count - 1))
     return torch.as_tensor(moments.mean).to(dtype), torch.as_tensor(deviation).to(dtype)

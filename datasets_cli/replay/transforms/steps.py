@@ -1,7 +1,8 @@
-"""Transforms of steps in a row, time last: where in its trajectory a step is, sums, and crops.
+"""Transforms of steps in a row, ``[*B, T]``: step counts, sums of rewards, and crops.
 
-row       0 1 2 3 4 5 6        a trajectory begins where the batch does and after every end
-done      . . x . . x .        the last row is an end too: nothing is known beyond it
+step      0 1 2 3 4 5 6        a trajectory begins at step 0 and after each done
+done      . . x . . x .        the last step of the batch ends its trajectory too
+begins    x . . x . . x
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import (
     NestedKey,
     NestedKeys,
@@ -31,9 +32,12 @@ def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
     stored = required_entry(batch, key, owner)
     shape = batch.batch_size
     if not shape or stored.shape not in (shape, (*shape, 1)):
-        raise UsageError(
-            f"{owner} needs steps in a row, [*B, T], and {show_key(key)} of that shape or followed "
-            f"by 1; found a batch {list(shape)} and flags {list(stored.shape)}."
+        raise WrongRows(
+            f"{owner}: {show_key(key)} is {list(stored.shape)} in a batch {list(shape)}; expected "
+            "steps in a row, [*B, T], and flags [*B, T] or [*B, T, 1].",
+            key=key,
+            expected="[*B, T]",
+            found=list(stored.shape),
         )
     return stored.reshape(shape).bool()
 
@@ -45,11 +49,11 @@ class StepCounter(StepTransform):
     ``("next", "done")``.
 
     Args:
-        max_steps: cut trajectories into parts of this many steps: the last step of each is marked
-            as truncated, and the count begins again after it.
-        truncated_key: what that flag is called.
-        step_count_key: what the counts are called.
-        update_done: mark those steps as done, too.
+        max_steps: cut trajectories into parts of this many steps: the last step of each part is
+            truncated, and the count restarts at 0 after it.
+        truncated_key: key of the truncated flag, below ``next``.
+        step_count_key: key of the counts.
+        update_done: mark the truncated steps as done, too.
 
     Raises:
         UsageError: ``max_steps`` is below 1.
@@ -62,11 +66,7 @@ class StepCounter(StepTransform):
         step_count_key: str = "step_count",
         update_done: bool = True,
     ) -> None:
-        if max_steps is not None and max_steps < 1:
-            raise UsageError(
-                f"A trajectory has 1 step or more, so max_steps cannot be {max_steps}."
-            )
-        self.max_steps = max_steps
+        self.max_steps = None if max_steps is None else whole_number("max_steps", max_steps, 1)
         self.truncated_key = truncated_key
         self.step_count_key = step_count_key
         self.update_done = update_done
@@ -98,7 +98,7 @@ class InitTracker(StepTransform):
     ``("next", "done")``.
 
     Args:
-        init_key: what the mark is called.
+        init_key: key of the mark.
     """
 
     def __init__(self, init_key: str = "is_init") -> None:
@@ -116,16 +116,16 @@ REWARD: NestedKeys = [("next", "reward")]
 class RewardSum(StepTransform):
     """Sums the rewards of each run of steps, such as a slice, from its first step to each one.
 
-    The batch is steps in a row, ``[*B, T]``, slices one after the other among them: a sum begins
-    with the batch and after each ``("next", "done")``, so not where a slice's trajectory does.
+    The batch is steps in a row, ``[*B, T]``, such as concatenated slices: a sum begins with the
+    batch and after each ``("next", "done")``. It does not restart at a slice within a trajectory.
 
     Args:
-        in_keys: rewards; ``("next", "reward")`` by default.
-        out_keys: where the sums go; by default ``episode_`` and the reward's name, beside it.
-        reset_keys: a flag for each reward on whose steps its sum begins again, too.
+        in_keys: keys of rewards; ``("next", "reward")`` by default.
+        out_keys: keys of the sums; by default ``episode_`` and the reward's name, beside it.
+        reset_keys: keys of flags, one for each reward; its sum restarts on flagged steps, too.
 
     Raises:
-        UsageError: there are not as many keys as rewards.
+        UsageError: the numbers of keys differ.
     """
 
     def __init__(
@@ -150,19 +150,19 @@ class RewardSum(StepTransform):
 
 
 class Reward2GoTransform(StepTransform):
-    """Sums the rewards of a trajectory from each of its steps on, when rows are written.
+    """Sums the rewards from each step to the end of its trajectory, when rows are written.
 
-    It leaves what is read alone; ``append_transform(Reward2GoTransform(), invert=True)`` turns that
-    around. The data is steps in a row, ``[*B, T]``; a sum ends at each ``("next", "done")``.
+    Batches are not changed; ``append_transform(Reward2GoTransform(), invert=True)`` sums in batches
+    instead. The data is steps in a row, ``[*B, T]``; a sum ends at each ``("next", "done")``.
 
     Args:
         gamma: the discount a step.
-        in_keys: rewards; ``("next", "reward")`` by default.
-        out_keys: where the sums go; ``in_keys`` by default.
+        in_keys: keys of rewards; ``("next", "reward")`` by default.
+        out_keys: keys of the sums; ``in_keys`` by default.
         done_key: the flag below ``"next"`` that ends a trajectory.
 
     Raises:
-        UsageError: there are not as many keys out as in.
+        UsageError: the numbers of keys differ.
     """
 
     def __init__(
@@ -184,14 +184,17 @@ class Reward2GoTransform(StepTransform):
         """Return the rows to be stored, with their sums.
 
         Raises:
-            UsageError: an entry is missing, or no trajectory ends in a row of the data, whose
-                sums would all lack what comes later.
+            UsageError: an entry is missing, or a row of the data ``[T]`` has no done: all its sums
+                would lack later rewards.
         """
         done = flags(data, self._done, "Reward2GoTransform")
         if not bool(done.any(-1).all()):
-            raise UsageError(
-                "Reward2GoTransform found no end of a trajectory to sum rewards up to. Write whole "
-                "trajectories."
+            raise WrongRows(
+                f"Reward2GoTransform sums rewards up to {show_key(self._done)}, which is False in "
+                f"all {done.shape[-1]} steps.",
+                key=self._done,
+                expected="whole trajectories",
+                advice="Write whole trajectories.",
             )
 
         def summed(reward: torch.Tensor) -> torch.Tensor:
@@ -202,11 +205,11 @@ class Reward2GoTransform(StepTransform):
 
 
 Reward2Go = Reward2GoTransform
-"""The name in short."""
+"""Short name of ``Reward2GoTransform``."""
 
 
 class RandomCropTensorDict(StepTransform):
-    """Cuts runs of equal length out of rows that are trajectories, each start drawn for itself.
+    """Cuts a run of equal length out of each row of trajectories, at a random start.
 
         row, 5 steps    a b c d e
         crops of 3      a b c · b c d · c d e        each with probability 1/3
@@ -214,12 +217,12 @@ class RandomCropTensorDict(StepTransform):
     Args:
         sub_seq_len: steps in a crop.
         sample_dim: the dimension of time; negative counts from the last of the batch.
-        mask_key: where a mask ``[*B, T]`` of valid steps is, first those and then padding;
-            crops then have no padding. A batch without it is taken as valid throughout.
+        mask_key: key of a mask ``[*B, T]``, valid steps first, then padding; crops have no
+            padding. Without the mask all steps of a batch are valid.
         generator: draws the starts; torch's global generator by default.
 
     Raises:
-        UsageError: ``sub_seq_len`` is not a whole number from 1 on.
+        UsageError: ``sub_seq_len`` is not a positive whole number.
     """
 
     def __init__(
@@ -239,18 +242,25 @@ class RandomCropTensorDict(StepTransform):
         """Return the crops: the batch's shape, but ``sub_seq_len`` along the dimension of time."""
         if not -batch.ndim <= self.sample_dim < batch.ndim:
             raise UsageError(
-                f"A batch {list(batch.batch_size)} has no dimension {self.sample_dim}."
+                f"A batch {list(batch.batch_size)} has no dimension {self.sample_dim}.",
+                argument="sample_dim",
+                expected=f"a dimension of {list(batch.batch_size)}",
+                found=self.sample_dim,
             )
         dim = self.sample_dim % batch.ndim
         lengths = self._lengths(batch, dim)
-        if not lengths.numel() or int(lengths.min()) < self.sub_seq_len:
-            raise UsageError(
-                f"Crops of {self.sub_seq_len} steps need rows of that many or more along dimension "
-                f"{self.sample_dim}; found a batch {list(batch.batch_size)}"
-                + (f" with a row of {int(lengths.min())}." if lengths.numel() else ".")
+        shortest = int(lengths.min()) if lengths.numel() else 0
+        if shortest < self.sub_seq_len:
+            raise WrongSize(
+                f"A crop has {self.sub_seq_len} steps; the shortest row of the batch "
+                f"{list(batch.batch_size)} has {shortest} along dimension {self.sample_dim}.",
+                argument="sub_seq_len",
+                expected=self.sub_seq_len,
+                found=shortest,
+                advice="Pass a smaller sub_seq_len, or longer rows.",
             )
         device = None if self.generator is None else self.generator.device
-        # float64: a float32 cannot name every start in a row above 2**24 steps.
+        # float64: float32 cannot express every start in a row of more than 2**24 steps.
         chance = torch.rand(
             lengths.shape, dtype=torch.float64, generator=self.generator, device=device
         ).to(lengths.device)
@@ -266,8 +276,11 @@ class RandomCropTensorDict(StepTransform):
             return torch.full(shape, batch.batch_size[dim], device=batch.device)
         mask = required_entry(batch, self.mask_key, "RandomCropTensorDict")
         if mask.shape != batch.batch_size:
-            raise UsageError(
-                f"The mask must have the batch's shape {list(batch.batch_size)}, not "
-                f"{list(mask.shape)}."
+            raise WrongRows(
+                f"The mask {show_key(self.mask_key)} is {list(mask.shape)}; expected the shape of "
+                f"the batch, {list(batch.batch_size)}.",
+                key=self.mask_key,
+                expected=list(batch.batch_size),
+                found=list(mask.shape),
             )
         return mask.sum(dim, keepdim=True)

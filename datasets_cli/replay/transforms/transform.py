@@ -1,4 +1,4 @@
-"""A transform: a function from batch to batch, and what it does to rows that are written."""
+"""A transform: a function of batches, and its inverse for rows that are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol, overload, runtime_checkable
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongSize
 from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
 from datasets_cli.replay.torchrl_words import KEYS, takes
 from datasets_cli.schema.columns import Key, refuse_missing_reward, show_key
@@ -24,25 +24,24 @@ TransformLike = Callable[[TensorDict], TensorDict]
 @takes(**KEYS)
 @runtime_checkable
 class Transform(Protocol):
-    """A function from batch to batch, which may also have a say in what a buffer stores.
+    """A function from batch to batch, whose ``inv`` may change the rows that a buffer stores.
 
-    A transform of your own derives from this class and writes ``__call__``. It may add entries to
-    the batch and take some from it, since a batch belongs to whoever sampled it. Ours make new
-    tensors rather than change the batch's own.
+    A transform of your own derives from this class and defines ``__call__``. It may add and remove
+    entries of the batch: each batch is a copy. The transforms of this package compute new tensors
+    and leave the tensors of the batch unchanged.
 
-    Any other callable is taken where a transform is: ``as_transform`` adds what it does not have.
+    Any other callable is accepted too: ``as_transform`` adds the missing members.
 
     Attributes:
-        needs_steps: whether it acts on steps in a row, ``[*B, T]``, which no rows drawn one by one
-            are.
-        only_writes: whether it acts on what is written alone, and so not on a dataset.
+        needs_steps: whether it acts on steps in a row, ``[*B, T]``; rows drawn one by one are not.
+        only_writes: whether it acts only on written rows, and so never on a dataset.
     """
 
     needs_steps: bool = False
     only_writes: bool = False
 
     def __init__(self) -> None:
-        """Take what TorchRL's class takes."""
+        """Accept the arguments of TorchRL's class."""
         return
 
     @abstractmethod  # or a class without it would make an object that returns None
@@ -50,18 +49,18 @@ class Transform(Protocol):
         """Return the batch transformed."""
 
     def inv(self, data: TensorDict, /) -> TensorDict | None:
-        """Return what is to be stored for the rows ``data``, which it must not change.
+        """Return the rows to store in place of ``data``, which stays unchanged.
 
-        None means that there is nothing to store yet.
+        None means that nothing is stored yet.
         """
         return data
 
     def undo_inv(self) -> None:
-        """Be as before the last ``inv``: what it returned could not be stored."""
+        """Restore the state before the last ``inv``, whose rows could not be stored."""
         return
 
     def on_clear(self) -> None:
-        """Let go of rows that the transform keeps back: those of the buffer are gone too."""
+        """Drop the rows that the transform holds back, because the buffer was emptied."""
         return
 
 
@@ -72,7 +71,7 @@ class StepTransform(Transform):
 
 
 class CallableTransform(Transform):
-    """A callable as a whole transform; members that it does not have do nothing."""
+    """A callable as a transform; members that it lacks do nothing."""
 
     # TorchRL's transforms have `inv`, and can be used unchanged.
 
@@ -97,14 +96,19 @@ class CallableTransform(Transform):
 
 
 def as_transform(transform: TransformLike) -> Transform:
-    """Return a callable as a transform that has all members."""
+    """Return a callable as a transform with all members."""
     if not callable(transform):
-        raise UsageError(f"A transform is called with a batch; {transform!r} cannot be called.")
+        raise UsageError(
+            f"{transform!r} cannot be called. A transform is a function from batch to batch.",
+            argument="transform",
+            expected="a callable",
+            found=transform,
+        )
     return transform if isinstance(transform, Transform) else CallableTransform(transform)
 
 
 class Inverted(Transform):
-    """A transform the other way round: it acts on what is written, its ``inv`` on batches."""
+    """A transform with its directions swapped: written rows are transformed, batches inverted."""
 
     def __init__(self, transform: TransformLike) -> None:
         self.transform = as_transform(transform)
@@ -122,32 +126,34 @@ class Inverted(Transform):
 
 @takes(**KEYS)
 class Compose(Transform):
-    """Applies transforms one after the other; their inverses the other way round.
+    """Applies transforms in order, and their inverses in reverse order.
 
     Args:
-        transforms: any callables from batch to batch, TorchRL's among them; also as one list.
+        transforms: callables from batch to batch, such as TorchRL's transforms; also one list.
 
     Raises:
-        UsageError: one cannot be called.
+        UsageError: a transform cannot be called.
     """
 
     def __init__(self, *transforms: TransformLike | Iterable[TransformLike]) -> None:
         self.steps: list[Transform] = []
-        self._inverted: list[Transform] = []  # those whose ``inv`` the last write has called
+        self._inverted: list[Transform] = []  # steps whose ``inv`` the last write has called
         for one in transforms:
             several = one if isinstance(one, list | tuple) and len(transforms) == 1 else [one]
             self.steps += map(as_transform, several)
 
     @property
     def transforms(self) -> list[TransformLike]:
-        """The transforms that were given."""
-        return [_given(step) for step in self.steps]
+        """The transforms as the caller passed them."""
+        return [_unwrapped(step) for step in self.steps]
 
     def __call__(self, batch: TensorDict) -> TensorDict:
         for step in self.steps:
             batch = step(batch)
             if batch is None:
-                raise UsageError(f"The transform {step!r} returned None; expected a batch.")
+                raise UsageError(
+                    f"The transform {step!r} returned None; expected a batch.", expected="a batch"
+                )
         return batch
 
     def inv(self, data: TensorDict) -> TensorDict | None:
@@ -174,11 +180,11 @@ class Compose(Transform):
             step.on_clear()
 
     def append(self, transform: TransformLike) -> None:
-        """Apply one more transform after the others."""
+        """Append a transform."""
         self.steps.append(as_transform(transform))
 
     def insert(self, index: int, transform: TransformLike) -> None:
-        """Apply one more transform before the one at ``index``."""
+        """Insert a transform before the transform at ``index``."""
         self.steps.insert(index, as_transform(transform))
 
     def __len__(self) -> int:
@@ -192,25 +198,25 @@ class Compose(Transform):
     @overload
     def __getitem__(self, index: slice) -> Compose: ...
     def __getitem__(self, index: int | slice) -> TransformLike | Compose:
-        """Return one of the transforms that were given, or some of them as one."""
+        """Return a transform, or a slice of the transforms as a ``Compose``."""
         if isinstance(index, slice):
             several = copy(self)
             several.steps, several._inverted = self.steps[index], []
             return several
-        return _given(self.steps[index])
+        return _unwrapped(self.steps[index])
 
     def __repr__(self) -> str:
         steps = ",".join(textwrap.indent(f"\n{step!r}", "    ") for step in self.steps)
         return f"Compose({steps})"
 
 
-def _given(step: Transform) -> TransformLike:
-    """Return the transform that was given to ``as_transform``."""
+def _unwrapped(step: Transform) -> TransformLike:
+    """Return the argument of ``as_transform``."""
     return step.function if isinstance(step, CallableTransform) else step
 
 
 def parts_of(transform: Transform, inverted: bool = False) -> Iterator[tuple[Transform, bool]]:
-    """Yield the transforms that one is made of, and whether each acts the other way round."""
+    """Yield the parts of a transform, and whether the directions of each are swapped."""
     if isinstance(transform, Inverted):
         yield from parts_of(transform.transform, not inverted)
     for step in transform.steps if isinstance(transform, Compose) else ():
@@ -220,27 +226,30 @@ def parts_of(transform: Transform, inverted: bool = False) -> Iterator[tuple[Tra
 
 
 class KeyMap:
-    """Which entries of a batch are read, and where what is made of them goes."""
+    """The keys that a transform reads, each with the key of its result."""
 
     def __init__(self, owner: str, in_keys: NestedKeys, out_keys: NestedKeys | None = None) -> None:
         self.owner = owner
         self.in_keys = keys_of(in_keys)
         self.out_keys = self.in_keys if out_keys is None else keys_of(out_keys)
         if len(self.in_keys) != len(self.out_keys):
-            raise UsageError(
-                f"{owner} needs an out_key for each in_key; found {len(self.in_keys)} and "
-                f"{len(self.out_keys)}."
+            raise WrongSize(
+                f"{owner}: found {len(self.out_keys)} out_keys for {len(self.in_keys)} in_keys; "
+                "expected as many.",
+                argument="out_keys",
+                expected=len(self.in_keys),
+                found=len(self.out_keys),
             )
 
     @property
     def pairs(self) -> list[tuple[Key, Key]]:
-        """Each key that is read, and the one that its result goes to."""
+        """Pairs of in_key and out_key."""
         return list(zip(self.in_keys, self.out_keys, strict=True))
 
     def apply(
         self, batch: TensorDict, function: Callable[[torch.Tensor], torch.Tensor]
     ) -> TensorDict:
-        """Put the function of each entry into the batch, and return that."""
+        """Set the function of each entry in the batch, and return the batch."""
         for source, target in self.pairs:
             batch.set(target, function(required_entry(batch, source, self.owner)))
         return batch
@@ -249,7 +258,7 @@ class KeyMap:
 def stored_map(
     owner: str, in_keys_inv: NestedKeys | None, out_keys_inv: NestedKeys | None
 ) -> KeyMap:
-    """Return which entries of written rows are read, and the names by which they are stored."""
+    """Return the key map of ``inv``: from the keys of written rows to the keys of stored rows."""
     stored = in_keys_inv or []
     return KeyMap(owner, out_keys_inv or stored, stored)
 
@@ -264,8 +273,10 @@ def required_entry(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
         refuse_missing_reward(key, owner, "the batch")
         names = batch.keys(include_nested=True, leaves_only=True)
         keys = sorted(show_key(key_of(name)) for name in names)
-        raise UsageError(
+        raise UnknownKey(
             f"{owner} needs {show_key(key)}, which the batch does not have. It has: "
-            f"{', '.join(keys)}."
+            f"{', '.join(keys)}.",
+            key=key,
+            found=keys,
         )
     return value

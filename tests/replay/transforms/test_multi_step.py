@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import MultiStep, MultiStepTransform
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows
+from tests.support.refusals import refused
 
 
 def rollout(done: list[bool], seed: int = 0) -> TensorDict:
@@ -143,7 +144,7 @@ def test_nothing_is_stored_before_there_is_enough() -> None:
     written = MultiStepTransform(3, 1.0)
     assert written.inv(rollout([False] * 3)) is None
     assert written.inv(rollout([False])).batch_size == (1,)
-    with pytest.raises(UsageError, match="steps in a row"):
+    with refused(WrongRows, expected="[*B, T]", found=[]):
         written.inv(rollout([False])[0])
 
 

@@ -1,21 +1,22 @@
 """Frame stacks of steps in a row: each entry becomes the last N steps of its trajectory, joined.
 
-N = 3, T = 6      a b c|d e f                     a trajectory begins with a and with d
+N = 3, T = 6      a b c|d e f                     trajectories begin with a and with d
 at c              a b c
 at d, "same"      d d d       "constant"  . . d   . is the padding value
-next, at d        d d e                   . d e   the entry at d comes before its own successor
+next, at d        d d e                   . d e   the entry at d, then its successor
 """
 
 from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, Self, get_args
 
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.options import check_choice
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key, whole_number
 from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.steps import flags
@@ -29,11 +30,11 @@ StackPadding = Literal["same", "constant"]
 class _Windows:
     """The steps of each stack."""
 
-    # row: where a row of the batch begins, flattened, int64 `[*B, 1, 1]`.
+    # row: the number of the first step of each row of the flattened batch, int64 `[*B, 1, 1]`.
     # steps: the steps to read, int64 `[*B, t, N]`.
-    # edge: the first (or last) of their trajectory, int64 `[*B, t, 1]`.
-    # padded: which steps are beyond it, bool `[*B, t, N]`.
-    # wanted: what the steps would have been, int64 `[t, N]`.
+    # edge: the first (or last) step of their trajectory, int64 `[*B, t, 1]`.
+    # padded: True for steps beyond the edge, bool `[*B, t, N]`.
+    # wanted: the steps before they are clipped at the edge, int64 `[t, N]`.
 
     row: torch.Tensor
     steps: torch.Tensor
@@ -46,11 +47,12 @@ class _Windows:
     ) -> torch.Tensor:
         """Return ``[*B, t, N, ...]`` of an entry ``[*B, T, ...]``."""
         ndim = self.steps.ndim - 1
+        # Numbers of steps in the flattened batch `[B * T, ...]`.
         rows = self.row + self.steps
         stack: torch.Tensor = value.flatten(0, ndim - 1).index_select(0, rows.flatten())
         stack = stack.view(*rows.shape, *value.shape[ndim:])
         padded = self.padded
-        if first is not None:
+        if first is not None:  # a stack of successors continues with the entry of the first step
             edge = (self.row + self.edge).expand(padded.shape)[padded]
             stack[padded] = first.flatten(0, ndim - 1)[edge]
             padded = self.wanted < self.edge - 1
@@ -60,8 +62,12 @@ class _Windows:
 
 
 def _windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> _Windows:
-    """Return the steps that make the stack of each step."""
-    # ends: which steps end their trajectory, bool `[*B, T]`.
+    """Return the steps of the stack of each step."""
+    # ends: True for the last step of a trajectory, bool `[*B, T]`.
+    #   time       0 1 2|3 4 5        N = 3, trajectories begin at 0 and 3
+    #   wanted     at 4: 2 3 4        edge 3
+    #   steps      at 4: 3 3 4        clipped at the edge
+    #   padded     at 4: x . .
     time = ends.shape[-1]
     offsets = torch.arange(size, device=ends.device) - (0 if future else size - 1)
     wanted = torch.arange(time, device=ends.device)[when].unsqueeze(1) + offsets
@@ -72,12 +78,12 @@ def _windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> 
 
 
 class StackedSteps(StepTransform):
-    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first."""
+    """Joins each entry with the N - 1 entries before it in its trajectory, oldest first."""
 
     # The batch is steps in a row, `[*B, T]`: a trajectory begins with the batch and after each
-    # `("next", "done")`. An entry below `"next"` whose own entry is among `in_keys` too is stacked
-    # as the step after: the newest steps of that stack, and the successor after them.
-    # mask_key: where bool `[*B, T, N]` goes, True for a step of a stack that is padding.
+    # `("next", "done")`. Where both an entry and its successor below `"next"` are in `in_keys`, the
+    # stack of the successor is the newest N - 1 steps of the entry's stack, then the successor.
+    # mask_key: key of the padding mask, bool `[*B, T, N]`.
 
     def __init__(
         self,
@@ -95,11 +101,14 @@ class StackedSteps(StepTransform):
     ) -> None:
         self.N = whole_number("N", N, 1)
         self.dim = whole_number("dim", dim)
-        if self.dim >= 0 or padding not in ("same", "constant"):
+        if self.dim >= 0:
             raise UsageError(
-                f"{self._name} joins steps along a negative dim, padded with 'same' or 'constant'; "
-                f"not along {dim}, padded with {padding!r}."
+                f"{self._name}: dim must be negative, not {dim}.",
+                argument="dim",
+                expected="a negative dim",
+                found=dim,
             )
+        check_choice("padding", padding, get_args(StackPadding))
         self.padding = padding
         self.padding_value = padding_value
         self.as_inverse = self.only_writes = as_inverse
@@ -109,14 +118,14 @@ class StackedSteps(StepTransform):
         self._keys = KeyMap(self._name, in_keys, out_keys)
 
     def __call__(self, batch: TensorDict) -> TensorDict:
-        """Put the stacks into the batch ``[*B, T]``, and return it."""
+        """Set the stacks in the batch ``[*B, T]``, and return it."""
         return batch if self.as_inverse else batch.update(self._stacks(batch, slice(None)))
 
     def inv(self, data: TensorDict) -> TensorDict:
         return data.copy().update(self._stacks(data, slice(None))) if self.as_inverse else data
 
     def with_successors(self) -> Self:
-        """Return this transform, stacking the successor below ``"next"`` of every entry as well."""
+        """Return a copy that also stacks the successor below ``"next"`` of every entry."""
         pairs = self._keys.pairs
         pairs += [
             (("next", *source), ("next", *target))
@@ -131,19 +140,19 @@ class StackedSteps(StepTransform):
 
     @property
     def _name(self) -> str:
-        """What messages call the transform: its public name."""
+        """The public name of the transform, for messages."""
         return type(self).__name__
 
     @property
     def out_keys(self) -> list[Key]:
-        """Where the stacks go."""
+        """Keys of the stacks."""
         return self._keys.out_keys
 
     def __repr__(self) -> str:
         return f"{self._name}(N={self.N}, dim={self.dim}, in_keys={self._keys.in_keys})"
 
     def _stacks(self, batch: TensorDict, when: slice) -> TensorDict:
-        """Return the stacks ``[*B, t, ...]`` of some of the steps, and their mask."""
+        """Return the stacks ``[*B, t, ...]`` of the steps ``when``, and their mask."""
         ends = flags(batch, self._done, self._name)
         windows = _windows_of(ends, self.N, when, future=self.future)
         stacks = TensorDict({}, windows.padded.shape[:-1])
@@ -155,10 +164,14 @@ class StackedSteps(StepTransform):
             value = required_entry(batch, source, self._name)
             place = value.ndim + self.dim
             if place < batch.ndim:
-                raise UsageError(
+                raise WrongRows(
                     f"{self._name} cannot join {show_key(source)} along dim {self.dim}: its shape "
-                    f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions after those of "
-                    f"the batch {list(batch.batch_size)}. Unsqueeze it first."
+                    f"{list(value.shape)} has {value.ndim - batch.ndim} dimensions besides the "
+                    f"batch {list(batch.batch_size)}.",
+                    key=source,
+                    expected=f"{-self.dim} dimensions or more",
+                    found=list(value.shape),
+                    advice="Use UnsqueezeTransform before.",
                 )
             stack = windows.stacks(value, first, self.padding, self.padding_value)
             stacks[target] = stack.movedim(batch.ndim, place).flatten(place, place + 1)
@@ -168,7 +181,7 @@ class StackedSteps(StepTransform):
 
 
 class StackedSlices(StepTransform):
-    """Leaves of each slice of N steps the one whose stack is the slice; see ``StackedSteps``."""
+    """Reduces each slice of N steps to the step whose stack is the slice; see ``StackedSteps``."""
 
     def __init__(self, frames: StackedSteps) -> None:
         self.frames = frames.with_successors()
@@ -176,9 +189,12 @@ class StackedSlices(StepTransform):
     def __call__(self, batch: TensorDict) -> TensorDict:
         """Return the steps ``[B]`` of a batch of slices ``[B * N]``, with their stacks."""
         if batch.numel() % self.frames.N:
-            raise UsageError(
-                f"Stacks are made of slices of {self.frames.N} steps, as the sampler that came "
-                f"with this transform draws them; found a batch {list(batch.batch_size)}."
+            raise WrongSize(
+                f"Stacks need slices of {self.frames.N} steps; found a batch "
+                f"{list(batch.batch_size)}.",
+                expected=f"a multiple of {self.frames.N}",
+                found=batch.numel(),
+                advice="Use the sampler that was returned with this transform.",
             )
         slices = batch.reshape(-1, self.frames.N)
         step = slice(0, 1) if self.frames.future else slice(-1, None)
@@ -186,5 +202,5 @@ class StackedSlices(StepTransform):
         return slices[:, step].update(stacks).squeeze(1)
 
     def inv(self, data: TensorDict) -> TensorDict:
-        """Return the rows to be stored, without stacks: those are made when rows are read."""
+        """Return the rows to store, without the stacks, which are computed when rows are read."""
         return data.exclude(*self.frames.out_keys)
