@@ -22,6 +22,7 @@ from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.steps import flags
 from datasets_cli.replay.transforms.transform import KeyMap, StepTransform, required_entry
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import StepFlags
 
 StackPadding = Literal["same", "constant"]
 
@@ -61,9 +62,9 @@ class _Windows:
         return torch.where(padded.view(*padded.shape, *[1] * (value.ndim - ndim)), fill, stack)
 
 
-def _windows_of(ends: torch.Tensor, size: int, when: slice, *, future: bool) -> _Windows:
+def _windows_of(ends: StepFlags, size: int, when: slice, *, future: bool) -> _Windows:
     """Return the steps of the stack of each step."""
-    # ends: True for the last step of a trajectory, bool `[*B, T]`.
+    # ends: True for the last step of a trajectory.
     #   time       0 1 2|3 4 5        N = 3, trajectories begin at 0 and 3
     #   wanted     at 4: 2 3 4        edge 3
     #   steps      at 4: 3 3 4        clipped at the edge

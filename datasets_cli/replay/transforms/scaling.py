@@ -163,7 +163,7 @@ def _check_divisor(scale: float | torch.Tensor) -> None:
     numbers = torch.as_tensor(scale)
     if not (bool((numbers >= 0).all()) and bool((numbers > 0).any())):
         raise UsageError(
-            f"scale must be above 0 to divide by it, not {reprlib.repr(scale)}.",
+            f"scale must be above 0, not {reprlib.repr(scale)}: values are divided by it.",
             argument="scale",
             expected="scale > 0",
             found=scale,

@@ -23,12 +23,13 @@ from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.replay.trajectories.bounds import begins_of, first_of, sum_so_far, sum_to_go
 from datasets_cli.replay.transforms.transform import KeyMap, StepTransform, required_entry
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import StepFlags
 
 DONE: Key = ("next", "done")
 
 
-def flags(batch: TensorDict, key: Key, owner: str) -> torch.Tensor:
-    """Return the flags bool ``[*B, T]`` that the batch ``[*B, T]`` has at a key."""
+def flags(batch: TensorDict, key: Key, owner: str) -> StepFlags:
+    """Return the flags of a batch ``[*B, T]`` at a key."""
     stored = required_entry(batch, key, owner)
     shape = batch.batch_size
     if not shape or stored.shape not in (shape, (*shape, 1)):

@@ -109,7 +109,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     (f"seed {WHOLE}, not str 'x'", lambda: DistributedSampler(seed="x")),  # type: ignore[arg-type]
     (f"epoch {WHOLE}", lambda: DistributedSampler().set_epoch("x")),  # type: ignore[arg-type]
     (f"dim {WHOLE}", lambda: CatFrames(2, "a")),  # type: ignore[arg-type]
-    ("gamma is a number above 0", lambda: MultiStep("a", 2)),  # type: ignore[arg-type]
+    ("gamma must be a number above 0", lambda: MultiStep("a", 2)),  # type: ignore[arg-type]
     ("alpha is a number", lambda: PrioritizedSampler(9, "a", 0.5)),  # type: ignore[arg-type]
     ("seed must be a whole number from 0 on, not -1", lambda: buffer(seed=-1)),
     (r"is on cuda, and RandomSampler\(\) draws on", lambda: buffer(generator=Elsewhere())),
