@@ -27,7 +27,7 @@ FLOORS = [
     ["store"],
     ["store.deep_check", "parallel", "audit.rules"],
     ["audit"],
-    ["catalogue", "replay.arguments", "replay.arguments", "replay.torchrl_words"],
+    ["catalogue", "replay.arguments", "replay.torchrl_words"],
     ["specs"],
     [
         *("install", "replay.trajectories", "replay.sharing"),
