@@ -74,9 +74,14 @@ KINDS: dict[object, str] = {
 """The types that values are checked for, with their words; those of others check themselves."""
 
 
-def takes_fields(kind: Callable[P, Options]) -> _Taking[P, Options]:
-    """Return a decorator of a function of one dataclass that lets it take the fields instead."""
-    return _Taking(kind)
+def takes_fields(
+    kind: Callable[P, Options], *, documented_by: type = object
+) -> _Taking[P, Options]:
+    """Return a decorator of a function of one dataclass that lets it take the fields instead.
+
+    A field that the dataclass does not document has the docs of the class ``documented_by``.
+    """
+    return _Taking(kind, documented_by)
 
 
 def suggests_keywords(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -208,6 +213,7 @@ class _Taking(Generic[P, Options]):
     """The decorator; its overloads are of a function, and of a method or one more argument."""
 
     kind: Callable[P, Options]
+    documented_by: type
 
     @overload
     def __call__(self, body: Callable[[Options], Result]) -> Callable[P, Result]: ...
@@ -251,7 +257,8 @@ class _Taking(Generic[P, Options]):
             **{name: each.annotation for name, each in signature.parameters.items()},
             "return": signature.return_annotation,
         }
-        names, docs = [each.name for each in taken], argument_docs(make)
+        names = [each.name for each in taken]
+        docs = argument_docs(self.documented_by) | argument_docs(make)
         if body.__name__ == "__init__":
             return _Constructor(call, names, docs)  # type: ignore[return-value]
         call.__doc__ = _with_arguments(body.__doc__, names, docs)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.options import part_of, takes_fields
+from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler, PriorityDraw
@@ -30,35 +30,7 @@ from datasets_cli.schema.columns import Key
 
 @dataclass(frozen=True, kw_only=True)
 class TrajectoryArguments:
-    """Where trajectories are, and how slices of them are cut and marked.
-
-    Args:
-        end_key: column of flags at the ends of trajectories.
-        end_keys: several such columns; a trajectory ends where any of them says so, and those that
-            a storage does not have are passed over.
-        traj_key: column of numbers that change between trajectories; with an ``end_key`` or
-            ``end_keys`` beside it, these count where a storage does not have it.
-        trajectory_key: another name of ``traj_key``.
-        step_key: column of the numbers of steps in their trajectory; read with ``fragmented``.
-        fragmented: the rows of a trajectory may be apart, as those of environments that take turns
-            in one flat storage are: find them by ``traj_key``, and their order by ``step_key``. A
-            missing step parts a trajectory in two.
-        ends: those flags, bool ``[N]``, for a storage that will not change; of several dimensions
-            ``[T, *environments]``, time first.
-        trajectories: those numbers, int, of the same shapes.
-        cache_values: given for compatibility; trajectories are always kept until rows are written.
-        truncated_key: where the last row of each slice is marked, for value estimators that must
-            not look past it; the done flag beside it is set too. None marks nothing.
-        init_key: where the first row of each slice is marked, for recurrent modules that begin
-            again there, beside the marks that are stored. Only rows that have this flag are marked,
-            and none with None, for modules that would forget their state.
-        pad_output: repeat the last row of a short slice up to the full length, and mark the rows
-            that are real in ``("collector", "mask")``. The last real row ends the slice.
-        compile: given for compatibility; nothing is compiled.
-        span: how many rows of a slice may be before its trajectory (left) and after it (right),
-            and are left out; one value, or one for each side; True for all but one.
-        use_gpu: given for compatibility; trajectories are found on the CPU.
-    """
+    """Where trajectories are, and how slices are cut; ``SliceSampler`` documents each field."""
 
     end_key: NestedKey | None = None
     end_keys: Sequence[NestedKey] | None = None
@@ -114,7 +86,7 @@ class TrajectoryArguments:
 
 @dataclass(frozen=True, kw_only=True)
 class SliceArguments(SliceOptions, TrajectoryArguments):
-    """What every sampler of slices takes."""
+    """The arguments of every sampler of slices; ``SliceSampler`` documents each field."""
 
 
 def slices_of(arguments: SliceArguments) -> dict[str, Any]:
@@ -141,18 +113,88 @@ class SliceSampler(Slices):
     A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
     is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
 
-    Trajectories are what the storage knows of them: a dataset its table, other storages the first
-    there is of ``("collector", "traj_ids")``, ``"episode"`` and ``("next", "done")``. They are
-    worked out once, and again after rows were written.
+    Without an argument about trajectories, a dataset uses its table, and any other storage the
+    first column that it has of ``("collector", "traj_ids")``, ``"episode"`` and
+    ``("next", "done")``. The bounds are computed once, and again after rows were written.
+
+    Args:
+        num_slices: slices in a batch; exclusive with ``slice_len``.
+        slice_len: rows in a slice; exclusive with ``num_slices``.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole,
+            and the batch is shorter than ``batch_size``.
+        end_key: a column of flags, True at the end of a trajectory.
+        end_keys: several such columns; a trajectory ends where one of them is True. Columns that a
+            storage does not have are skipped.
+        traj_key: a column of numbers that change between trajectories. An ``end_key`` or
+            ``end_keys`` beside it is read in a storage without this column.
+        trajectory_key: an alias of ``traj_key``.
+        step_key: the column of step numbers within a trajectory; read with ``fragmented``.
+        fragmented: the rows of a trajectory may be apart, as those of environments that take turns
+            in one flat storage are: ``traj_key`` finds them, ``step_key`` orders them. A missing
+            step splits a trajectory in two.
+        ends: flags as ``end_key``, bool ``[N]``, for a storage that will not change; with several
+            dimensions ``[T, *environments]``, time first.
+        trajectories: numbers as ``traj_key``, int, of the same shapes.
+        cache_values: ignored; bounds are always cached until rows are written.
+        truncated_key: the flag that is set in the last row of each slice, with the done flag beside
+            it, for value estimators that must not look past the slice; None sets nothing.
+        init_key: the flag that is set in the first row of each slice, for recurrent modules that
+            reset there. Rows without this flag get none; None sets nothing.
+        pad_output: repeat the last row of a short slice up to the full length; the mask of the real
+            rows is ``("collector", "mask")``. The last real row ends the slice.
+        compile: ignored; nothing is compiled.
+        span: rows of a slice that may lie before its trajectory (left) and after it (right), and
+            are left out; one value, or a pair; True for all but one.
+        use_gpu: ignored; trajectories are found on the CPU.
 
     Raises:
-        TypeError: more than one way to say where trajectories are; or ``fragmented`` with flags in
-            place of numbers.
-        UsageError: a size that is not a whole number from 1 on, or not one size.
+        TypeError: more than one argument says where trajectories are, or ``fragmented`` is used
+            with flags in place of numbers.
+        UsageError: both or neither of ``num_slices`` and ``slice_len``, or one that is not a whole
+            number from 1 on.
     """
 
-    @takes_fields(SliceArguments)
-    def __init__(self, arguments: SliceArguments) -> None:
+    @suggests_keywords
+    def __init__(
+        self,
+        *,
+        num_slices: int | None = None,
+        slice_len: int | None = None,
+        strict_length: bool = True,
+        end_key: NestedKey | None = None,
+        end_keys: Sequence[NestedKey] | None = None,
+        traj_key: NestedKey | None = None,
+        trajectory_key: NestedKey | None = None,
+        step_key: NestedKey | None = "step_count",
+        fragmented: bool = False,
+        ends: torch.Tensor | None = None,
+        trajectories: torch.Tensor | None = None,
+        cache_values: bool = False,
+        truncated_key: NestedKey | None = ("next", "truncated"),
+        init_key: NestedKey | None = "is_init",
+        pad_output: bool = False,
+        compile: bool | dict[str, Any] = False,
+        span: Overhang | Sequence[Overhang] = False,
+        use_gpu: torch.device | bool = False,
+    ) -> None:
+        arguments = SliceArguments(
+            num_slices=num_slices,
+            slice_len=slice_len,
+            strict_length=strict_length,
+            end_key=end_key,
+            end_keys=end_keys,
+            traj_key=traj_key,
+            trajectory_key=trajectory_key,
+            step_key=step_key,
+            fragmented=fragmented,
+            ends=ends,
+            trajectories=trajectories,
+            truncated_key=truncated_key,
+            init_key=init_key,
+            pad_output=pad_output,
+            span=span,
+        )
+        check_types(arguments)
         Slices.__init__(self, Uniform(), **slices_of(arguments))
 
     @property
@@ -374,7 +416,7 @@ class CatFrames(StackedSteps):
             mask_key=mask_key,
         )
 
-    @takes_fields(StackArguments)
+    @takes_fields(StackArguments, documented_by=SliceSampler)
     def make_rb_transform_and_sampler(
         self, arguments: StackArguments
     ) -> tuple[StackedSlices, SlicePerRow]:
