@@ -1,13 +1,13 @@
 """Print the figures that the plan of the house is held to; compare them with another checkout's.
 
-    python scripts/figures source     lines, docstrings, folders, long functions, repeated keywords
+    python scripts/figures source     files, lines, statements, imports, public names, tests
     python scripts/figures rooms      arrows between rooms, names of several classes
     python scripts/figures calls      calls into this package, and files of it, that one verb takes
-    python scripts/figures digests    of what the demo's datasets are on the disk, and of all draws
+    python scripts/figures digests    of the demo's datasets on the disk, and of all samplers' draws
     python scripts/figures start      a session's start: from ``python`` to the first batch
 
-``calls``, ``digests`` and ``start`` measure the package of the Python that runs them: with another
-environment's Python they print the figures of the checkout that is installed there.
+All measure the package of the Python that runs them: another environment's Python prints the
+figures of the checkout that is installed there.
 """
 
 from __future__ import annotations

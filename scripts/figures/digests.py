@@ -6,8 +6,10 @@ import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from tensordict import TensorDict
@@ -19,6 +21,19 @@ from datasets_cli.progress import Silent
 LAYOUTS = ("ted", "compact")
 SEEDS = (0, 1, 2)
 NUM_BATCHES = 12
+OF_RANKS: dict[str, dict[str, Any]] = {
+    "RandomSampler": {},
+    "SamplerWithoutReplacement": {},
+    "PrioritizedSampler": {"max_capacity": 10_000, "alpha": 0.7, "beta": 0.5},
+    "SliceSampler": {"slice_len": 8, "traj_key": "episode"},
+    "DistributedSampler": {},
+    "BlockShuffleSampler": {"block_len": 16, "window": 4},
+}
+"""Samplers whose draws are compared for each rank, with their arguments."""
+
+NUM_RANKS = (1, 3)
+SEEDS_OF_RANKS = range(20)
+BATCHES_OF_RANKS = 4
 OF_THIS_MACHINE = ("resources", "tool", "digest")
 """What a manifest says of where it was made: paths, a version, and the digest of all that."""
 
@@ -34,7 +49,15 @@ def figures() -> dict[str, Any]:
             for layout in LAYOUTS
             for name, draw in samplers(Path(folder) / layout).items()
         }
-    return {"datasets": datasets, "draws": draws}
+        shares = {
+            f"{layout} {name}, ranks: {num_ranks}": digest_of_ranks(
+                Path(folder) / layout, name, num_ranks
+            )
+            for layout in LAYOUTS
+            for name in OF_RANKS
+            for num_ranks in NUM_RANKS
+        }
+    return {"datasets": datasets, "draws": draws, "draws of ranks": shares}
 
 
 def installed(root: Path, layout: str) -> Iterator[tuple[str, str]]:
@@ -154,6 +177,32 @@ def digest_of(make: Callable[[int], Any]) -> str:
             for key, value in leaves(buffer.sample()):
                 digest.update(key.encode() + value.contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def digest_of_ranks(root: Path, name: str, num_ranks: int) -> str:
+    """Return one digest of the batches that all ranks draw, for all seeds."""
+    digest = hashlib.sha256()
+    for seed in SEEDS_OF_RANKS:
+        for rank in range(num_ranks):
+            with rank_of_process(rank, num_ranks):
+                sampler = getattr(datasets_cli, name)(**OF_RANKS[name])
+                buffer = ExperienceReplay(
+                    "demo/door-human", root=root, batch_size=32, seed=seed, sampler=sampler
+                )
+                for batch in datasets_cli.BatchStream(buffer, BATCHES_OF_RANKS, seed=seed):
+                    for key, value in leaves(batch):
+                        digest.update(key.encode() + value.contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+@contextmanager
+def rank_of_process(rank: int, num_ranks: int) -> Iterator[None]:
+    """Make ``torch.distributed`` report a rank; samplers ask it for nothing else."""
+    reports = {"is_initialized": True, "get_rank": rank, "get_world_size": num_ranks}
+    with ExitStack() as patches:
+        for name, report in reports.items():
+            patches.enter_context(patch.object(torch.distributed, name, return_value=report))
+        yield
 
 
 def leaves(batch: Any) -> Iterator[tuple[str, torch.Tensor]]:

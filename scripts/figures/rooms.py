@@ -15,7 +15,7 @@ PACKAGE = "datasets_cli"
 
 
 def figures() -> dict[str, Any]:
-    """Return the figures of the checkout that this script stands in."""
+    """Return the figures of the checkout that this Python has installed."""
     files = {path: path.read_text(encoding="utf-8") for path in source_files()}
     trees = {path: ast.parse(text) for path, text in files.items()}
     rooms = {path: room_of(path) for path in trees}

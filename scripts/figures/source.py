@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).parents[2]
+import datasets_cli
+
+PROJECT = Path(datasets_cli.__file__).parents[1]
 ROOTS = ("datasets_cli", "recipes")
+REPLAY_HALF = ("replay", "experience", "torchrl", "trainer", "specs", "environments")
+FEWEST_LINES, MOST_LINES = 150, 700
 MOST_BODY_LINES = 40
 MOST_ARGUMENTS = 12
 MOST_DECLARATIONS = 3
@@ -20,24 +25,31 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def figures() -> dict[str, Any]:
-    """Return the figures of the checkout that this script stands in."""
+    """Return the figures of the checkout that this Python has installed."""
     files = {path: path.read_text(encoding="utf-8") for path in source_files()}
     trees = {path: ast.parse(text) for path, text in files.items()}
     nodes = [(path, node) for path, tree in trees.items() for node in ast.walk(tree)]
+    halves = {"replay": REPLAY_HALF[:1], "the replay half": REPLAY_HALF}
     folders = {path.parent for path in files if path.name != "__init__.py"}
     declared = declarations(trees)
     return {
-        "files": len(files),
-        "lines": sum(text.count("\n") for text in files.values()),
-        "statements without docstrings": sum(
-            isinstance(node, ast.stmt) - (docstring(node) is not None) for _, node in nodes
-        ),
+        **sizes(files),
+        **{
+            name: sizes({path: text for path, text in files.items() if room(path) in rooms})
+            for name, rooms in halves.items()
+        },
+        "public names": len(datasets_cli.__all__),
+        "commands": len(re.findall(r"^    \S+ +\|", command_table(), re.MULTILINE)),
+        "lines of tests": sum(text.count("\n") for text in test_texts()),
+        "match= in tests": sum(text.count("match=") for text in test_texts()),
+        "benchmarks": len([*(PROJECT / "benchmarks").glob("[!_]*.py")]),
+        "pages": len([*(PROJECT / "docs").rglob("*.md")]),
         "docstring lines": sum(docstring_lines(node) for _, node in nodes),
         "comment lines": sum(comment_lines(text) for text in files.values()),
         "folders with code, without torchrl": sum("torchrl" not in each.parts for each in folders),
-        "files over 300 lines": listed(
+        "files over 700 lines": listed(
             (text.count("\n"), shown(path)) for path, text in files.items()
-        )[300],
+        )[MOST_LINES],
         "functions with longer bodies": long_functions(nodes),
         "constructors with more arguments": long_constructors(trees),
         "keywords declared more often": {
@@ -47,6 +59,34 @@ def figures() -> dict[str, Any]:
             isinstance(node, Function) and node.name == "to_json" for _, node in nodes
         ),
     }
+
+
+def sizes(files: dict[Path, str]) -> dict[str, Any]:
+    """Return how much there is in some files, and the share of imports."""
+    nodes = [node for text in files.values() for node in ast.walk(ast.parse(text))]
+    statements = sum(isinstance(node, ast.stmt) - (docstring(node) is not None) for node in nodes)
+    imports = sum(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes)
+    lines = {path: text.count("\n") for path, text in files.items()}
+    return {
+        "files": len(files),
+        "files under 150 lines": sum(each < FEWEST_LINES for each in lines.values()),
+        "lines": sum(lines.values()),
+        "statements without docstrings": statements,
+        "imports among statements": f"{imports / statements:.1%}",
+    }
+
+
+def room(path: Path) -> str:
+    """Return the first folder of a module below the package."""
+    return path.relative_to(PROJECT).parts[1]
+
+
+def command_table() -> str:
+    return (PROJECT / "datasets_cli/cli/commands.py").read_text(encoding="utf-8")
+
+
+def test_texts() -> list[str]:
+    return [path.read_text(encoding="utf-8") for path in (PROJECT / "tests").rglob("*.py")]
 
 
 def source_files() -> list[Path]:
