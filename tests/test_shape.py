@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.paths import PROJECT
 
-MOST_LINES = 40
+MOST_BODY_LINES = 40
+FEWEST_LINES, MOST_LINES = 60, 700
+REPLAY_HALF = ("replay", "experience", "torchrl", "trainer", "specs", "environments")
+SMALL_FILES = {"datasets_cli/replay/queries/syntax.py": "it is read without torch"}
+"""Files that are one noun of few lines, and why they stand alone; recipes, verbs, rules and the
+modules of names in ``torchrl`` may be as small."""
 
 
 def long_functions(path: Path) -> Iterator[str]:
@@ -18,7 +24,7 @@ def long_functions(path: Path) -> Iterator[str]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1 if ast.get_docstring(node) else 0 :] or node.body
             lines = (body[-1].end_lineno or 0) - body[0].lineno + 1
-            if lines > MOST_LINES:
+            if lines > MOST_BODY_LINES:
                 yield f"{path.relative_to(PROJECT)}: {node.name} has {lines} lines"
 
 
@@ -27,10 +33,17 @@ def source_files() -> list[Path]:
     return sorted(path for root in roots for path in root.rglob("*.py"))
 
 
+def lines_of_files() -> dict[str, int]:
+    return {
+        str(path.relative_to(PROJECT)): path.read_text(encoding="utf-8").count("\n")
+        for path in source_files()
+    }
+
+
 def test_no_body_of_a_function_is_long() -> None:
     files = source_files()
     long = [line for path in files for line in long_functions(path)]
-    assert len(files) > 400
+    assert len(files) > 300
     assert not long, "\n".join(long)
 
 
@@ -46,6 +59,38 @@ def test_no_two_classes_have_one_name() -> None:
     assert not [name for name, count in names.items() if count > 1]
 
 
+def test_no_file_has_more_than_seven_hundred_lines() -> None:
+    assert not {path: lines for path, lines in lines_of_files().items() if lines > MOST_LINES}
+
+
+def test_a_small_file_of_the_replay_half_is_a_module_of_names_or_has_a_reason() -> None:
+    small = {path for path, lines in lines_of_files().items() if lines < FEWEST_LINES}
+    of_replay_half = {
+        path
+        for path in small
+        if Path(path).parts[1] in REPLAY_HALF
+        and Path(path).parts[1] != "torchrl"
+        and Path(path).name != "__init__.py"
+    }
+    assert of_replay_half == SMALL_FILES.keys()
+
+
 def test_no_folder_has_more_than_sixteen_files() -> None:
     sizes = Counter(path.parent for path in source_files())
     assert not {folder: size for folder, size in sizes.items() if size > 16}
+
+
+def test_the_files_that_architecture_names_for_a_task_exist() -> None:
+    text = (PROJECT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = text.partition("\n| you want to |")[2].partition("\n## ")[0]
+    missing = []
+    for row in table.splitlines():
+        task, _, files = row.strip("| ").partition(" | ")
+        assert not files or files.startswith(("`", "---")), f"the file comes first: {task}"
+        folder = PROJECT
+        for name in re.findall(r"`([\w./-]+(?:/|\.(?:py|tsv|js|md)))`", files):
+            places = [place / name for place in (PROJECT / "datasets_cli", PROJECT, folder)]
+            found = next((path for path in places if path.exists()), None)
+            missing += [] if found else [f"{task}: {name}"]
+            folder = found.parent if found and found.is_file() else found or folder
+    assert not missing, "\n".join(missing)
