@@ -96,7 +96,8 @@ def test_every_option_in_a_sentence_is_one_of_a_command() -> None:
     known = {each for one in commands for param in one.params for each in param.opts}
     known |= set(re.findall(r'"(--[a-z]+)"', (PROJECT / "scripts" / "mutants").read_text()))
     for example in (PROJECT / "examples").glob("*.py"):  # their options are fields
-        known |= {f"--{name}" for name in re.findall(r"^    (\w+): ", example.read_text(), re.M)}
+        fields = re.findall(r"^    (\w+): ", example.read_text(), re.M)
+        known |= {f"--{prefix}{name}" for name in fields for prefix in ("", "no-")}
     for page in PAGES:
         text = FENCE.sub("", page.read_text(encoding="utf-8"))
         named = {word for span in re.findall(r"`(--[a-z][^`]*)`", text) for word in span.split()}
