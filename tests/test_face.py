@@ -10,6 +10,7 @@ import pkgutil
 import pydoc
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -23,7 +24,11 @@ from datasets_cli import errors, exchange, look, manager, own, setup
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
+from datasets_cli.experience.options import OpenOptions
+from datasets_cli.options import argument_docs
 from datasets_cli.progress import Silent
+from datasets_cli.replay.mixing.mixture import MixtureOptions
+from datasets_cli.torchrl.slice_samplers import SliceArguments
 from tests.conftest import DOOR
 from tests.support import public_names
 from tests.support.interpreters import preloaded
@@ -502,3 +507,32 @@ def test_help_shows_every_argument_with_its_type() -> None:
         for parameter in parameters:
             assert parameter.annotation is not parameter.empty, parameter.name
             assert f"{parameter.name}: {parameter.annotation!r}" in text, parameter.name
+
+
+PLAIN: list[type] = [
+    *(datasets_cli.ExperienceReplay, datasets_cli.Mixture),
+    *(datasets_cli.ReplayBuffer, datasets_cli.TensorDictReplayBuffer, datasets_cli.RandomSampler),
+    *(datasets_cli.PrioritizedSampler, datasets_cli.SliceSampler),
+    datasets_cli.SamplerWithoutReplacement,
+]
+CHECKED_TOGETHER = {
+    "ExperienceReplay": OpenOptions,
+    "Mixture": MixtureOptions,
+    "SliceSampler": SliceArguments,
+}
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.__name__)
+def test_the_constructors_that_are_called_most_are_plain(kind: Any) -> None:
+    source = ast.parse(textwrap.dedent(inspect.getsource(inspect.unwrap(kind.__init__))))
+    (function,) = (node for node in source.body if isinstance(node, ast.FunctionDef))
+    written = [*function.args.args, *function.args.kwonlyargs][1:]
+    own_docs = type("OwnDocs", (), {"__doc__": kind.__doc__})
+    assert [each.arg for each in written] == [*argument_docs(own_docs)]
+    assert all(each.annotation is not None for each in written)
+    options = CHECKED_TOGETHER.get(kind.__name__, kind)
+    shown = inspect.signature(kind).parameters
+    assert {name: (each.default, each.annotation) for name, each in shown.items()} == {
+        name: (each.default, each.annotation)
+        for name, each in inspect.signature(options).parameters.items()
+    }

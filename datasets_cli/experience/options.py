@@ -26,27 +26,7 @@ from datasets_cli.replay.writing.writers import Writer
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
-    """How a dataset is found, installed, and drawn from.
-
-    Args:
-        root: the cache root; ``RLDS_HOME`` or the user's cache by default.
-        download: install what is missing (True), fail instead (False), or install again
-            (``"force"``; the good copy stays until the new one is committed).
-        layout: how the rows are stored on disk; ``"ted"`` or ``"compact"``.
-        source: a folder or URL with the publisher's raw files.
-        sampler: how rows are drawn; overrides ``replacement``, and the arguments of slices.
-        replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
-        transform: applied to every batch.
-        writer: refuses rows, as does any other writer of a dataset.
-        repaired: open ``ID~repaired``, the same file with the repairs that follow from it exactly,
-            and never ``ID`` in its place.
-        audit: what becomes of rows in which the audit found something wrong: ``"warn"`` tells it
-            once, as ``KnownDefect``; ``"raise"`` refuses the dataset; ``"ignore"`` opens it.
-        view: only what this leaves, as ``filter``: ``"first-success"`` or ``"return > 300"``.
-        collate_fn: called with the batch, before the transform.
-        generator: draws rows, exclusive with ``seed``; by default one of the buffer's own, which
-            torch's global one seeds at the first draw.
-    """
+    """How a dataset is found, installed and sampled; ``ExperienceReplay`` documents each field."""
 
     FIRST: ClassVar = (
         *("root", "download", "layout", "sampler", "num_slices", "slice_len", "strict_length"),
@@ -68,16 +48,7 @@ class DatasetOptions(ProgressOptions, StorageOptions, TensorDictBatchOptions):
 
 @dataclass(frozen=True)
 class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
-    """What the datasets of every family with trajectories take.
-
-    Args:
-        dataset_id: ``family/name``; the family may be left out where the name is unique. Every
-            class of a family opens ``demo/name`` too. Or the file of a view, ``best.json``, which
-            ``save`` wrote: then the view of its dataset is opened. Or the folder of a dataset,
-            wherever it is, as a path that begins with / or a full stop: it is opened, read-only.
-        batch_size: rows in a batch; ``sample`` can override it.
-        frame_stack: make each observation, and next observation, a stack of its last steps.
-    """
+    """How a dataset with trajectories is opened; ``ExperienceReplay`` documents each field."""
 
     dataset_id: str | os.PathLike[str]
     batch_size: int | None = None
@@ -96,13 +67,7 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OpenOptions(TrajectoryDatasetOptions):
-    """What ``ExperienceReplay`` takes.
-
-    Args:
-        options: of the family, which make a variant of the dataset.
-        num_workers: processes that convert what can be converted in parts; all cores where None,
-            this process where 0.
-    """
+    """How a dataset of any family is opened; ``ExperienceReplay`` documents each field."""
 
     options: Mapping[str, str] | None = None
     num_workers: int | None = 0

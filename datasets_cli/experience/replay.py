@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
@@ -30,16 +30,18 @@ from datasets_cli.experience.options import (
 from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.experience.views import EpisodeReader, ViewChoices, view_of
 from datasets_cli.install.installed import remove
-from datasets_cli.options import part_of, takes_fields
+from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.parallel.engine import EngineOptions, Workers
 from datasets_cli.parallel.tasks import PoolExecutor
 from datasets_cli.preprocessing.options import ChunkOptions, PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
+from datasets_cli.progress import Progress
 from datasets_cli.progress_bars import Bars
 from datasets_cli.progress_lines import PlainLines
 from datasets_cli.replay.arguments import NestedKey, whole_number
 from datasets_cli.replay.batches.jax import JaxFormat, JaxSample, jax_sampler
+from datasets_cli.replay.batches.reader import CollateFunction
 from datasets_cli.replay.buffer.buffer import (
     DrawOptions,
     TensorDictBatchOptions,
@@ -49,12 +51,14 @@ from datasets_cli.replay.buffer.parts import method_of
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.queries.query import Predicate
 from datasets_cli.replay.queries.trajectory import Trajectory
+from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack, open_storage
 from datasets_cli.replay.storages.options import SequenceOptions
 from datasets_cli.replay.storages.sequences import Sequences
 from datasets_cli.replay.torchrl_words import check_start_method
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.replay.transforms.transform import TransformLike
+from datasets_cli.replay.writing.writers import Writer
 from datasets_cli.specs.composite import Composite
 from datasets_cli.specs.gymnasium_spaces import dataset_specs
 from datasets_cli.store.cache_root import CacheRoot
@@ -169,15 +173,135 @@ class ExperienceReplay(TensorDictReplayBuffer):
     >>> replay.sample()["next", "reward"].shape
     torch.Size([256, 1])
 
+    Args:
+        dataset_id: ``family/name``; ``name`` is enough where it is unique. The class of a family
+            also opens ``demo/name``. A path that begins with ``/`` or ``.`` is the folder of a
+            dataset, which is opened read-only.
+        batch_size: rows in a batch; ``sample`` can override it.
+        root: the cache root; ``RLDS_HOME`` or the user's cache by default.
+        download: install a missing dataset (True), raise an error instead (False), or install again
+            (``"force"``; the old copy stays until the new one is committed).
+        layout: the format of the rows on disk: ``"ted"`` or ``"compact"``.
+        sampler: draws the rows of a batch; overrides ``replacement`` and the arguments of slices.
+        num_slices: slices in a batch; exclusive with ``slice_len``. Each slice is consecutive rows
+            of one trajectory.
+        slice_len: rows in a slice; exclusive with ``num_slices``.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole,
+            and the batch is shorter than ``batch_size``.
+        replacement: draw with replacement; otherwise each row (or trajectory) once an epoch.
+        transform: applied to every batch.
+        prefetch: batches that a thread makes ahead of time; see ``ReplayBuffer``.
+        pin_memory: leave the rows on the disk and gather each batch into page-locked memory. With a
+            ``device``, the batch is copied there, in one copy for all leaves of the compact layout.
+        device: copy the rows into the memory of this device (``"cuda"``, ``"cpu"``), and return
+            batches there; None reads them from the disk. Frames are decoded from the disk.
+        seed: seeds a generator of the buffer's own.
+        generator: draws rows, exclusive with ``seed``. The default is a generator of the buffer's
+            own, seeded by torch's global one at the first draw.
+        format: ``"torch"``, ``"numpy"`` or ``"jax"``; see ``with_format``.
+        cast: with ``"jax"``, convert columns of 64 bits to 32; see ``with_format``.
+        columns: the keys to read, ``("next", "reward")`` or ``"next.reward"``, whole groups such
+            as ``"next"``; all by default. Trajectories and conditions see every column.
+        text: also read columns of text, as non-tensor entries of batches:
+            ``batch["observation", "mission"]`` is a list of str.
+        contiguous: give every leaf its own memory. Leaves of the compact layout are views of one
+            tensor, on which ``view(-1)`` raises an error.
+        options: options of the family, which select a variant of the dataset.
+        num_workers: processes that convert files in parts; all cores with None, this process with
+            0.
+        frame_stack: make each observation, and next observation, a stack of its last steps.
+        source: a folder or URL with the publisher's raw files.
+        writer: rejects every row, as any writer of a dataset does.
+        repaired: open ``ID~repaired``, the same file with the repairs that follow from it exactly,
+            and never ``ID`` in its place.
+        audit: what happens if the audit found a defect in the rows: ``"warn"`` warns once, with
+            ``KnownDefect``; ``"raise"`` raises an error; ``"ignore"`` opens the dataset.
+        view: a condition on trajectories, as for ``filter``: ``"first-success"`` or
+            ``"return > 300"``.
+        progress: receives the progress of an installation. None draws bars on a terminal, and
+            prints lines on any other stderr.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
+        collate_fn: called with the batch, before the transform.
+
     Raises:
         RldsError: as ``install_dataset`` and ``store.dataset.open_dataset``.
     """
 
     family: ClassVar[str | None] = None
 
-    @takes_fields(OpenOptions)
-    def __init__(self, options: OpenOptions) -> None:
-        self._open(options, options.options, options.num_workers)
+    @suggests_keywords
+    def __init__(
+        self,
+        dataset_id: str | os.PathLike[str],
+        batch_size: int | None = None,
+        *,
+        root: str | os.PathLike[str] | None = None,
+        download: bool | str = True,
+        layout: str | None = None,
+        sampler: Sampler | None = None,
+        num_slices: int | None = None,
+        slice_len: int | None = None,
+        strict_length: bool = True,
+        replacement: bool = True,
+        transform: TransformLike | None = None,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+        device: str | torch.device | None = None,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+        format: str = "torch",
+        cast: bool = False,
+        columns: Iterable[str | tuple[str, ...]] | None = None,
+        text: bool = False,
+        contiguous: bool = False,
+        options: Mapping[str, str] | None = None,
+        num_workers: int | None = 0,
+        frame_stack: int | None = None,
+        source: str | None = None,
+        writer: Writer | None = None,
+        repaired: bool = False,
+        audit: str = "warn",
+        view: str | None = None,
+        progress: Progress | None = None,
+        priority_key: NestedKey = "td_error",
+        collate_fn: CollateFunction | None = None,
+    ) -> None:
+        opened = OpenOptions(
+            dataset_id,
+            batch_size,
+            root=root,
+            download=download,
+            layout=layout,
+            sampler=sampler,
+            num_slices=num_slices,
+            slice_len=slice_len,
+            strict_length=strict_length,
+            replacement=replacement,
+            transform=transform,
+            prefetch=prefetch,
+            pin_memory=pin_memory,
+            device=device,
+            seed=seed,
+            generator=generator,
+            format=format,
+            cast=cast,
+            columns=columns,
+            text=text,
+            contiguous=contiguous,
+            options=options,
+            num_workers=num_workers,
+            frame_stack=frame_stack,
+            source=source,
+            writer=writer,
+            repaired=repaired,
+            audit=audit,
+            view=view,
+            progress=progress,
+            priority_key=priority_key,
+            collate_fn=collate_fn,
+        )
+        check_types(opened)
+        self._open(opened, options, num_workers)
 
     def _open(
         self,

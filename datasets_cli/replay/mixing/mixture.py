@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.options import part_of, takes_fields
+from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.steps import StepColumns
 from datasets_cli.preprocessing.returned import arrays_of
-from datasets_cli.replay.arguments import StateDict
+from datasets_cli.replay.arguments import NestedKey, StateDict
+from datasets_cli.replay.batches.reader import CollateFunction
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
 from datasets_cli.replay.mixing.agreement import manifest_of
@@ -29,6 +30,7 @@ from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
 from datasets_cli.replay.samplers.windows import SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
+from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.schema.columns import MEMBER, TRAJECTORY_END, rows_per_block, show_key
 from datasets_cli.schema.steps import MADE_BY_THE_CORE
 
@@ -194,29 +196,7 @@ def mixture_of(storage: Storage) -> MixtureStorage:
 
 @dataclass(frozen=True)
 class MixtureOptions(TensorDictBatchOptions, SliceOptions):
-    """What a mixture takes.
-
-    Args:
-        members: weights by member; or a list of members, drawn as ``weights`` says. A member is a
-            buffer or the storage of a dataset, or a ``Member`` that maps its columns.
-        batch_size: rows in a batch; ``sample`` can override it.
-        weights: of a list of members: ``"rows"``, by default, or ``"trajectories"``, of which a
-            member has so many more than another; or a number for each.
-        epoch: draw without replacement, in epochs: of every row once (``"all"``, which has no
-            weights), until the first member has none left (``"first"``), or the last (``"last"``,
-            where the others' rows come again). None draws with replacement, forever.
-        num_slices: slices of trajectories in a batch; an epoch is of trajectories then.
-        drop_last: leave out what the processes do not divide of an epoch, so that each draws
-            equally many; otherwise some draw one row, or trajectory, less.
-        num_replicas: ranks that share an epoch; those of ``torch.distributed`` by default, or 1.
-        rank: which one this is; that of ``torch.distributed`` by default, or 0.
-        sampler: how rows are drawn, in place of weights, epochs and slices.
-        transform: applied to every batch.
-        collate_fn: called with the batch, before the transform.
-        generator: draws rows, exclusive with ``seed``; by default one of the mixture's own, which
-            torch's global one seeds at the first draw.
-        seed: seeds a generator of the mixture's own, and orders epochs (by 0 where it is None).
-    """
+    """The arguments of a mixture, checked together; ``Mixture`` documents each field."""
 
     members: Mapping[MemberLike, float] | Sequence[MemberLike]
     batch_size: int | None = None
@@ -303,14 +283,90 @@ class Mixture(TensorDictReplayBuffer):
     replacement the draws are shared in epochs among ranks and loader workers, as those of
     ``DistributedSampler``, and no item is drawn twice for it.
 
+    Args:
+        members: weights by member, or a list of members, which ``weights`` weighs. A member is a
+            buffer, the storage of a dataset, or a ``Member`` that maps its columns.
+        batch_size: rows in a batch; ``sample`` can override it.
+        weights: of a list of members: ``"rows"``, the default, or ``"trajectories"`` weigh each
+            member by its number of them; or a number for each member.
+        epoch: draw without replacement, in epochs. ``"all"`` draws every row once, without weights.
+            ``"first"`` ends when the first member is used up. ``"last"`` ends when the last one is;
+            rows of the other members are drawn again. None draws with replacement, forever.
+        num_slices: slices of trajectories in a batch; exclusive with ``slice_len``. An epoch is
+            then one of trajectories.
+        slice_len: rows in a slice; exclusive with ``num_slices``.
+        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole,
+            and the batch is shorter than ``batch_size``.
+        drop_last: leave out the remainder of an epoch that the processes do not divide, so that
+            each draws equally many; otherwise some draw one row, or trajectory, less.
+        num_replicas: ranks that share an epoch; those of ``torch.distributed`` by default, or 1.
+        rank: the rank of this process; that of ``torch.distributed`` by default, or 0.
+        sampler: draws the rows of a batch; exclusive with weights, epochs and slices.
+        transform: applied to every batch.
+        prefetch: batches that a thread makes ahead of time; see ``ReplayBuffer``.
+        pin_memory: put batches into page-locked memory.
+        seed: seeds a generator of the mixture's own, and orders epochs (as 0 if it is None).
+        generator: draws rows, exclusive with ``seed``. The default is a generator of the mixture's
+            own, seeded by torch's global one at the first draw.
+        format: ``"torch"``, ``"numpy"`` or ``"jax"``; see ``with_format``.
+        cast: with ``"jax"``, convert columns of 64 bits to 32; see ``with_format``.
+        collate_fn: called with the batch, before the transform.
+        priority_key: the entry that ``update_tensordict_priority`` reads.
+
     Raises:
         UsageError: members have different columns or mean different things by their numbers, and
             nothing says how to map them; a member cannot be mixed; or arguments exclude one
             another.
     """
 
-    @takes_fields(MixtureOptions)
-    def __init__(self, options: MixtureOptions) -> None:
+    @suggests_keywords
+    def __init__(
+        self,
+        members: Mapping[MemberLike, float] | Sequence[MemberLike],
+        batch_size: int | None = None,
+        *,
+        weights: WeightsLike | None = None,
+        epoch: EpochEnd | None = None,
+        num_slices: int | None = None,
+        slice_len: int | None = None,
+        strict_length: bool = True,
+        drop_last: bool = False,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        sampler: Sampler | None = None,
+        transform: TransformLike | None = None,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+        seed: int | None = None,
+        generator: torch.Generator | None = None,
+        format: str = "torch",
+        cast: bool = False,
+        collate_fn: CollateFunction | None = None,
+        priority_key: NestedKey = "td_error",
+    ) -> None:
+        options = MixtureOptions(
+            members,
+            batch_size,
+            weights=weights,
+            epoch=epoch,
+            num_slices=num_slices,
+            slice_len=slice_len,
+            strict_length=strict_length,
+            drop_last=drop_last,
+            num_replicas=num_replicas,
+            rank=rank,
+            sampler=sampler,
+            transform=transform,
+            prefetch=prefetch,
+            pin_memory=pin_memory,
+            seed=seed,
+            generator=generator,
+            format=format,
+            cast=cast,
+            collate_fn=collate_fn,
+            priority_key=priority_key,
+        )
+        check_types(options)
         rows = mixture_storage([*options.members])
         if options.prefetch and rows.written:
             raise UsageError(

@@ -26,14 +26,7 @@ MASK = ("collector", "mask")
 
 @dataclass(frozen=True, kw_only=True)
 class SliceOptions:
-    """Which slices of trajectories batches are made of, if of any.
-
-    Args:
-        num_slices: slices in a batch; exclusive with ``slice_len``.
-        slice_len: rows in a slice; exclusive with ``num_slices``.
-        strict_length: leave out trajectories shorter than a slice; otherwise they are drawn whole
-            and the batch is shorter than asked for.
-    """
+    """The slices that batches are made of, if any; ``SliceSampler`` documents each field."""
 
     num_slices: int | None = None
     slice_len: int | None = None
