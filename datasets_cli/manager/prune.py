@@ -34,10 +34,11 @@ TRASH = "trash"
 DOWNLOAD = "download"
 RAW = "raw files"
 RUN = "preprocess run"
+RECORDED = "recording"
 TABLES = "tables"
 ROWS = "rows of a buffer"
 UNFINISHED = "unfinished file"
-CONTINUED = frozenset({DOWNLOAD, RUN})
+CONTINUED = frozenset({DOWNLOAD, RUN, RECORDED})
 """What the command that was interrupted takes up again."""
 
 
@@ -47,7 +48,7 @@ class Leftover(JsonForm):
 
     Args:
         kind: ``"staging"``, ``"trash"``, ``"download"``, ``"raw files"``, ``"preprocess run"``,
-            ``"tables"``, ``"rows of a buffer"`` or ``"unfinished file"``.
+            ``"recording"``, ``"tables"``, ``"rows of a buffer"`` or ``"unfinished file"``.
         path: the folder, or the file.
         size_bytes: of its files.
         age_days: since anything in it was written.
@@ -78,8 +79,8 @@ class PruneCall(RootOptions):
     Args:
         folders: where killed commands left unfinished files, beside the cache root: exports,
             pictures, pages. By default the working folder.
-        older_than_days: what can be continued, interrupted downloads and preprocess runs, goes
-            only where nothing was written to it for so many days.
+        older_than_days: what can be continued, interrupted downloads, recordings and preprocess
+            runs, goes only where nothing was written to it for so many days.
         raw: also delete raw files of installed datasets, which a download kept.
         dry_run: delete nothing, and return what would be deleted, and why the rest stays.
     """
@@ -96,7 +97,7 @@ class PruneCall(RootOptions):
         default=7.0,
         metadata={
             **{"flag": "--older-than", "metavar": "DAYS"},
-            "help": "Interrupted downloads and preprocess runs that rested so long.",
+            "help": "Interrupted downloads, recordings and preprocess runs that rested so long.",
         },
     )
     raw: bool = False
@@ -137,6 +138,7 @@ def find_leftovers(root: CacheRoot) -> list[Leftover]:
         *(leftover_of(TRASH, path, _id_in(path)) for path in root.trashed()),
         *raw_files(root),
         *(leftover_of(RUN, path, id) for id, path in root.partial_runs()),
+        *(leftover_of(RECORDED, path, id) for id, path in root.recordings()),
         *_orphaned_tables(root),
         *_unfinished(root.path.glob(pattern) for pattern in ("catalogue/.*", "tables/*/.*")),
     ]
@@ -190,7 +192,7 @@ def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
         return replace(leftover, kept="another process works on it")
     if leftover.path.exists():
         return replace(leftover, kept="it cannot be deleted; see the permissions of its folder")
-    if leftover.kind in (DOWNLOAD, RAW):
+    if leftover.kind in (DOWNLOAD, RAW, RECORDED):
         remove_empty_parents(leftover.path, root.path / "downloads")
     return replace(leftover, deleted=True)
 
@@ -215,7 +217,10 @@ def raw_files(root: CacheRoot) -> Iterator[Leftover]:
     """Yield the folders that have raw files: each belongs to one id."""
     top = root.path / "downloads"
     noted: dict[str, bool] = defaultdict(bool)
+    recorded = [path for _, path in root.recordings()]
     for path in paths_below(top):
+        if any(path.is_relative_to(each) for each in recorded):
+            continue
         if path.is_file() and (id := _id_of_raw(root, path.parent.relative_to(top))):
             noted[id] |= is_note(path)
     for id in sorted(noted):

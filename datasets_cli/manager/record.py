@@ -1,10 +1,7 @@
 """Recording: chunks of episodes on any workers, then one commit as a dataset.
 
 What is recorded stays until the dataset has its name, so that the same call continues a recording
-that was killed, with the same result as one that was not:
-
-<root>/downloads/recorded/NAME/              recording.json: what is recorded; chunks/
-<root>/downloads/recorded/.NAME.recorded/    the same after the commit, until it is deleted
+that was killed, with the same result as one that was not.
 """
 
 from __future__ import annotations
@@ -24,13 +21,12 @@ from datasets_cli.parallel.functions import load_function
 from datasets_cli.progress import Progress, of_dataset
 from datasets_cli.progress_bars import shown
 from datasets_cli.sources.new_files import replacing
-from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
+from datasets_cli.store.cache_root import RECORDING, CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.lock import locked
 from datasets_cli.store.manifest import Manifest
 
-PLAN = "recording.json"
 CHUNKS = "chunks"
 
 
@@ -62,8 +58,8 @@ def record(call: RecordCall) -> InstalledDataset:
         earlier = older.manifest if older and call.append else None
         run = RecordingRun(recording, function, earlier, call.check_actions)
         recordings = older.manifest.metadata.get("recordings", []) if older else []
-        if was_committed := _is_committed(place.downloads(id), recordings):
-            _remove(place.downloads(id))
+        if was_committed := _is_committed(place, id, recordings):
+            _remove(place, id)
         is_last = bool(recordings) and _is_of(recordings[-1], run.plan, but="first_episode")
         if older and is_last and (was_committed if call.append else len(recordings) == 1):
             told.note(f"{id} is up to date: the same call recorded it")
@@ -96,7 +92,7 @@ def _recorded(
     chunks = run.record(work / CHUNKS, workers, progress)
     manifest, staging = stage(root, id, run, chunks, older, layout, progress.writing)
     commit(root, staging, manifest)
-    _remove(work)
+    _remove(root, id)
     return manifest
 
 
@@ -105,33 +101,29 @@ def recorded_id(name: str) -> str:
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
 
 
-def _is_committed(work: Path, recordings: list[dict[str, Any]]) -> bool:
+def _is_committed(root: CacheRoot, id: str, recordings: list[dict[str, Any]]) -> bool:
     """Return whether a call was killed after its commit, before it had deleted its chunks."""
-    path = work / PLAN
+    path = root.downloads(id) / RECORDING
     plan = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     is_among = plan is not None and any(_is_of(each, plan) for each in recordings)
-    return is_among or _committed(work).exists()
+    return is_among or root.recorded(id).exists()
 
 
 def _is_of(recording: dict[str, Any], plan: dict[str, Any], but: str = "") -> bool:
     return all(recording.get(name) == value for name, value in plan.items() if name != but)
 
 
-def _committed(work: Path) -> Path:
-    return work.with_name(f".{work.name}.recorded")
-
-
-def _remove(work: Path) -> None:
+def _remove(root: CacheRoot, id: str) -> None:
     """Delete the chunks of a recording that is committed, first by a rename."""
     # The new name says of any part that is left what the plan said.
-    if not _committed(work).exists():
-        work.rename(_committed(work))
-    shutil.rmtree(_committed(work), ignore_errors=True)
+    if not root.recorded(id).exists():
+        root.downloads(id).rename(root.recorded(id))
+    shutil.rmtree(root.recorded(id), ignore_errors=True)
 
 
 def _begin(work: Path, plan: dict[str, Any]) -> None:
     """Make the folder of the recording, or keep that of a killed one."""
-    path = work / PLAN
+    path = work / RECORDING
     text = json.dumps(plan, indent=1)
     # A first call that failed before any episode was finished, such as one whose policy is wrong,
     # left nothing to lose.

@@ -44,8 +44,9 @@ from datasets_cli.preprocessing.returned import (
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.schema.bits import to_array
-from datasets_cli.schema.columns import Key
+from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.element_types import row_data
+from datasets_cli.schema.steps import flag_problem
 from datasets_cli.schema.texts import AnyColumn, text_files
 from datasets_cli.schema.tree import TreePlan
 from datasets_cli.sources.disk import disk_errors, flush
@@ -225,6 +226,7 @@ def apply(
         again = _call(function, batch, seed, bounds, name, is_numbered=True)
         _refuse_other_columns(again, returned, named)
         returned = again
+    _check_flags(returned, start, named)
     return _compared(returned, given, lambda: _numbers_in(read(), dataset), named, any_order)
 
 
@@ -238,6 +240,15 @@ def _refuse_other_columns(again: Returned, returned: Returned, named: str) -> No
             f'function that goes over all entries takes it out, rows = batch.pop("{ROW}"), and '
             f'puts rows[keep] into its result as "{ROW}".'
         )
+
+
+def _check_flags(returned: Returned, start: int, named: str) -> None:
+    for key in {TERMINATED, TRUNCATED, DONE} & returned.rows.keys():
+        if problem := flag_problem(returned.rows[key], start):
+            raise UsageError(
+                f"The function must return 0 or 1 as {show_key(key)} for each of {named}, found "
+                f"{problem}. Return a flag, or choose another name for other numbers."
+            )
 
 
 def _numbers_in(batch: TensorDict, dataset: Dataset) -> Columns:

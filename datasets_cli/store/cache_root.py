@@ -2,6 +2,8 @@
 
 <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
 <root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
+<root>/downloads/recorded/<name…>/   episodes that are recorded, until the commit
+<root>/downloads/recorded/.<name>.recorded/    the same after it, until they are deleted
 <root>/tmp/<slug>-<owner>/           a dataset that is being written (``sources/new_files.py``)
 <root>/tmp/trash-<slug>-<owner>/     a dataset that is being replaced or deleted
 <root>/locks/<slug>.lock             one lock per id, while it is held (economy, not correctness)
@@ -42,6 +44,9 @@ logger = logging.getLogger(__name__)
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*")
 _RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 _TRASH = "trash-"
+_RECORDED = ".recorded"
+RECORDING = "recording.json"
+"""In the folder of a recording: what is recorded."""
 _STEM = re.compile(rf"({_TRASH})?(.+\.[0-9a-f]{{8}})")
 
 
@@ -59,6 +64,21 @@ class CacheRoot:
     def downloads(self, id: str) -> Path:
         """Return the folder of a dataset's raw files."""
         return self.path / "downloads" / check_id(id)
+
+    def recorded(self, id: str) -> Path:
+        """Return the folder of episodes that are committed, until it is deleted."""
+        work = self.downloads(id)
+        return work.with_name(f".{work.name}{_RECORDED}")
+
+    def recordings(self) -> list[tuple[str, Path]]:
+        """Return the recordings that have not ended: the id of each, its folder."""
+        top = self.path / "downloads"
+        plans = (plan.parent for plan in (top / "recorded").rglob(RECORDING))
+        done = (top / "recorded").rglob(f".*{_RECORDED}")
+        names = {path: path.name.removeprefix(".").removesuffix(_RECORDED) for path in done}
+        names |= {path: path.name for path in plans if path not in names}
+        ids = {path: path.with_name(name).relative_to(top) for path, name in names.items()}
+        return sorted((id.as_posix(), path) for path, id in ids.items() if is_id(id.as_posix()))
 
     def lock(self, id: str) -> Path:
         """Return the lock file of an id."""

@@ -99,6 +99,18 @@ def test_an_interrupted_preprocess_run_goes_with_its_lock(config: Config, root: 
     assert not left.parent.exists() and not [*derived.iterdir()]
 
 
+@pytest.mark.parametrize("folder", ["lander", ".lander.recorded"])
+def test_a_recording_that_was_killed_stays_a_week_and_then_goes(
+    config: Config, root: CacheRoot, folder: str
+) -> None:
+    left = root.path / "downloads" / "recorded" / folder
+    for name in ("chunks/0/a.memmap", "recording.json"):
+        file(left / name)
+    assert outcomes(config, raw=True) == {"recording": False} and left.exists()
+    assert outcomes(config, older_than_days=0) == {"recording": True}
+    assert not left.exists()
+
+
 def test_a_hidden_folder_that_no_run_made_stays(config: Config, root: CacheRoot) -> None:
     own = file(root.path / "datasets" / "derived" / ".mine.partial" / "notes.txt", days=30)
     link = own.parents[1] / f".scaled.{'0' * 16}.partial"

@@ -47,6 +47,11 @@ def ends_the_program(batch: TensorDict) -> TensorDict:
     return sys.exit(5) if int(batch["episode"][0]) == 3 else batch
 
 
+def halves(batch: TensorDict) -> TensorDict:
+    batch["next", "terminated"] = torch.full((len(batch), 1), 0.5)
+    return batch
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "raises": (raises, r"rows 897 to 1195 .*\(trajectory 3\): ValueError: .* line \d+, in raises"),
     "a lambda": (lambda batch: raises(batch.clone()), r"\(trajectory 3\): ValueError: the fourth"),
@@ -56,6 +61,7 @@ BAD: dict[str, tuple[Any, str]] = {
         r"it was float32 \[28\]\.",
     ),
     "narrows": (narrows, r"action is float64 \[3\], but for the first .* was float32 \[28\]\."),
+    "halves": (halves, r"next\.terminated for each of .*, found 0\.5 \(float32\) in row 0\."),
     "ends": (ends_the_program, r"\(trajectory 3\): SystemExit: 5 .* in ends_the_program"),
 }
 

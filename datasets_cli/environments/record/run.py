@@ -66,7 +66,7 @@ class RecordingRun:
             spec = envs.envs[0].spec  # type: ignore[attr-defined]
             # As texts, which may have the bare word Infinity: as Minari keeps them.
             self.environment = {
-                "env_spec": spec.to_json(),
+                "env_spec": _json_of(spec),
                 "observation_space": json.dumps(describe(envs.single_observation_space)),
                 "action_space": json.dumps(describe(envs.single_action_space)),
             }
@@ -231,6 +231,17 @@ def _first_steps(chunks: list[Path], num_steps: int | None) -> Iterator[StepColu
             return
         left = None if left is None else left - count
         yield columns
+
+
+def _json_of(spec: gymnasium.envs.registration.EnvSpec) -> str:
+    try:
+        return spec.to_json()
+    except (TypeError, ValueError) as error:  # an entry point or an option that is not a text
+        raise UsageError(
+            f"{spec.id} cannot be recorded, as its specification cannot be written as JSON "
+            f"({error}). Register it with its class as text, entry_point='module:Class', and "
+            "options that are values of JSON."
+        ) from error
 
 
 def _rows_of(older: Dataset | None) -> Iterator[StepColumns]:

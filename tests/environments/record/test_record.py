@@ -185,6 +185,18 @@ def test_text_alone_is_refused_before_anything_is_recorded(
     assert not (config.root / "downloads").exists()
 
 
+def test_an_environment_whose_specification_is_not_json_is_refused_by_name(
+    config: Config,
+) -> None:
+    gymnasium.register("Callable-v0", entry_point=lambda: gymnasium.make(CARTPOLE))
+    try:
+        with pytest.raises(UsageError, match="Callable-v0"):
+            record("Callable-v0", "x", num_episodes=1)
+    finally:
+        gymnasium.registry.pop("Callable-v0")
+    assert not (config.root / "downloads").exists()
+
+
 def test_an_endless_environment_is_cut_by_the_steps(capsys: pytest.CaptureFixture[str]) -> None:
     record("Endless-v0", "x", num_steps=10)
     assert ExperienceReplay("recorded/x")[:]["observation"].tolist() == list(range(10))
