@@ -106,6 +106,7 @@ def audit(
 
     def emit(results: list[AuditedDataset]) -> None:
         lines = [line for each in results for line in _audited(each, state, show)]
+        lines += _limits(results, state)
         wrong = [each.id for each in results if _is_wrong(each)]
         shown = lines or ["Nothing is installed."]
         state.emit([each.to_json() for each in results], shown, wrong)
@@ -135,6 +136,16 @@ def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
                 audited.id, start=start, n=row + show + 1 - start, config=state.config
             )
             yield from (f"    {line}" for line in row_lines(rows, state.width))
+
+
+def _limits(results: list[AuditedDataset], state: State) -> Iterator[str]:
+    """Yield what rules cannot find, where a dataset is without findings."""
+    from datasets_cli.audit.rules.registry import RULES  # with numpy
+
+    asked = {rule for each in results if not (each.findings or each.error) for rule in each.rules}
+    for rule in RULES:
+        if rule.limit and rule.name in asked:
+            yield from wrapped(f"{rule.name}: {rule.limit}", state.width, "", "  ")
 
 
 def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:

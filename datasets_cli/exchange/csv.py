@@ -74,7 +74,7 @@ class _Table:
         if not (columns or has_names):
             why = f"has numbers in its first line, {shown}, where names of columns are expected"
         elif twice := [name for name, count in Counter(names).items() if count > 1]:
-            why = f"would have two columns named {twice[0]!r}"
+            why = f"has two columns named {twice[0]!r}"
         elif len(names) != len(first):
             why = f"has {len(first):,} columns, and {argument('columns')} names {len(names):,}"
         if why:

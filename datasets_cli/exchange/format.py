@@ -117,7 +117,9 @@ def recognised(path: Path, name: str | None, columns: Sequence[str] = ()) -> tup
                 return known.format or each, known
         names = [path.name, *(each.name for each in islice(path.rglob("*"), 10_000))]
     unread = ""
-    if any(".tfrecord" in name for name in names):
+    if columns:
+        unread = f"{argument('columns')} names the columns of a CSV file alone: leave it out. "
+    elif any(".tfrecord" in name for name in names):
         unread = "TFRecord is not read: use tensorflow. "
     elif any(name.endswith(".parquet") for name in names[1:]):
         unread = "Parquet in several parts is not read: read one, or join them with pandas. "

@@ -79,6 +79,19 @@ def test_what_own_rules_find_is_not_kept_and_changes_no_other_audit(
     assert dict(plain.rules) == before["rules"]
 
 
+def test_an_audit_without_findings_says_what_its_rules_cannot_find(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = (["time-limit-terminal"], ["false-end"], ["false-end", "frozen-state"], ["idle"])
+    said = []
+    for names in calls:
+        rules = [word for name in names for word in ("--rule", name)]
+        assert main(["--root", str(config.root), "audit", ID, *rules]) == 0
+        last = capsys.readouterr().out.splitlines()[1:]
+        said.append({name for name in names if any(line.startswith(f"{name}: ") for line in last)})
+    assert said == [{"time-limit-terminal"}, {"false-end"}, {"false-end"}, set()]
+
+
 def test_rules_are_chosen_by_name_and_given_as_objects(config: Config) -> None:
     names: dict[str, object] = {"__name__": __name__}
     exec(EXAMPLE, names)

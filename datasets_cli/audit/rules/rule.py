@@ -98,13 +98,14 @@ class Rule(JsonForm):
         errata: the numbers of the errata that it finds.
         source: where the defect was told first.
         meaning: one sentence, true of the rows that are found.
+        limit: what it cannot find, and why, in one sentence.
         begin: returns a new state, or None where a dataset has nothing that it looks at.
         unit: what it counts: ``"row"``, or ``"trajectory"``, by its first row.
         conclude: returns what was found, of the state after the last rows: ``rule.found(...)`` or
             None. A state has a ``conclude(rule)`` where the rule does not give another one.
     """
 
-    JSON = "name version severity repair errata source meaning unit"
+    JSON = "name version severity repair errata source meaning unit limit|null"
 
     name: str
     version: int
@@ -116,6 +117,7 @@ class Rule(JsonForm):
     begin: Callable[[About], RuleState | None]
     unit: str = "row"
     conclude: Callable[[Any, Rule], Finding | None] | None = None
+    limit: str = ""
 
     def __post_init__(self) -> None:
         if self.severity not in SEVERITIES or self.unit not in ("row", "trajectory"):
