@@ -30,7 +30,7 @@ FLOORS = [
     ["catalogue", "replay.arguments", "replay.torchrl_words"],
     ["specs"],
     [
-        *("install", "replay.trajectories", "replay.sharing"),
+        *("install", "replay.trajectories"),
     ],
     ["replay.storages", "environments", "own"],
     ["replay.samplers", "environments.collectors"],

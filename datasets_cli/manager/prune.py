@@ -17,10 +17,10 @@ from datasets_cli.errors import DamagedDataset, LockedError, UsageError, argumen
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
-from datasets_cli.replay.sharing.temporary import abandoned_folders
 from datasets_cli.sources.disk import broken_link, paths_below
 from datasets_cli.sources.new_files import brought_back, is_abandoned, recover, stem_of
 from datasets_cli.sources.partial_download import is_note
+from datasets_cli.sources.temporary_folders import abandoned_folders
 from datasets_cli.store.cache_root import CacheRoot, is_id
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.commit import remove_empty_parents, restore, sweep

@@ -22,7 +22,7 @@ from datasets_cli.json_form import encode
 from datasets_cli.look.summary import load_summary
 from datasets_cli.page.bounds import is_small
 from datasets_cli.quantities import counted, human_bytes, human_count, printable
-from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
+from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest
 

@@ -63,7 +63,7 @@ def figures() -> dict[str, Any]:
 
 
 def _of_a_buffer(root: str) -> dict[str, Any]:
-    """Return the figures of a batch that is drawn and gathered by itself, and of a view."""
+    """Return the figures of rows that are written, of one batch, and of a view."""
     import torch
 
     drawn = datasets_cli.ExperienceReplay(
@@ -71,7 +71,11 @@ def _of_a_buffer(root: str) -> dict[str, Any]:
     )
     drawn.sample()
     drawn.filter("return > 0")
+    rows = drawn[:100]
+    written = datasets_cli.TensorDictReplayBuffer(storage=datasets_cli.LazyTensorStorage(1000))
+    written.extend(rows)
     return {
+        "extend": _figures(traced(lambda: written.extend(rows))),
         "sample": _figures(traced(drawn.sample)),
         "filter": _figures(traced(lambda: drawn.filter("return > 1"))),
     }

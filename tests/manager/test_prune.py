@@ -19,7 +19,7 @@ from datasets_cli.errors import UsageError
 from datasets_cli.manager import prune
 from datasets_cli.manager.prune import SECONDS_A_DAY
 from datasets_cli.manager.verify import verify_installed as verify
-from datasets_cli.replay.sharing import temporary
+from datasets_cli.sources import temporary_folders as temporary
 from datasets_cli.sources.new_files import OLD, new_temporary_folder, temporary_name
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import dest_locked, locked

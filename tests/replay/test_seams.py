@@ -68,7 +68,6 @@ class Reversed:
     device_options: DeviceOptions = ON_DISK
     index_device: torch.device | None = None
     device: torch.device | None = None
-    sharing = None
     width = 1
     row_bytes = 0
     no_rows = "No rows yet."
@@ -145,9 +144,6 @@ class Reversed:
 
     def one_row(self, data: TensorDict) -> TensorDict:
         return data.unsqueeze(0)
-
-    def share(self) -> None:
-        raise UsageError("rows in a dict of this process")
 
     def clear(self) -> None:
         self._rows.clear()

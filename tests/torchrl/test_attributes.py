@@ -9,7 +9,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.sharing import process
+from datasets_cli.replay.storages import processes
 from tests.support.parity import ours, theirs
 
 KEYS: list[dict[str, Any]] = [
@@ -73,13 +73,13 @@ def test_the_end_of_a_program_closes_locks_silently(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "lock").touch()
-    lock = process.ProcessLock(tmp_path / "lock")
+    lock = processes.ProcessLock(tmp_path / "lock")
     with lock:
         pass
-    monkeypatch.setattr(process, "os", None)
+    monkeypatch.setattr(processes, "os", None)
     lock.__del__()  # as once the module has been taken apart
     lock._file = None
-    process.ProcessLock.__new__(process.ProcessLock).__del__()
+    processes.ProcessLock.__new__(processes.ProcessLock).__del__()
 
 
 @pytest.mark.parametrize("kind", ["LazyTensorStorage", "LazyMemmapStorage"])

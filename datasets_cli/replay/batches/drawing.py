@@ -1,10 +1,15 @@
-"""Drawing rows: what they are drawn from, and what other processes that write them change."""
+"""Drawing rows: the generator, and the access of a reader to rows that may be written."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported
 from datasets_cli.replay.arguments import (
     NestedKey,
     Rows,
@@ -16,8 +21,26 @@ from datasets_cli.replay.arguments import (
     unpickled_generator,
 )
 from datasets_cli.replay.samplers.protocol import Info, Sampler, draw_rows, has_priorities
-from datasets_cli.replay.sharing.process import this_process
-from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
+from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.shared import SharedStorage
+from datasets_cli.schema.mapping import sent
+from datasets_cli.sources.temporary_folders import this_process
+
+
+class Reader(Protocol):
+    """The members of a batch reader by which rows are drawn."""
+
+    threads: threading.RLock
+    storage: Storage
+    sampler: Sampler
+    priority_key: NestedKey | None
+
+    @property
+    def generator(self) -> torch.Generator:
+        """The generator of the draws."""
+
+    def drop(self) -> None:
+        """Forget the batches that were drawn ahead."""
 
 
 class DrawGenerator:
@@ -72,14 +95,147 @@ def check_generator(generator: torch.Generator | None, sampler: Sampler) -> None
     # Rows are drawn on the CPU; chances of priorities are drawn where the generator is.
     if generator is None or sampler.has_priorities or generator.device.type == "cpu":
         return
-    raise UsageError(
-        f"generator is on {generator.device}, and {sampler!r} draws on the CPU. Give a "
-        "torch.Generator() of the CPU, or a seed; device= says where batches go."
+    raise Unsupported(
+        f"generator is on {generator.device}, and {sampler!r} draws on the CPU.",
+        argument="generator",
+        expected="cpu",
+        found=str(generator.device),
+        advice="Pass a torch.Generator() of the CPU, or a seed; device= is where batches go.",
     )
 
 
+class RowAccess:
+    """How a reader uses rows that one process has: one thread at a time."""
+
+    def lock(self, reader: Reader) -> AbstractContextManager[object]:
+        """Return the lock that is held while rows are written."""
+        return reader.threads
+
+    def take(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows]:
+        """Draw rows and gather them, for rows that can be written."""
+        storage = reader.storage
+        index, info = draw_rows(reader.sampler, storage, size, reader.generator)
+        index = sent(index, storage.index_device)
+        return index, info, storage.gather(index)
+
+    def draw(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows | None]:
+        """Draw rows that are gathered later; None in place of the rows."""
+        return *draw_rows(reader.sampler, reader.storage, size, reader.generator), None
+
+    def check_priorities(self, reader: Reader) -> None:
+        """Check that this process has the priorities of the sampler."""
+
+    def after_fork(self) -> None:
+        """Prepare for use in a new process."""
+
+
+ONE_PROCESS = RowAccess()
+
+
+def access_to(storage: Storage) -> RowAccess:
+    """Return how a reader uses the rows of a storage."""
+    return SharedAccess(storage) if isinstance(storage, SharedStorage) else ONE_PROCESS
+
+
+class SharedAccess(RowAccess):
+    """How a reader uses rows that other processes write."""
+
+    # Priorities are not shared: several processes that change a tree of sums would need the lock
+    # for every draw. They belong to the process that created the buffer, which draws and updates.
+    # Rows that others write get their priorities there before the next draw, as its own rows do:
+    # those that they come with, or the default.
+
+    def __init__(self, storage: SharedStorage) -> None:
+        self.maker = this_process()
+        self._storage = storage
+        self._held = 0  # how often the lock is held
+        self._note()
+
+    def lock(self, reader: Reader) -> AbstractContextManager[object]:
+        """Return the lock between the threads of all processes."""
+        return self._locked(reader)
+
+    @contextmanager
+    def _locked(self, reader: Reader) -> Iterator[None]:
+        with reader.threads, self._storage.turn():
+            is_first = not self._held
+            if is_first:
+                self._update(reader)
+            self._held += 1
+            try:
+                yield
+            finally:
+                self._held -= 1
+                if is_first:
+                    self._note()
+
+    def take(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows]:
+        """Draw and gather rows, again if another process wrote some in between."""
+        self.check_priorities(reader)
+        self._update(reader)
+        draw = SharedDraw(self._storage, reader.sampler, size, reader.generator)
+        return self._storage.read_whole(draw.attempt, draw.retry)
+
+    def draw(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows | None]:
+        """Draw rows and gather them now: another process may write before the thread gathers."""
+        return self.take(reader, size)
+
+    def check_priorities(self, reader: Reader) -> None:
+        """Check that this process has the priorities of the sampler."""
+        if has_priorities(reader.sampler) and self.maker != this_process():
+            raise Unsupported(
+                f"The priorities of {type(reader.sampler).__name__} are in the process that "
+                "created the buffer, which samples and updates them. This one can write rows.",
+                argument="sampler",
+                advice="To sample here, call set_sampler(RandomSampler()).",
+            )
+
+    def after_fork(self) -> None:
+        """Prepare for use in a new process: the thread that held the lock does not exist there."""
+        self._held = 0
+
+    def __getstate__(self) -> StateDict:
+        return vars(self) | {"_held": 0}
+
+    def _note(self) -> None:
+        counters = self._storage.counters
+        self._seen = counters.clears, counters.write_count
+
+    def _update(self, reader: Reader) -> None:
+        """Notify the sampler of the rows that other processes wrote or cleared."""
+        storage, sampler, known = self._storage, reader.sampler, self._seen
+        now = storage.counters.clears, storage.counters.write_count
+        if now == known:
+            return
+        if now[0] == known[0] and type(sampler).on_write is Sampler.on_write:
+            self._seen = now
+            return
+        with storage.turn():
+            self._note()
+            is_cleared = self._seen[0] != known[0]
+            if is_cleared:
+                sampler.on_clear()
+            written = self._seen[1] - (0 if is_cleared else known[1])
+            if written > 0:
+                self._on_write(reader, min(written, len(storage)))
+        if is_cleared:
+            reader.drop()
+
+    def _on_write(self, reader: Reader, count: int) -> None:
+        """Notify the sampler of the rows that were written last."""
+        storage, sampler = self._storage, reader.sampler
+        # The last row is the one before the cursor; in a ring the first of them may be behind it.
+        end = storage.cursor * storage.width
+        rows = (end - count + torch.arange(count)) % storage.capacity
+        sampler.on_write(rows)
+        if has_priorities(sampler) and reader.priority_key is not None:
+            priority = storage.entry(key_of(reader.priority_key), rows)
+            if priority is not None:
+                sampler.update_priority(rows, priority)
+
+
 class SharedDraw:
-    """One draw of rows that other processes may write meanwhile."""
+    """A draw of rows that other processes may write meanwhile."""
 
     def __init__(
         self, storage: Storage, sampler: Sampler, size: int, generator: torch.Generator
@@ -90,102 +246,23 @@ class SharedDraw:
         self._generator = generator
         self._drawn: tuple[torch.Tensor, Info] | None = None
         self._num_rows = 0
-        # What is drawn follows from rows: where trajectories end, which goals were reached.
+        # The draw depends on rows: where trajectories end, which goals were reached.
         self._reads_rows = sampler.has_slices or type(sampler).relabel is not Sampler.relabel
-        # Items of an epoch are drawn once more, and must not be lost.
+        # Items of an epoch are drawn again, and must not be lost.
         is_epoch = self._reads_rows and not sampler.has_priorities
         self._state = sampler.state_dict() if is_epoch else None
 
     def attempt(self) -> tuple[torch.Tensor, Info, Rows]:
-        """Return row numbers, what is said of them, and the rows."""
+        """Return row numbers, their info, and the rows."""
         if self._drawn is None or len(self._storage) < self._num_rows:
             self._num_rows = len(self._storage)
             self._drawn = draw_rows(self._sampler, self._storage, self._size, self._generator)
         index, info = self._drawn
         return index, info, self._storage.gather(index)
 
-    def take_back(self) -> None:
-        """Draw once more where what was drawn may not hold: slices may cross trajectories now."""
+    def retry(self) -> None:
+        """Draw again if the draw depends on rows: slices may cross trajectories now."""
         if self._reads_rows:
             self._drawn = None
             if self._state is not None:
                 self._sampler.load_state_dict(self._state)
-
-
-class OtherWriters:
-    """What other processes did with shared rows since this one last looked."""
-
-    # Priorities are not shared: a tree of sums that several processes change would need the lock
-    # for every draw. They belong to the process that made the buffer, which draws and updates. The
-    # others write rows, and these get their priorities there before the next draw, as its own rows
-    # do: those that they come with, or the default.
-
-    def __init__(self) -> None:
-        self.maker = this_process()
-        self._seen = 0, 0  # clears and rows written
-
-    def note(self, storage: Storage) -> None:
-        """Take all that was done so far for known."""
-        if storage.sharing is not None:
-            counters = storage.sharing.counters
-            self._seen = counters.clears, counters.write_count
-
-    def tell(self, storage: Storage, sampler: Sampler, priority_key: NestedKey | None) -> bool:
-        """Tell a sampler what is new; return whether all rows from before are gone."""
-        # priority_key: where rows have the priorities that they come with.
-        if storage.sharing is None:
-            return False
-        counters = storage.sharing.counters
-        known, now = self._seen, (counters.clears, counters.write_count)
-        if now == known:
-            return False
-        if now[0] == known[0] and type(sampler).on_write is Sampler.on_write:
-            self._seen = now
-            return False
-        with storage.sharing:
-            self.note(storage)
-            is_cleared = self._seen[0] != known[0]
-            if is_cleared:
-                sampler.on_clear()
-            written = self._seen[1] - (0 if is_cleared else known[1])
-            if written > 0 and is_writable(storage):
-                self._tell_rows(storage, sampler, min(written, len(storage)), priority_key)
-        return is_cleared
-
-    def _tell_rows(
-        self, storage: WritableStorage, sampler: Sampler, count: int, priority_key: NestedKey | None
-    ) -> None:
-        """Tell of the rows that were written last; in a ring these may go over its end."""
-        last = storage.cursor * storage.width
-        rows = (last - count + torch.arange(count)) % storage.capacity
-        sampler.on_write(rows)
-        if has_priorities(sampler) and priority_key is not None:
-            priority = storage.entry(key_of(priority_key), rows)
-            if priority is not None:
-                sampler.update_priority(rows, priority)
-
-    def check_draws(self, storage: Storage, sampler: Sampler) -> None:
-        """Check that this process may draw by a sampler, and change its priorities."""
-        is_shared = storage.sharing is not None and has_priorities(sampler)
-        if is_shared and self.maker != this_process():
-            raise UsageError(
-                f"The priorities of {type(sampler).__name__} are in the process that made the "
-                "buffer, which samples and updates them; this one can write rows. To sample here, "
-                "give the buffer another sampler: set_sampler(RandomSampler())."
-            )
-
-    def check_writes(self, storage: Storage, *, writer: str | None) -> None:
-        """Check that this process may write rows."""
-        if self.maker == this_process():
-            return
-        if storage.sharing is None:
-            raise UsageError(
-                "This buffer is a copy of one in another process, and is not shared: rows written "
-                "here would reach no other. Make it with shared=True, or over a LazyMemmapStorage; "
-                "or load its state_dict() into a new buffer, which has its own rows."
-            )
-        if writer is not None:
-            raise UsageError(
-                f"{writer} keeps what it knows of the rows in the process that made the buffer, "
-                "which alone can write with it. Use a RoundRobinWriter, which is shared."
-            )

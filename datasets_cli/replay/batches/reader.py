@@ -6,7 +6,7 @@ import copy
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,19 +17,14 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
 from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
-from datasets_cli.replay.batches.drawing import (
-    DrawGenerator,
-    OtherWriters,
-    SharedDraw,
-    check_generator,
-)
+from datasets_cli.replay.batches.drawing import DrawGenerator, access_to, check_generator
 from datasets_cli.replay.batches.formats import BatchFormat
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.samplers.protocol import Info, Sampler, draw_rows
-from datasets_cli.replay.sharing.process import tell_after_fork
-from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.collate import map_rows
+from datasets_cli.replay.storages.processes import call_after_fork
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.shared import SharedStorage
 from datasets_cli.replay.transforms.transform import Compose, TransformLike, as_transform, parts_of
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import Key
@@ -289,34 +284,23 @@ class BatchReader(BatchMaker):
         """Read the rows of a storage, of which nothing was drawn yet."""
         self.ran_out = False
         self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
-        self.others = OtherWriters()
         self.use_storage(storage)
-        tell_after_fork(self)
+        call_after_fork(self)
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """What is held while rows are written, or must not be: by a thread, and by its process."""
-        sharing = self.storage.sharing
-        return self._threads if sharing is None else self._locked(sharing)
+        """The lock that is held while rows are written."""
+        return self._access.lock(self)
 
-    @contextmanager
-    def _locked(self, sharing: Sharing) -> Iterator[None]:
-        with self._threads, sharing:
-            is_first = not self._held
-            if is_first:
-                self._learn()
-            self._held += 1
-            try:
-                yield
-            finally:
-                self._held -= 1
-                if is_first:
-                    self.others.note(self.storage)
+    def check_priorities(self) -> None:
+        """Check that this process has the priorities of the sampler."""
+        self._access.check_priorities(self)
 
-    def _learn(self) -> None:
-        """Learn what other processes did."""
-        if self.others.tell(self.storage, self.sampler, self.priority_key):
-            self.drop()
+    def share(self, storage: SharedStorage) -> None:
+        """Read the rows from a shared storage from now on, to which they were moved."""
+        self.rewind()
+        self.storage = storage
+        self._access = access_to(storage)
 
     @property
     def generator(self) -> torch.Generator:
@@ -359,7 +343,8 @@ class BatchReader(BatchMaker):
         # (benchmarks/busy.py). Rows that change are drawn as early as `prefetch` says all the same.
         can_change = storage.is_writable or self.sampler.has_priorities
         self._are_cheap = 0 < storage.row_bytes <= IN_PLACE_BYTES and not can_change
-        self.others.note(storage)
+        self._access = access_to(storage)
+        self.refusal = ""  # why this process cannot write the rows
         options = storage.device_options
         self._to_output = options.to_output if options.moves else None
         self._begin()
@@ -370,6 +355,7 @@ class BatchReader(BatchMaker):
             self._ahead.give_back()
         self._draws_from.after_copy()
         self._ahead = None
+        self._access.after_fork()
         self._begin()
 
     def sample(
@@ -414,7 +400,7 @@ class BatchReader(BatchMaker):
 
     def draw_state(self) -> StateDict:
         """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
-        with self._threads:  # no other thread draws between the parts of the state
+        with self.threads:  # no other thread draws between the parts of the state
             if self._ahead is not None:
                 self._ahead.give_back()
             ahead = self._prefetch.oldest if self._prefetch else None
@@ -424,7 +410,7 @@ class BatchReader(BatchMaker):
 
     def rewind(self) -> None:
         """Give back what was drawn ahead; nothing in an epoch is lost by it."""
-        with self._threads:
+        with self.threads:
             if self._ahead is not None:
                 self._ahead.give_back()
             if self._prefetch and (ahead := self._prefetch.oldest):
@@ -439,28 +425,25 @@ class BatchReader(BatchMaker):
 
     def _begin(self) -> None:
         """Make what each process has."""
-        self._threads = threading.RLock()
-        self._held = 0  # how often the lock of shared rows is held
+        self.threads = threading.RLock()
         self._prefetch: Prefetch | None = None
         if self._depth and self.batch_size:
             steps = self._draw_ahead, self._make_ahead, self._give_back
             stream = side_stream_of(self.storage)
-            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self._threads, stream)
+            self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self.threads, stream)
 
     def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
         """Draw rows, after whatever other threads drew, and gather them as they then are."""
-        with self._threads:
+        with self.threads:
             if self._ahead is None and self._reads_ahead:
                 self._ahead = ReadAhead(self.storage)
             ahead = self._ahead
             taken = None if ahead is None else ahead.take(self.sampler, size, self._draws_from)
             if taken is None:
-                if self.storage.sharing is not None:
-                    return self._take_shared(self.storage.sharing, size)
+                if self.storage.is_writable:
+                    return self._access.take(self, size)
                 index, info = draw_rows(self.sampler, self.storage, size, self.generator)
                 index = sent(index, self.storage.index_device)
-                if self.storage.is_writable:
-                    return index, info, self.storage.gather(index)
         if taken is None:  # rows that never change are gathered without the lock
             return index, info, self._gather(index, batch_format)
         index, info, block, start = taken
@@ -473,22 +456,11 @@ class BatchReader(BatchMaker):
         block = self.storage.read(index) if self._takes_arrays(batch_format) else None
         return self.storage.gather(index) if block is None else block.arrays(0, len(block))
 
-    def _take_shared(self, sharing: Sharing, size: int) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw rows and gather them; what another process wrote in between does not count."""
-        self.others.check_draws(self.storage, self.sampler)
-        self._learn()
-        draw = SharedDraw(self.storage, self.sampler, size, self.generator)
-        return sharing.read(draw.attempt, draw.take_back)
-
     def _draw_ahead(self, size: int) -> DrawnBatch:
         if self._ahead is not None:  # from when batches were made in place
             self._ahead.give_back()
         state = self._draws()
-        if self.storage.sharing is not None:  # another process may write before the thread is there
-            index, info, rows = self._take(size, self._ahead_format)
-        else:
-            index, info = draw_rows(self.sampler, self.storage, size, self.generator)
-            rows = None
+        index, info, rows = self._access.draw(self, size)
         return DrawnBatch(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
 
     def _make_ahead(self, draw: DrawnBatch) -> Rows:
@@ -499,7 +471,7 @@ class BatchReader(BatchMaker):
         elif not self.storage.is_writable:
             rows = self._gather(index, batch_format)
         else:
-            with self._threads:
+            with self.threads:
                 if self.storage.revision != draw.revision:
                     return STALE
                 rows = self.storage.gather(index)
@@ -523,10 +495,12 @@ class BatchReader(BatchMaker):
         # A copy continues where this one stands, without what only this one has drawn ahead; see
         # BatchStream for streams of workers.
         self.rewind()
-        made_here = {"_threads": None, "_prefetch": None, "_ahead": None}
+        made_here = {"threads": None, "_prefetch": None, "_ahead": None}
         return {**self.__dict__, **made_here}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
+        if not isinstance(self.storage, SharedStorage):  # but of one: a copy in this process
+            self._access = access_to(self.storage)
         self._begin()
-        tell_after_fork(self)
+        call_after_fork(self)

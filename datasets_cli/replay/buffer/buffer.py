@@ -16,7 +16,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.options import check_flags, suggests_keywords
 from datasets_cli.quantities import few_lines
-from datasets_cli.replay.arguments import Index, NestedKey, Rows
+from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
 from datasets_cli.replay.batches.jax import JaxFormat
 from datasets_cli.replay.batches.reader import BatchReader, CollateFunction, SampleInfo
@@ -40,7 +40,8 @@ from datasets_cli.replay.samplers.rows import RandomSampler
 from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
 from datasets_cli.replay.storages.protocol import Storage, is_writable
-from datasets_cli.replay.storages.tensors import TensorRows
+from datasets_cli.replay.storages.shared import SharedStorage
+from datasets_cli.replay.storages.tensors import LazyMemmapStorage
 from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
@@ -397,7 +398,13 @@ class ReplayBuffer(ReadableBuffer):
     def shared(self) -> bool:
         """Whether other processes that the buffer reaches read and write the same rows."""
         storage = self.reader.storage
-        return isinstance(storage, TensorRows) and storage.is_shared
+        if isinstance(storage, LazyMemmapStorage):
+            return storage.is_shared
+        return isinstance(storage, SharedStorage)
+
+    def __getstate__(self) -> StateDict:
+        self.row_writer.before_fork()  # a pickle of rows in files reaches another process, too
+        return vars(self)
 
     def with_format(self, format: str, *, cast: bool = False) -> Self:
         """Return the same buffer with batches, rows and columns of another format.

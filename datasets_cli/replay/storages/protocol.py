@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import ClassVar, Protocol, TypeGuard
 
 import torch
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.sharing.sharing import Sharing
 from datasets_cli.replay.storages.collate import make_batch, map_rows
 from datasets_cli.replay.torchrl_words import CHECKPOINTER, STORAGE_PROTOCOL, takes
 from datasets_cli.replay.trajectories.bounds import (
@@ -53,6 +53,23 @@ class Generations:
         return torch.where(is_known, self.counts[number * is_known], -1).to(rows.device)
 
 
+@dataclass
+class Position:
+    """Where the next row is written, and how many were."""
+
+    cursor: int = 0
+    write_count: int = 0
+
+    def advance(self, cursor: int, count: int) -> None:
+        """Count rows that a writer wrote, up to a cursor."""
+        self.cursor = cursor
+        self.write_count += count
+
+    def set(self, cursor: int, write_count: int) -> None:
+        """Continue at another row."""
+        self.cursor, self.write_count = cursor, write_count
+
+
 @takes(**STORAGE_PROTOCOL)
 class Storage(Protocol):
     """Rows that can be read.
@@ -72,7 +89,6 @@ class Storage(Protocol):
         device_options: where batches go.
         index_device: where ``gather`` is best given row numbers; None for the CPU.
         row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
-        sharing: by what processes that share the rows agree; None where no other has them.
         no_rows: what is said where there are no rows to draw.
         generations: how often rows were written; None where no writer tracks it.
         checkpointer: None; another one is refused.
@@ -88,7 +104,6 @@ class Storage(Protocol):
     device_options: DeviceOptions = ON_DISK
     index_device: torch.device | None = None
     row_bytes: int = 0
-    sharing: Sharing | None = None
     no_rows: str = NO_ROWS
     generations: Generations | None = None
     checkpointer: object = CHECKPOINTER
@@ -230,17 +245,6 @@ class WritableStorage(Storage, Protocol):
     @abstractmethod
     def clear(self) -> None:
         """Forget every row."""
-
-    def share(self) -> None:
-        """Share the rows with other processes, which write and read the same from then on.
-
-        Raises:
-            UsageError: this storage cannot be shared.
-        """
-        raise UsageError(
-            f"{type(self).__name__} keeps its rows in this process and cannot be shared by "
-            "several. Use LazyTensorStorage or LazyMemmapStorage."
-        )
 
     def contents(self) -> Rows:
         """Return copies of all rows, as ``flatten`` takes them."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
 import torch
 from tensordict import is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
-from datasets_cli.replay.sharing.files import Counters, SharedCounters, check_empty
-from datasets_cli.replay.sharing.sharing import Sharing
-from datasets_cli.replay.sharing.temporary import delete_with, temporary_folder
 from datasets_cli.replay.storages.collate import LeafColumn, as_bits, map_rows
 from datasets_cli.replay.storages.columns import (
     RowColumns,
@@ -22,15 +20,27 @@ from datasets_cli.replay.storages.columns import (
     RowsSnapshot,
     check_leading,
     form_of,
+    new_columns,
     row_types_of,
 )
-from datasets_cli.replay.storages.ownership import Ownership, form_told
-from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
+from datasets_cli.replay.storages.mapped_files import ColumnFiles, check_empty
+from datasets_cli.replay.storages.processes import call_after_fork
+from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.replay.torchrl_words import LAZY, MAPPED, STORAGE, takes
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
 from datasets_cli.schema.tree import Tree
+from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
+
+
+@dataclass
+class Counters:
+    """Counters of rows."""
+
+    num_rows: int = 0
+    cursor: int = 0  # the time step that is written next
+    revision: int = 0  # raised with every change
 
 
 class TensorRows(WritableStorage):
@@ -43,30 +53,17 @@ class TensorRows(WritableStorage):
         self.ndim = whole_number("ndim", ndim, 1)
         self._use_device(usable_device("cpu" if device == "auto" else device))
         self._follows_rows = device == "auto"
-        self._owner = Ownership()
+        self.counters = Counters()
         self.is_tensordict = False  # as long as nothing was written
         self._rows: RowColumns | None = None
 
     def __len__(self) -> int:
-        num_rows = self.counters.num_rows
-        if num_rows and self.sharing is not None:
-            self.find_form()
-        return num_rows
+        return self.counters.num_rows
 
     @property
-    def sharing(self) -> Sharing | None:  # type: ignore[override]
-        """What the processes that share the rows agree by; None where one has them alone."""
-        return self._owner.sharing
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other processes have the rows, or will have them from the first write on."""
-        return self._owner.is_shared
-
-    @property
-    def counters(self) -> Counters | SharedCounters:
-        """What is counted of the rows."""
-        return self._owner.counters
+    def rows(self) -> RowColumns | None:
+        """The columns; None before the first row."""
+        return self._rows
 
     @property
     def cursor(self) -> int:
@@ -75,18 +72,7 @@ class TensorRows(WritableStorage):
 
     @cursor.setter
     def cursor(self, step: int) -> None:
-        with self._owner.changing() as counters:
-            counters.cursor = step
-
-    @property
-    def write_count(self) -> int:
-        """Rows that were written one after the other since the storage was empty."""
-        return self.counters.write_count
-
-    @write_count.setter
-    def write_count(self, count: int) -> None:
-        with self._owner.changing() as counters:
-            counters.write_count = count
+        self.counters.cursor = step
 
     @property  # set by what is counted, never as such
     def revision(self) -> int:  # type: ignore[override]
@@ -103,7 +89,6 @@ class TensorRows(WritableStorage):
     @property
     def grid(self) -> tuple[int, ...]:
         """The rows that fit, as a grid: steps, then the environments side by side."""
-        self.find_form()
         return (self.max_size,) if self._rows is None else self._rows.form.grid
 
     @property
@@ -117,7 +102,6 @@ class TensorRows(WritableStorage):
         Raises:
             UsageError: they have another form than the rows that are there.
         """
-        self.find_form()
         form = form_of(data, self.ndim) if self._rows is None else self._rows.form.form
         columns = form.flatten(data)
         check_leading(form, columns, self.ndim)
@@ -125,7 +109,7 @@ class TensorRows(WritableStorage):
             if self._follows_rows:
                 self._use_device(columns[0].device)
             rows_form = RowsForm.of_first(form, columns, self.ndim, self.max_size)
-            self._use_rows(self._owner.allocate(rows_form, self.device))
+            self._use_rows(self._allocate(rows_form))
         else:
             self._rows.form.check(columns)
         return self._known().form.as_kept(columns, self.device)
@@ -149,10 +133,6 @@ class TensorRows(WritableStorage):
             DiskFull: the rows are in files, and their disk has no room for these.
         """
         self._check_no_gap(rows)
-        self._owner.reserve(rows)
-        if self.sharing is not None:
-            self.sharing.write(rows, columns, self._count)
-            return
         self._known().write(rows, columns)
         self._count(rows)
 
@@ -172,48 +152,47 @@ class TensorRows(WritableStorage):
             )
 
     def _count(self, rows: slice | torch.Tensor) -> None:
-        self._owner.count(rows, self.grid)
+        counters = self.counters
+        if isinstance(rows, slice):
+            # The cursor counts time steps, and begins again after the last one that fits.
+            counters.cursor = rows.stop // self.width % self.grid[0]
+        last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
+        counters.num_rows = max(counters.num_rows, last)
+        counters.revision += 1
+
+    def _allocate(self, form: RowsForm) -> RowColumns:
+        """Return columns with room for rows of a form."""
+        return new_columns(form, self.device)
 
     def clear(self) -> None:
         """Forget every row."""
-        self._owner.clear()
+        self.counters = Counters(revision=self.counters.revision + 1)
         if self._rows is not None:
             self._rows.clear_values()
 
-    def find_form(self) -> None:
-        """Learn the form of the rows where another process wrote the first ones."""
-        rows = self._rows
-        if self.sharing is None or (rows is not None and rows.columns):
-            return
-        if self.sharing.find_form():
-            assert self.sharing.form is not None, "it was found"
-            form = form_told(self.sharing.form) if rows is None else rows.form
-            self._use_rows(RowColumns(form, self.sharing.columns))
+    def copy_rows(self, source: TensorRows) -> None:
+        """Copy the rows, counters and generations of another storage."""
+        counters = source.counters
+        self.counters = Counters(counters.num_rows, counters.cursor, counters.revision)
+        if source.rows is not None:
+            self._use_rows(source.rows.snapshot(len(source)).restored(self.device))
+        self.generations = copy.deepcopy(source.generations)
 
     def __getstate__(self) -> StateDict:
-        if self.sharing is None:
-            return self._snapshot()
-        # Shared rows travel as the folder that they are in.
-        return vars(self) | {"_rows": self._rows and RowColumns(self._rows.form, [])}
-
-    def _snapshot(self) -> StateDict:
-        """Return a state with copies of the rows there are, which is not shared."""
-        owner = self._owner.copied()
-        rows = self._rows and self._rows.snapshot(owner.counters.num_rows)
-        return vars(self) | {"_owner": owner, "_rows": rows}
+        rows = self._rows and self._rows.snapshot(len(self))
+        return vars(self) | {"_rows": rows, "counters": replace(self.counters)}
 
     def __setstate__(self, state: StateDict) -> None:
         vars(self).update(state)
         rows = state["_rows"]
         if isinstance(rows, RowsSnapshot):
             self._rows = rows.restored(self.device)
-        self.find_form()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """Return a storage with copies of the rows, which is not shared."""
+        """Return a storage with copies of the rows."""
         copied = type(self).__new__(type(self))
         memo[id(self)] = copied
-        copied.__setstate__(self._snapshot())
+        copied.__setstate__(self.__getstate__())
         copied.generations = copy.deepcopy(self.generations, memo)
         return copied
 
@@ -221,9 +200,7 @@ class TensorRows(WritableStorage):
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
         rows = self._rows
         if rows is None:
-            raise EmptyBuffer(NO_ROWS)
-        if rows.form.has_values:
-            self._owner.check_values()
+            raise EmptyBuffer(self.no_rows)
         return rows.gather(index if index.device == self.device else index.to(self.device))
 
     def as_batch(self, tree: Tree, shape: torch.Size) -> Rows:
@@ -255,12 +232,11 @@ class TensorRows(WritableStorage):
     def _known(self) -> RowColumns:
         """Return the columns."""
         if self._rows is None:
-            raise EmptyBuffer(NO_ROWS)
+            raise EmptyBuffer(self.no_rows)
         return self._rows
 
     def has(self, key: Key) -> bool:
         """Return whether rows have a column."""
-        self.find_form()
         return self._rows is not None and self._rows.has(key)
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
@@ -334,22 +310,14 @@ class LazyTensorStorage(TensorStorage):
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
         TensorRows.__init__(self, max_size, device=device, ndim=ndim)  # no tensors are there yet
 
-    def share(self) -> None:
-        """Share the rows with other processes; what is there is copied into shared memory.
-
-        Raises:
-            UsageError: the rows are on another device or are not tensors, or memory has no room.
-        """
-        self._owner.share(self._rows, self.device)
-
 
 @takes(**MAPPED)
 class LazyMemmapStorage(LazyTensorStorage):
-    """Tensors in memory-mapped files, made when the first rows are written.
+    """Tensors in memory-mapped files, created when the first rows are written.
 
-    Every process that the storage reaches, forked or by a pickle, reads and writes the same rows. A
-    pickle has the folder, and no rows. Text and other values that are not tensors stay in memory,
-    and rows that have some in this process.
+    A buffer of such rows shares them with every process that it is passed to, forked or by a
+    pickle; see ``ReplayBuffer.share``. Text and other values that are not tensors stay in memory,
+    and rows with such values in this process.
 
     Args:
         max_size: most rows.
@@ -379,20 +347,53 @@ class LazyMemmapStorage(LazyTensorStorage):
         if self.device.type != "cpu":
             raise UsageError("Mapped files are in the CPU's memory. Give the buffer a device.")
         self.existsok = existsok
+        self.files: ColumnFiles | None = None  # from the first row on
+        self.is_copy = False  # in memory: the files are another storage's
         if scratch_dir is None:
             self.scratch_dir = temporary_folder(in_memory=False)
-            delete_with(self._owner, self.scratch_dir)
-            existsok = True  # nobody else knows of it
+            delete_with(self, self.scratch_dir)
+            self.existsok = True  # no other storage uses this folder
         else:
             self.scratch_dir = Path(scratch_dir)
             if not existsok:
                 check_empty(self.scratch_dir)
-        self._owner.share_later(self.scratch_dir, existsok=existsok)
+        call_after_fork(self)
 
-    def begin(self) -> None:
-        """Make the files in which the rows are shared, unless they are there."""
-        self._owner.begin()
+    @property
+    def is_shared(self) -> bool:
+        """Whether a buffer of these rows shares them with the processes that it is passed to."""
+        return self._rows is None or not self._rows.form.has_values
+
+    def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
+        """Write columns ``[n, ...]`` to rows; see ``TensorRows.write``."""
+        self._check_no_gap(rows)
+        if self.files is not None:
+            self.files.reserve(rows)
+        self._known().write(rows, columns)
+        self._count(rows)
+
+    def after_fork(self) -> None:
+        """Forget the rows in a new process: only some of their values are in files."""
+        self._rows, self.counters = None, Counters()
+        self.no_rows = str(values_cannot_be_shared())
+
+    def _allocate(self, form: RowsForm) -> RowColumns:
+        if self.is_copy:
+            return super()._allocate(form)
+        if not self.existsok:
+            check_empty(self.scratch_dir)
+        self.files = ColumnFiles.create(self.scratch_dir, form)
+        return new_columns(form, self.device, self.files.columns())
 
     def __getstate__(self) -> StateDict:
-        self.begin()
-        return super().__getstate__()
+        # The files belong to this storage: the rows of a copy are in memory.
+        return super().__getstate__() | {"files": None, "is_copy": True}
+
+
+def values_cannot_be_shared() -> Unsupported:
+    """Return the error of text and other values in rows that processes share."""
+    return Unsupported(
+        "Text and other values that are not tensors stay in one process.",
+        advice="Keep them out of the rows, or write them as tensors, such as numbers of a list of "
+        "texts.",
+    )

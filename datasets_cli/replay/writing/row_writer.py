@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NotWritable, Unsupported, UsageError
 from datasets_cli.replay.arguments import (
     Index,
     NestedKey,
@@ -23,19 +24,34 @@ from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.batches.row_numbers import flat_rows, row_numbers, unravel_rows
 from datasets_cli.replay.samplers.protocol import has_priorities
 from datasets_cli.replay.storages.collate import map_rows, stack_rows
+from datasets_cli.replay.storages.processes import call_after_fork, call_before_fork
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
-from datasets_cli.replay.storages.tensors import LazyMemmapStorage, TensorRows
+from datasets_cli.replay.storages.shared import SharedPosition, SharedStorage
+from datasets_cli.replay.storages.tensors import LazyMemmapStorage, LazyTensorStorage
 from datasets_cli.replay.writing.writers import IMMUTABLE, RoundRobinWriter, Writer, refuse_to_write
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.sources.temporary_folders import this_process
 
 BLOCK = 4096  # rows that are copied at once where some of their entries are replaced
+
+
+COPY = (
+    "This buffer is a copy of one in another process and is not shared: no other process would see "
+    "rows that are written here. Create it with shared=True, or with a LazyMemmapStorage; or load "
+    "its state_dict() into a new buffer, which has rows of its own."
+)
+RANKS_STAY = (
+    "{writer} is in the process that created the buffer, which alone can write with it. Use a "
+    "RoundRobinWriter, which several processes share."
+)
 
 
 def writable(reader: BatchReader) -> WritableStorage:
     """Return the storage of a buffer to write to."""
     if not is_writable(reader.storage):
         refuse_to_write()
-    reader.others.check_writes(reader.storage, writer=None)
+    if reader.refusal:
+        raise NotWritable(reader.refusal)
     return reader.storage
 
 
@@ -125,8 +141,6 @@ def replace_rows(
 def clear_rows(reader: BatchReader, writer: Writer) -> None:
     """Forget a buffer's rows, and tell all parts that know of them."""
     storage = writable(reader)
-    if not isinstance(writer, RoundRobinWriter):
-        reader.others.check_writes(storage, writer=type(writer).__name__)
     writer.on_clear()  # first, because it may refuse
     storage.clear()
     if storage.generations is not None:
@@ -141,21 +155,27 @@ class RowWriter:
 
     def __init__(self, reader: BatchReader, writer: Writer | None) -> None:
         self._reader = reader
+        self._maker = this_process()
         self.use_writer(writer)
+        call_after_fork(self)
 
     def use_writer(self, writer: Writer | None) -> None:
         """Write with a writer from now on; see the class."""
-        self.writer = _default_writer(self._reader.storage) if writer is None else writer
-        self._follow()
-        if isinstance(self.writer, RoundRobinWriter) and is_writable(self._reader.storage):
-            self.writer.track(self._reader.storage)
+        storage = self._reader.storage
+        self.writer = _default_writer(storage) if writer is None else writer
+        if isinstance(self.writer, RoundRobinWriter) and is_writable(storage):
+            self.writer.track(storage)
+            if isinstance(storage, SharedStorage):
+                self.writer.position = SharedPosition(storage)
+        if isinstance(storage, LazyMemmapStorage):
+            call_before_fork(self)
 
     def over(self, reader: BatchReader) -> RowWriter:
         """Return what writes the rows of another reader; all that are a dataset's are refused."""
         if reader.storage.is_writable or self._reader.storage.is_writable:
             return RowWriter(reader, None)
-        row_writer = type(self).__new__(type(self))
-        row_writer._reader, row_writer.writer = reader, self.writer
+        row_writer = copy.copy(self)
+        row_writer._reader = reader
         return row_writer
 
     def share(self) -> None:
@@ -168,26 +188,47 @@ class RowWriter:
             ImmutableError: the rows are a dataset, which needs no sharing.
             UsageError: the storage cannot be shared: it is a list, or on another device.
         """
-        storage, state = writable(self._reader), self.writer.state_dict()
-        storage.share()
-        if self._follow():
-            self.writer.load_state_dict(state)
+        reader = self._reader
+        storage = writable(reader)
+        if isinstance(storage, SharedStorage):
+            return
+        if not isinstance(storage, LazyTensorStorage):
+            raise Unsupported(
+                f"Processes cannot share the rows of a {type(storage).__name__}.",
+                argument="storage",
+                advice="Use LazyTensorStorage or LazyMemmapStorage.",
+            )
+        with reader.lock:
+            reader.share(SharedStorage.of(storage, self.writer.write_count))
+            self.use_writer(self.writer)
 
-    def _follow(self) -> bool:
-        """Write where the last process did, if the rows are shared and the writer can be."""
+    def before_fork(self) -> None:
+        """Share rows in files with the process that is forked, unless some stay in this one."""
         storage = self._reader.storage
-        if not isinstance(storage, TensorRows) or not storage.is_shared:
-            return False
-        if not isinstance(self.writer, RoundRobinWriter):
-            return False
-        self.writer.follow(storage)
-        return True
+        if isinstance(storage, LazyMemmapStorage) and storage.is_shared and not storage.is_copy:
+            self.share()
+
+    def after_fork(self) -> None:
+        """Refuse to write in a new process what no other process would see."""
+        self._reader.refusal = self._refusal()
+
+    def __setstate__(self, state: StateDict) -> None:
+        vars(self).update(state)
+        call_after_fork(self)
+        if self._maker != this_process():
+            self.after_fork()
+
+    def _refusal(self) -> str:
+        """Return why a process other than the one that created the buffer cannot write; or ""."""
+        if not isinstance(self._reader.storage, SharedStorage):
+            return COPY
+        if isinstance(self.writer, RoundRobinWriter):
+            return ""
+        return RANKS_STAY.format(writer=type(self.writer).__name__)
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """What is held while rows are written that may be the first, and be shared from then on."""
-        if isinstance(self._reader.storage, LazyMemmapStorage):
-            self._reader.storage.begin()
+        """The lock that is held while rows are written."""
         return self._reader.lock
 
     def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
@@ -203,8 +244,6 @@ class RowWriter:
             storage = writable(reader)
             if not len(storage):
                 reader.check_transform(reader.transform, reader.sampler, storage, data)
-            if not isinstance(self.writer, RoundRobinWriter):
-                reader.others.check_writes(storage, writer=type(self.writer).__name__)
             key = priority_key if has_priorities(reader.sampler) else None
             if key is not None:
                 check_priorities(data, key)
@@ -282,7 +321,7 @@ class RowWriter:
         if not has_priorities(reader.sampler):
             return
         with reader.lock:
-            reader.others.check_draws(reader.storage, reader.sampler)
+            reader.check_priorities()
             rows, num_rows = flat_rows(reader.storage, as_tensor(index)), len(reader.storage)
             if rows.numel() and int(rows.max()) >= num_rows:
                 raise UsageError(f"There is no row {int(rows.max())}, only {num_rows} rows.")

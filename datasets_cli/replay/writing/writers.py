@@ -12,8 +12,8 @@ import torch
 from datasets_cli.errors import ImmutableError, UsageError
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, Rows, StateDict, key_of, whole_number
 from datasets_cli.replay.storages.columns import outline
-from datasets_cli.replay.storages.protocol import Generations, Storage, WritableStorage
-from datasets_cli.replay.storages.tensors import TensorRows
+from datasets_cli.replay.storages.protocol import Generations, Position, Storage, WritableStorage
+from datasets_cli.replay.storages.shared import SharedPosition
 from datasets_cli.replay.torchrl_words import COMPILABLE, PROTOCOL, takes
 from datasets_cli.schema.columns import Key, show_key
 
@@ -79,16 +79,10 @@ class RoundRobinWriter(Writer):
     def __init__(self, *, track_generations: bool = False) -> None:
         self.tracks_generations = track_generations
         self._tracked: WritableStorage | None = None
-        self._cursor = 0
-        self._write_count = 0
-        self._followed: TensorRows | None = None
+        self.position: Position | SharedPosition = Position()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
-
-    def follow(self, storage: TensorRows) -> None:
-        """Write from now on where the storage stands, to which other processes write too."""
-        self._followed = storage
 
     def track(self, storage: WritableStorage) -> None:
         """Count from now on how often the rows of a storage are written, if that is asked for."""
@@ -113,26 +107,20 @@ class RoundRobinWriter(Writer):
     @property
     def cursor(self) -> int:
         """The row that is written next."""
-        if self._followed is None:
-            return self._cursor
-        return self._followed.cursor * self._followed.width
+        return self.position.cursor
 
     @cursor.setter
     def cursor(self, row: int) -> None:
-        self._cursor = row
-        if self._followed is not None:
-            self._followed.cursor = row // self._followed.width
+        self.position.set(row, self.position.write_count)
 
     @property
     def write_count(self) -> int:
-        """Rows that were written since the storage was empty, by all processes that write there."""
-        return self._write_count if self._followed is None else self._followed.write_count
+        """Rows written since the storage was empty, by all processes that share it."""
+        return self.position.write_count
 
     @write_count.setter
     def write_count(self, count: int) -> None:
-        self._write_count = count
-        if self._followed is not None:
-            self._followed.write_count = count
+        self.position.set(self.position.cursor, count)
 
     def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
         """Write rows and return their numbers int64 ``[n]``.
@@ -141,10 +129,10 @@ class RoundRobinWriter(Writer):
         """
         columns = storage.flatten(data)
         count, capacity = len(columns[0]), storage.capacity
-        index = torch.arange(self.cursor, self.cursor + count)
-        if self.cursor + count > capacity:
+        done, cursor = 0, self.position.cursor
+        index = torch.arange(cursor, cursor + count)
+        if cursor + count > capacity:
             index %= capacity
-        done, cursor = 0, self.cursor
         while done < count:
             step = min(count - done, capacity - cursor)
             part = columns if step == count else [c[done : done + step] for c in columns]
@@ -152,14 +140,12 @@ class RoundRobinWriter(Writer):
             done, cursor = done + step, (cursor + step) % capacity
         if storage.generations is not None:
             storage.generations.count(index)
-        if self._followed is None:
-            self.cursor = cursor
-            self.write_count += count
+        self.position.advance(cursor, count)
         return index
 
     def on_clear(self) -> None:
         """Begin at row 0."""
-        self.cursor = self.write_count = 0
+        self.position.set(0, 0)
 
     def state_dict(self) -> StateDict:
         """Return the row that is written next, how many were written, and how often each."""
@@ -178,7 +164,8 @@ class RoundRobinWriter(Writer):
             counts = torch.as_tensor(state[GENERATIONS], dtype=torch.int64).reshape(-1)
             self._tracked.generations.counts = torch.cat([counts, torch.tensor([-1])])
         names = "cursor", "write_count"
-        self.cursor, self.write_count = (whole_number(name, state[name], 0) for name in names)
+        cursor, write_count = (whole_number(name, state[name], 0) for name in names)
+        self.position.set(cursor, write_count)
 
 
 @takes(**PROTOCOL)

@@ -57,7 +57,7 @@ def test_goals_are_drawn_again_where_another_process_wrote_rows() -> None:
     draw = SharedDraw(buffer.storage, sampler, 30, torch.Generator())
     draw.attempt()
     buffer.extend(goal_rows([9], first=100))  # as another process does between two attempts
-    draw.take_back()
+    draw.retry()
     _, info, rows = draw.attempt()
     sampler.relabel(rows, info)
     for goals in (rows["observation"]["desired_goal"], rows["next"]["observation"]["desired_goal"]):

@@ -6,9 +6,7 @@ import copy
 import logging
 import os
 import pickle
-import shutil
 import threading
-import time
 from collections import namedtuple
 from functools import partial
 from pathlib import Path
@@ -33,10 +31,9 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import DiskFull, ImmutableError, UsageError
-from datasets_cli.replay.sharing import temporary
-from datasets_cli.replay.sharing.sharing import Sharing, open_sharing
-from datasets_cli.replay.storages import ownership
+from datasets_cli.errors import DiskFull, EmptyBuffer, ImmutableError, NotWritable, Unsupported
+from datasets_cli.replay.storages.shared import SharedStorage
+from datasets_cli.sources import temporary_folders
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
 Pair = namedtuple("Pair", "left right")
@@ -104,7 +101,7 @@ def test_a_form_that_cannot_be_told_is_refused_where_it_is_not_known() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(8), shared=True)
     early = other(buffer)
     buffer.extend(Pair(torch.arange(3), torch.ones(3)))
-    with pytest.raises(UsageError, match="Write the first rows before"):
+    with pytest.raises(Unsupported):
         len(early)
     assert torch.equal(other(buffer)[:].left, torch.arange(3))
 
@@ -127,11 +124,11 @@ def test_text_stays_in_one_process() -> None:
     copied = other(alone)
     alone.extend(texts)
     assert len(copied) == 3 and copied[:]["text"] == [*"abc"] and len(alone) == 6
-    with pytest.raises(UsageError, match="stay in one process"):
+    with pytest.raises(Unsupported):
         alone.share()
     for buffer in (made(), TensorDictReplayBuffer(storage=LazyMemmapStorage(8))):
         other(buffer)
-        with pytest.raises(UsageError, match="stay in one process"):
+        with pytest.raises(Unsupported):
             buffer.extend(texts)
         assert len(buffer) == 0 and buffer.extend(rows(range(2))).tolist() == [0, 1]
 
@@ -171,46 +168,48 @@ def test_a_copy_in_this_process_is_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("storage", "problem"),
+    "storage",
     [
-        (lambda: ListStorage(5), "ListStorage keeps its rows in this process"),
-        (lambda: TensorStorage(torch.zeros(3)), "TensorStorage keeps its rows in this process"),
-        (lambda: LazyTensorStorage(5, device="meta"), "Rows on meta cannot be shared"),
+        lambda: ListStorage(5),
+        lambda: TensorStorage(torch.zeros(3)),
+        lambda: LazyTensorStorage(5, device="meta"),
     ],
 )
-def test_what_cannot_be_shared_says_so(storage: Any, problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
+def test_a_storage_that_cannot_be_shared_is_refused(storage: Any) -> None:
+    with pytest.raises(Unsupported):
         ReplayBuffer(storage=storage(), shared=True)
 
 
 def test_memory_that_is_not_there_is_refused_before_a_write_kills_the_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(temporary, "IN_MEMORY", tmp_path)
+    monkeypatch.setattr(temporary_folders, "IN_MEMORY", tmp_path)
     buffer = ReplayBuffer(storage=LazyTensorStorage(2**40), shared=True)
     with pytest.raises(DiskFull, match=r"need 18,691,697,672,192 bytes.*--shm-size"):
         buffer.extend(rows(range(3)))
     assert len(buffer) == 0
 
 
-def test_rows_whose_files_are_gone_say_so(tmp_path: Path) -> None:
+def test_rows_whose_files_were_deleted_are_not_opened(tmp_path: Path) -> None:
     buffer = made(LazyMemmapStorage)
-    place = pickle.dumps(buffer)
+    place, folder = pickle.dumps(buffer), buffer.storage.scratch_dir
     del buffer
-    with pytest.raises(UsageError, match=r"shared rows in .* are gone"):
+    with pytest.raises(NotWritable) as refused:
         pickle.loads(place)
-    first = LazyMemmapStorage(5, scratch_dir=tmp_path)
-    place = pickle.dumps(first)
-    # Nothing was written: another one may begin.
-    LazyMemmapStorage(5, scratch_dir=tmp_path).begin()
-    with pytest.raises(UsageError, match="are gone"):
-        pickle.loads(place)
+    assert refused.value.path == str(folder)
+    first = made(partial(LazyMemmapStorage, scratch_dir=tmp_path))
+    early, place = other(first), pickle.dumps(first)
+    made(partial(LazyMemmapStorage, scratch_dir=tmp_path))  # nothing was written: another begins
+    for open_again in (lambda: pickle.loads(place), lambda: early.extend(rows(range(3)))):
+        with pytest.raises(NotWritable):
+            open_again()
 
 
 def test_files_are_made_with_the_first_rows(tmp_path: Path) -> None:
     with TemporaryDirectory(dir=tmp_path) as inside:
         folders = [Path(inside), tmp_path / "later"]
-        buffers = [made(partial(LazyMemmapStorage, scratch_dir=folder)) for folder in folders]
+        storages = [LazyMemmapStorage(20, scratch_dir=folder) for folder in folders]
+        buffers = [TensorDictReplayBuffer(storage=storage) for storage in storages]
         assert not [*Path(inside).iterdir()] and not folders[1].exists() and len(buffers[0]) == 0
         folders[1].mkdir()
         for buffer in buffers:
@@ -222,59 +221,29 @@ def test_files_are_made_with_the_first_rows(tmp_path: Path) -> None:
     assert numbers(buffers[0]) == [*range(5)] and numbers(again) == [*range(3)]
 
 
-def test_threads_that_write_the_first_rows_at_once_share_one_storage(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_threads_that_write_the_first_rows_at_once_write_to_one_storage() -> None:
     buffer, both = made(LazyMemmapStorage), threading.Barrier(2)
-    make, folders = ownership.make_sharing, []
-
-    def make_late(folder: Path) -> Sharing:
-        folders.append(folder)
-        time.sleep(0.05)
-        return make(folder)
 
     def write(start: int) -> None:
         both.wait()
         buffer.extend(rows(range(start, start + 5)))
 
-    monkeypatch.setattr(ownership, "make_sharing", make_late)
     threads = [threading.Thread(target=write, args=(start,)) for start in (0, 5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(folders) == 1 and sorted(numbers(buffer)) == [*range(10)]
+    assert sorted(numbers(buffer)) == [*range(10)]
 
 
 def test_a_process_forked_before_the_first_rows_shares_them(tmp_path: Path) -> None:
-    buffer = made(partial(LazyMemmapStorage, scratch_dir=tmp_path / "rows"))
+    storage = LazyMemmapStorage(20, scratch_dir=tmp_path / "rows")
+    buffer = TensorDictReplayBuffer(storage=storage, batch_size=4)
     number = os.fork()
     if not number:
         os._exit(0 if buffer.extend(rows(range(3))).tolist() == [0, 1, 2] else 1)
     assert os.waitpid(number, 0)[1] == 0
     assert numbers(buffer) == [0, 1, 2] and buffer.add(rows(range(3, 4))[0]) == 3
-
-
-def test_only_an_ended_process_is_said_to_have_ended(tmp_path: Path) -> None:
-    temporary_rows, own = made(LazyMemmapStorage), LazyMemmapStorage(5, scratch_dir=tmp_path)
-    places = [pickle.dumps(temporary_rows), pickle.dumps(own)]
-    for folder in (temporary_rows.storage.scratch_dir, tmp_path):
-        shutil.rmtree(folder)
-    for place in places:  # of this process, which goes on
-        with pytest.raises(UsageError, match="their files were deleted, or another storage"):
-            pickle.loads(place)
-    with pytest.raises(UsageError, match="the process that made their storage has ended"):
-        open_sharing(tmp_path / f"rlds-rows-{'0' * 8}-1-{'0' * 16}", b"key")
-
-
-def test_what_the_key_does_not_sign_is_not_believed(tmp_path: Path) -> None:
-    buffer = ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path))
-    second = other(buffer)
-    buffer.extend(rows(range(3)))
-    form = tmp_path / ".sharing" / "form"
-    form.write_bytes(form.read_bytes().replace(b"number", b"numbed"))
-    with pytest.raises(UsageError, match="are gone"):
-        len(second)
 
 
 def test_rows_outlive_their_maker_in_a_folder_of_the_users(tmp_path: Path) -> None:
@@ -364,7 +333,7 @@ def test_slices_do_not_cross_what_was_written_between(monkeypatch: pytest.Monkey
 
 
 def test_an_error_of_rows_that_nobody_changed_is_raised() -> None:
-    with pytest.raises(UsageError, match="empty storage"):
+    with pytest.raises(EmptyBuffer):
         made().sample()
 
 
@@ -375,7 +344,7 @@ def tear(monkeypatch: pytest.MonkeyPatch, write: Any) -> None:
         raise RuntimeError("killed")
 
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="killed"):
-        patch.setattr(Sharing, "_copy", killed)
+        patch.setattr(SharedStorage, "_copy", killed)
         write()
 
 
@@ -389,8 +358,8 @@ def test_rows_of_a_write_that_did_not_end_are_dropped(
     buffer.extend(rows(range(20, 25)))
     with caplog.at_level(logging.WARNING):
         tear(monkeypatch, lambda: buffer.extend(rows(range(25, 28))))
-    assert "a write over the rows 5 to 7 did not end" in caplog.text
-    assert "17 rows are left" in caplog.text
+    assert "a write to the rows 5 to 7 did not end" in caplog.text
+    assert "17 rows stay" in caplog.text
     assert numbers(second) == [*range(8, 25)]  # the oldest first
     assert second.extend(rows(range(25, 30))).tolist() == [17, 18, 19, 0, 1]
     assert numbers(buffer) == [28, 29, *range(10, 28)]
@@ -416,8 +385,8 @@ def test_a_repair_that_did_not_end_drops_all_rows(monkeypatch: pytest.MonkeyPatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Sharing, "_copy", lambda *_: 1 / 0)
-        patch.setattr("datasets_cli.replay.sharing.sharing.logger.warning", killed)
+        patch.setattr(SharedStorage, "_copy", lambda *_: 1 / 0)
+        patch.setattr("datasets_cli.replay.storages.shared.logger.warning", killed)
         buffer.extend(rows(range(3)))
     assert buffer[:].shape == (0,) and len(buffer) == 0
     assert buffer.extend(rows(range(3))).tolist() == [0, 1, 2]
@@ -446,15 +415,15 @@ def test_priorities_and_epochs_begin_again_where_rows_were_dropped(
 def test_an_interrupt_waits_until_the_row_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     buffer = made()
     buffer.extend(rows(range(20)))
-    copy_rows, calls = Sharing._copy, []
+    copy_rows, calls = SharedStorage._copy, []
 
-    def interrupted(sharing: Sharing, *given: Any) -> None:
+    def interrupted(storage: SharedStorage, *given: Any) -> None:
         calls.append(given)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        copy_rows(sharing, *given)
+        copy_rows(storage, *given)
 
-    monkeypatch.setattr(Sharing, "_copy", interrupted)
+    monkeypatch.setattr(SharedStorage, "_copy", interrupted)
     with pytest.raises(KeyboardInterrupt):
         buffer.extend(rows(range(50, 53)))
     assert numbers(buffer)[:4] == [50, 51, 52, 3]

@@ -25,9 +25,9 @@ from datasets_cli import (
     TensorDictMaxValueWriter,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NotWritable, Unsupported
 from datasets_cli.replay.loaders import BatchStream
-from datasets_cli.replay.sharing.sharing import Sharing
+from datasets_cli.replay.storages.shared import SharedStorage
 from tests.support.processes import Child
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
@@ -79,7 +79,7 @@ def read_and_write(pipe: Connection, buffer: ReplayBuffer) -> tuple[Any, str]:
         buffer.empty,
         lambda: buffer.load_state_dict(buffer.state_dict()),
     ):
-        with pytest.raises(UsageError, match="copy of one in another process") as refused:
+        with pytest.raises(NotWritable) as refused:
             change()
     return found, str(refused.value)
 
@@ -126,13 +126,14 @@ def test_who_is_killed_with_the_lock_does_not_hang_the_others(kind: Any) -> None
 def die_in_the_middle(_: Connection, buffer: ReplayBuffer, numbers: range) -> None:
     """Write one column, and half of the next one."""
 
-    def copy(sharing: Sharing, rows: Any, columns: list[torch.Tensor]) -> None:
-        sharing.columns[0][rows] = columns[0]
+    def copy(storage: SharedStorage, rows: Any, columns: list[torch.Tensor]) -> None:
+        own = storage.rows.columns  # type: ignore[union-attr]
+        own[0][rows] = columns[0]
         half = slice(rows.start, (rows.start + rows.stop) // 2)
-        sharing.columns[1][half] = columns[1][: half.stop - half.start]
+        own[1][half] = columns[1][: half.stop - half.start]
         os.kill(os.getpid(), signal.SIGKILL)
 
-    Sharing._copy = copy  # type: ignore[method-assign]
+    SharedStorage._copy = copy  # type: ignore[method-assign]
     buffer.extend(rows(numbers, 2))
 
 
@@ -158,7 +159,7 @@ def test_rows_that_were_being_written_over_by_who_was_killed_are_dropped(
     found = buffer.sample(400)
     assert set(found["number"].tolist()) == {*range(8, 20)}
     assert torch.equal(found["wide"], found["number"].unsqueeze(1).repeat(1, 3).float())
-    assert "a write over the rows 0 to 7 did not end" in caplog.text
+    assert "a write to the rows 0 to 7 did not end" in caplog.text
     assert len(buffer) == 12 and buffer.extend(rows(range(1))).tolist() == [12]
 
 
@@ -167,7 +168,7 @@ def draw_and_update(_: Connection, buffer: TensorDictReplayBuffer) -> list[str]:
     buffer.extend(written.set("td_error", torch.arange(10.0)))
     messages = []
     for refused in (buffer.sample, lambda: buffer.update_priority(torch.tensor([0]), 5.0)):
-        with pytest.raises(UsageError) as error:
+        with pytest.raises(Unsupported) as error:
             refused()
         messages.append(str(error.value))
     buffer.set_sampler(RandomSampler())
@@ -180,7 +181,7 @@ def test_priorities_stay_with_the_maker_which_finds_those_of_rows_that_others_wr
     buffer.extend(rows(range(20)).set("td_error", torch.ones(20)))
     assert buffer.sample().shape == (4,)
     messages = Child("fork", draw_and_update, buffer).result()
-    assert len({*messages}) == 1 and "process that made the buffer" in messages[0]
+    assert len({*messages}) == 1 and "process that created the buffer" in messages[0]
     buffer.sample()
     known = buffer.sampler.draw.priorities.known
     assert known.tolist() == [*range(10), *[1.0] * 10]
@@ -200,7 +201,7 @@ def test_rows_written_after_another_process_cleared_have_their_own_priorities() 
 
 
 def write_by_rank(_: Connection, buffer: ReplayBuffer) -> Any:
-    with pytest.raises(UsageError, match="keeps what it knows of the rows"):
+    with pytest.raises(NotWritable):
         buffer.empty()
     return buffer.extend(rows(range(3)))
 
@@ -209,7 +210,7 @@ def test_a_writer_that_ranks_rows_writes_in_one_process() -> None:
     buffer = made(LazyMemmapStorage, writer=TensorDictMaxValueWriter("number"))
     buffer.extend(rows(range(3)))
     refused = Child("fork", write_by_rank, buffer).result()
-    assert isinstance(refused, UsageError) and "RoundRobinWriter" in str(refused)
+    assert isinstance(refused, NotWritable) and "RoundRobinWriter" in str(refused)
     assert len(buffer) == 3
 
 

@@ -1,1 +1,0 @@
-"""Rows that several processes share: one writes at a time, all read."""

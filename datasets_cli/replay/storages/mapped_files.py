@@ -1,0 +1,181 @@
+"""Memory-mapped files of rows: one file a column, as ``TensorDict.load_memmap`` opens them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from datasets_cli.errors import DiskFull, NotWritable, SourceError, WrongRows
+from datasets_cli.replay.storages.columns import RowsForm, TensorDictForm
+from datasets_cli.schema.bits import bits_dtype, torch_dtype, type_name
+from datasets_cli.schema.columns import Column, check_key, one_file_each
+from datasets_cli.sources.disk import free_bytes, reserve
+from datasets_cli.sources.temporary_folders import is_in_memory
+from datasets_cli.store.layouts.ted_writer import write_meta_files
+from datasets_cli.system_errors import is_full
+
+PIECE_BYTES = 64 << 20
+"""Bytes of a file that are reserved at once, ahead of the row that is written next."""
+
+CONTROL = ".shared-"
+"""How the name of the folder begins by which processes share the rows beside it."""
+
+
+@dataclass
+class ColumnFiles:
+    """The files of columns in a folder, ``leaf.filename`` of each, with room for some rows."""
+
+    folder: Path
+    leaves: tuple[Column, ...]
+    capacity: int
+    _reserved: range = field(default=range(0), init=False)  # rows with space on the disk
+
+    @classmethod
+    def create(cls, folder: Path, form: RowsForm) -> ColumnFiles:
+        """Create the files for the tensors of rows; in shared memory all space is reserved."""
+        files = cls(folder, columns_of(form), form.capacity)
+        try:
+            for leaf in files.leaves:
+                check_key(leaf.key)
+            with room_for(folder, files.capacity * files.row_bytes):
+                folder.mkdir(parents=True, exist_ok=True)
+                files._create_empty()
+                if is_in_memory(folder):
+                    files._reserve_all()
+        except SourceError as error:  # the user can rename the keys of these rows
+            files.delete()
+            raise WrongRows(str(error)) from error
+        except BaseException:
+            files.delete()
+            raise
+        return files
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in all files."""
+        return sum(leaf.row_bytes for leaf in self.leaves)
+
+    def columns(self) -> list[torch.Tensor]:
+        """Map the files: columns ``[capacity, ...]`` that every process reads and writes."""
+        return [self._map(leaf) for leaf in self.leaves]
+
+    def delete(self) -> None:
+        """Delete the files."""
+        for leaf in self.leaves:
+            (self.folder / leaf.filename).unlink(missing_ok=True)
+
+    def reserve(self, rows: slice | torch.Tensor) -> None:
+        """Reserve space on the disk for rows that are about to be written."""
+        first, end = span(rows)
+        known = self._reserved
+        if known.start <= first and end <= known.stop:
+            return
+        stop = self._reserve(first, end)
+        is_next = known.start <= first <= known.stop
+        self._reserved = range(known.start if is_next else first, stop)
+
+    def _create_empty(self) -> None:
+        self.delete()  # another storage may still map files of these names: they must not change
+        write_meta_files(self.folder, self.leaves, self.capacity)
+        for leaf in self.leaves:
+            path = self.folder / leaf.filename
+            if math.prod(leaf.shape):
+                with one_file_each(path, leaf.key), path.open("xb") as file:
+                    file.truncate(self.capacity * leaf.row_bytes)
+
+    def _map(self, leaf: Column) -> torch.Tensor:
+        dtype, size = bits_dtype(torch_dtype(leaf.dtype)), self.capacity * math.prod(leaf.shape)
+        if not size:  # tensordict has no file of a leaf without elements either
+            return torch.empty((self.capacity, *leaf.shape), dtype=dtype)
+        path = str(self.folder / leaf.filename)
+        rows = torch.from_file(path, shared=True, size=size, dtype=dtype)
+        return rows.view(self.capacity, *leaf.shape)
+
+    def _reserve_all(self) -> None:
+        num_bytes = self.capacity * self.row_bytes
+        if num_bytes > free_bytes(self.folder):
+            raise _no_room(self.folder, num_bytes)
+        self._reserve(0, self.capacity)
+
+    def _reserve(self, first: int, end: int) -> int:
+        """Reserve space for rows, and more ahead of them; return the row where it ends."""
+        # A write to a page of a mapping without space on the disk kills the process.
+        reached = self.capacity
+        for leaf in self.leaves:
+            if not (row_bytes := leaf.row_bytes):
+                continue
+            start, needed = first * row_bytes, end * row_bytes
+            ahead = min(-(-needed // PIECE_BYTES) * PIECE_BYTES, self.capacity * row_bytes)
+            stop = ahead if ahead - start <= free_bytes(self.folder) else needed
+            num_bytes = (end - first) * self.row_bytes
+            path = self.folder / leaf.filename
+            with room_for(self.folder, num_bytes), path.open("r+b") as file:
+                reserve(file.fileno(), start, stop)
+            reached = min(reached, stop // row_bytes)
+        return reached
+
+
+def columns_of(form: RowsForm) -> tuple[Column, ...]:
+    """Return the columns of those leaves of rows that are tensors."""
+    numbered = [(str(number),) for number, _ in enumerate(form.row_types)]
+    keys = form.form.keys if isinstance(form.form, TensorDictForm) else numbered
+    return tuple(
+        Column(key, type_name(dtype), tuple(size))
+        for key, (dtype, size) in zip(keys, form.tensor_types, strict=True)
+    )
+
+
+def span(rows: slice | torch.Tensor) -> tuple[int, int]:
+    """Return the first of some rows, and the row after the last one."""
+    if isinstance(rows, slice):
+        return rows.start, rows.stop
+    return (int(rows.min()), int(rows.max()) + 1) if len(rows) else (0, 0)
+
+
+def check_empty(folder: Path) -> None:
+    """Check that a folder has no rows of another storage."""
+    if folder.exists() and any(not path.name.startswith(CONTROL) for path in folder.iterdir()):
+        raise NotWritable(
+            f"{folder} is not empty: rows of another storage may be there.",
+            argument="scratch_dir",
+            path=str(folder),
+            advice="Choose a new scratch_dir, or pass existsok=True to write over it.",
+        )
+
+
+@contextmanager
+def room_for(folder: Path, num_bytes: int) -> Iterator[None]:
+    """Convert the error of a full disk to one with the bytes that are needed and free."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise rows_are_gone(folder) from error
+    except OSError as error:
+        if not is_full(error):
+            raise
+        raise _no_room(folder, num_bytes) from error
+
+
+def rows_are_gone(folder: Path) -> NotWritable:
+    """Return the error of rows whose files were deleted."""
+    return NotWritable(
+        f"The shared rows in {folder} are gone: their files were deleted, another storage was "
+        "created there, or the process that created them has ended.",
+        path=str(folder),
+        advice="Keep the buffer there for as long as other processes use it, and give each "
+        "LazyMemmapStorage a scratch_dir of its own.",
+    )
+
+
+def _no_room(folder: Path, num_bytes: int) -> DiskFull:
+    return DiskFull(
+        f"These rows need {num_bytes:,} bytes in {folder}, whose disk has {free_bytes(folder):,} "
+        "bytes free. None of them was written. Make room, give the storage a smaller max_size or "
+        "shared memory more (docker run --shm-size), or use a LazyMemmapStorage with a "
+        "scratch_dir on another disk."
+    )

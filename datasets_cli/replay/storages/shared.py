@@ -1,0 +1,476 @@
+"""A storage whose rows several processes read and write.
+
+<folder>/<key>.memmap             a column of all rows, mapped by every process
+<folder>/.shared-<token>/control  the numbers by which the processes agree, and the lock
+<folder>/.shared-<token>/form     the form of the rows, as JSON, once the first were written
+
+One process writes at a time, under the lock. Readers take no lock: they read the sequence number
+before and after, and read again if a write came between.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import mmap
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self, TypeVar
+
+import torch
+
+from datasets_cli.checked_json import decode
+from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.json_form import JsonForm
+from datasets_cli.replay.arguments import Rows, StateDict
+from datasets_cli.replay.storages.collate import LeafColumn
+from datasets_cli.replay.storages.columns import (
+    Form,
+    Node,
+    PytreeForm,
+    RowColumns,
+    RowsForm,
+    RowType,
+    TensorDictForm,
+)
+from datasets_cli.replay.storages.description import TENSORS, describe, restore
+from datasets_cli.replay.storages.mapped_files import (
+    CONTROL,
+    ColumnFiles,
+    check_empty,
+    columns_of,
+    room_for,
+    rows_are_gone,
+    span,
+)
+from datasets_cli.replay.storages.processes import ProcessLock
+from datasets_cli.replay.storages.protocol import Position
+from datasets_cli.replay.storages.tensors import (
+    Counters,
+    LazyMemmapStorage,
+    LazyTensorStorage,
+    TensorRows,
+    values_cannot_be_shared,
+)
+from datasets_cli.schema.bits import torch_dtype
+from datasets_cli.schema.columns import Column, Key
+from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
+
+logger = logging.getLogger(__name__)
+
+SEQUENCE, FORM, FIRST_ROW, END_ROW = range(4)
+"""Positions of numbers in the control file; two sets of counters follow.
+
+- ``SEQUENCE``: raised by two with every change; odd while rows are being written.
+- ``FORM``: 1 once the form file and the files of the columns are complete.
+- ``FIRST_ROW``, ``END_ROW``: the rows that the write under way changes.
+"""
+
+_FIRST, _NUM_COUNTERS = 4, 5
+_BYTES = 8 * (_FIRST + 2 * _NUM_COUNTERS)
+_TRIES = 3
+
+Found = TypeVar("Found")
+
+
+def _counter(position: int) -> property:
+    def read(counters: SharedCounters) -> int:
+        numbers = counters.numbers
+        found: int = numbers[_FIRST + numbers[SEQUENCE] // 2 % 2 * _NUM_COUNTERS + position]
+        return found
+
+    def write(counters: SharedCounters, value: int) -> None:
+        numbers = counters.numbers
+        numbers[_FIRST + (numbers[SEQUENCE] // 2 + 1) % 2 * _NUM_COUNTERS + position] = value
+
+    return property(read, write)
+
+
+class SharedCounters(Counters):
+    """Counters of rows in memory that several processes map; all of them change at once."""
+
+    # There are two sets of them, and `SEQUENCE // 2` selects one: it is odd or even. Values are
+    # written to the other set. Raising `SEQUENCE` to the next even number, one store, selects it.
+
+    num_rows, cursor, revision, write_count, clears = map(_counter, range(_NUM_COUNTERS))
+
+    def __init__(self, numbers: memoryview) -> None:
+        self.numbers = numbers
+
+    def begin(self) -> None:
+        """Begin a change: copy the selected set to the other one."""
+        turn = self.numbers[SEQUENCE] // 2 % 2
+        old, new = (_FIRST + which * _NUM_COUNTERS for which in (turn, 1 - turn))
+        self.numbers[new : new + _NUM_COUNTERS] = self.numbers[old : old + _NUM_COUNTERS]
+
+    def end(self) -> None:
+        """Select the set that was changed."""
+        self.numbers[SEQUENCE] = (self.numbers[SEQUENCE] // 2 + 1) * 2
+
+
+class SharedStorage(LazyTensorStorage):
+    """Tensors that several processes read and write, in files that each of them maps.
+
+    ``ReplayBuffer.share`` moves the rows of a ``LazyTensorStorage`` into one, in shared memory, and
+    those of a ``LazyMemmapStorage``, whose files stay. A pickle has the folder, and no rows.
+    """
+
+    counters: SharedCounters
+
+    def __init__(self, folder: Path, token: str, max_size: int, ndim: int) -> None:
+        TensorRows.__init__(self, max_size, ndim=ndim)
+        self.scratch_dir = folder
+        self._token = token
+        self._control = folder / f"{CONTROL}{token}"
+        try:
+            with (self._control / "control").open("r+b") as file:
+                self._numbers = memoryview(mmap.mmap(file.fileno(), _BYTES)).cast("q")
+        except FileNotFoundError as error:
+            raise rows_are_gone(folder) from error
+        self.counters = SharedCounters(self._numbers)
+        self._lock = ProcessLock(self._control / "control")
+        self._files: ColumnFiles | None = None
+        self._source: LazyTensorStorage | None = None  # whose folder is deleted with it
+
+    @classmethod
+    def of(cls, source: LazyTensorStorage, write_count: int) -> Self:
+        """Return a storage with the rows of another one, to which ``write_count`` were written."""
+        if source.device.type != "cpu":
+            raise Unsupported(
+                f"Processes cannot share rows on {source.device}.",
+                found=str(source.device),
+                advice="Keep the rows on the CPU, and move batches.",
+            )
+        if source.rows is not None and source.rows.form.has_values:
+            raise values_cannot_be_shared()
+        if isinstance(source, LazyMemmapStorage):
+            if not source.existsok and source.files is None:
+                check_empty(source.scratch_dir)
+            shared = cls._in_folder(source.scratch_dir, source, write_count)
+            shared._source = source
+            return shared
+        folder = temporary_folder(in_memory=True)
+        try:
+            shared = cls._in_folder(folder, source, write_count)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        delete_with(shared, folder)
+        return shared
+
+    @classmethod
+    def _in_folder(cls, folder: Path, source: LazyTensorStorage, write_count: int) -> Self:
+        shared = cls(folder, _new_control(folder), source.max_size, source.ndim)
+        shared._move(source, write_count)
+        return shared
+
+    def _move(self, source: LazyTensorStorage, write_count: int) -> None:
+        """Use the rows of a storage, which are copied unless they are in files."""
+        rows = source.rows
+        if rows is not None:
+            if isinstance(source, LazyMemmapStorage) and source.files is not None:
+                self._files = source.files
+                self._write_form(rows.form)
+                self._use_rows(rows)
+            else:
+                written = slice(0, len(source))
+                self._use_rows(self._allocate(rows.form))
+                self._known().write(written, [column[written] for column in rows.columns])
+        self.generations = source.generations
+        with self._changing() as counters:
+            for name in ("num_rows", "cursor", "revision"):
+                setattr(counters, name, getattr(source.counters, name))
+            counters.write_count = write_count
+
+    def __reduce__(self) -> tuple[object, ...]:
+        form = None if self._rows is None else self._rows.form
+        return _open, (self.scratch_dir, self._token, self.max_size, self.ndim, form)
+
+    def __deepcopy__(self, memo: dict[int, object]) -> LazyTensorStorage:  # type: ignore[override]
+        """Return a storage of this process with copies of the rows."""
+        copied = LazyTensorStorage(self.max_size, ndim=self.ndim)
+        memo[id(self)] = copied
+        with self.turn():
+            copied.copy_rows(self)
+        return copied
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Let this process alone write; rows that a killed writer left half written are dropped."""
+        with self._lock as is_first:
+            if is_first and self._numbers[SEQUENCE] % 2:
+                self._drop_torn()
+            yield
+
+    def read_whole(self, attempt: Callable[[], Found], retry: Callable[[], None]) -> Found:
+        """Return the result of ``attempt``, which reads rows that no process wrote meanwhile."""
+        for _ in range(_TRIES):
+            before = self._numbers[SEQUENCE]
+            if before % 2:
+                continue
+            # Processors reorder some hundred instructions at most; between a number and a row
+            # Python runs thousands.
+            try:
+                rows = attempt()
+            except Exception:
+                if self._numbers[SEQUENCE] == before:
+                    raise
+            else:
+                if self._numbers[SEQUENCE] == before:
+                    return rows
+            retry()
+        with self.turn():
+            return attempt()
+
+    def __len__(self) -> int:
+        num_rows: int = self.counters.num_rows
+        if num_rows and self._rows is None:
+            self._find_form()
+        return num_rows
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """The rows that fit, as a grid: steps, then the environments side by side."""
+        self._find_form()
+        return super().grid
+
+    def has(self, key: Key) -> bool:
+        """Return whether rows have a column."""
+        self._find_form()
+        return super().has(key)
+
+    @property
+    def cursor(self) -> int:
+        """The time step that is written next."""
+        step: int = self.counters.cursor
+        return step
+
+    @cursor.setter
+    def cursor(self, step: int) -> None:
+        with self._changing() as counters:
+            counters.cursor = step
+
+    @property
+    def write_count(self) -> int:
+        """Rows that all processes wrote one after the other since the storage was empty."""
+        count: int = self.counters.write_count
+        return count
+
+    @write_count.setter
+    def write_count(self, count: int) -> None:
+        with self._changing() as counters:
+            counters.write_count = count
+
+    def flatten(self, data: Rows) -> list[LeafColumn]:
+        """Return the columns ``[n, ...]`` of data; see ``TensorRows.flatten``."""
+        with self.turn():  # the first rows of another process may have fixed the form
+            self._find_form()
+            return super().flatten(data)
+
+    def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
+        """Write columns ``[n, ...]`` to rows; the counters change once they are complete."""
+        with self.turn():
+            self._check_no_gap(rows)
+            assert self._files is not None, "rows that were flattened have files"
+            self._files.reserve(rows)
+            self.counters.begin()
+            self._count(rows)
+            if isinstance(rows, slice):
+                self.counters.write_count = self.write_count + rows.stop - rows.start
+            self._numbers[FIRST_ROW], self._numbers[END_ROW] = span(rows)
+            self._put(rows, columns)
+
+    def clear(self) -> None:
+        """Forget every row."""
+        with self._changing() as counters:
+            counters.num_rows = counters.cursor = counters.write_count = 0
+            counters.revision = self.revision + 1
+            counters.clears = self.counters.clears + 1
+
+    def _put(self, rows: slice | torch.Tensor, columns: Sequence[Rows]) -> None:
+        """Write rows while ``SEQUENCE`` is odd."""
+        self._numbers[SEQUENCE] += 1
+        try:
+            self._copy(rows, columns)
+        except KeyboardInterrupt:
+            self._copy(rows, columns)  # again and whole, so that no row is half written
+            self.counters.end()
+            raise
+        except BaseException:
+            self._drop_torn()
+            raise
+        self.counters.end()
+
+    def _copy(self, rows: slice | torch.Tensor, columns: Sequence[Rows]) -> None:
+        self._known().write(rows, columns)
+
+    def _drop_torn(self) -> None:
+        """Drop the rows of a write that did not end."""
+        self._find_form()
+        num_rows = self.counters.num_rows
+        first, end = self._numbers[FIRST_ROW], self._numbers[END_ROW]
+        self.counters.begin()
+        self.counters.revision = self.revision + 1
+        if first < num_rows:  # rows beyond the others were never counted
+            # The rows that stay move to the front, the oldest first:
+            #
+            #   row     0 1 2 3 4 5 6 7      rows 2 and 3 were being written, the cursor is at 2
+            #   before  8 9 x x 4 5 6 7
+            #   after   4 5 6 7 8 9
+            #
+            # If this process is killed meanwhile, the next one drops all rows.
+            self._numbers[FIRST_ROW], self._numbers[END_ROW] = 0, num_rows
+            oldest = self.counters.cursor * self.width if num_rows == self.capacity else 0
+            order = (torch.arange(num_rows) + oldest) % num_rows
+            whole = order[(order < first) | (order >= end)]
+            rows = self._known()
+            rows.write(slice(0, len(whole)), [column[whole] for column in rows.columns])
+            self.counters.num_rows = len(whole)
+            self.counters.cursor = len(whole) // self.width
+            self.counters.clears = self.counters.clears + 1
+            logger.warning(
+                "%s: a write to the rows %d to %d did not end: they are dropped, %d rows stay",
+                *(self.scratch_dir, first, end - 1, len(whole)),
+            )
+        self.counters.end()
+
+    @contextmanager
+    def _changing(self) -> Iterator[SharedCounters]:
+        """Let counters be changed, all at once at the end."""
+        with self.turn():
+            self.counters.begin()
+            yield self.counters
+            self.counters.end()
+
+    def _allocate(self, form: RowsForm) -> RowColumns:
+        if form.has_values:
+            raise values_cannot_be_shared()
+        with self.turn():
+            if not self._control.exists():
+                raise rows_are_gone(self.scratch_dir)
+            self._files = ColumnFiles.create(self.scratch_dir, form)
+            self._write_form(form)
+        return RowColumns(form, self._files.columns())
+
+    def _write_form(self, form: RowsForm) -> None:
+        """Write the form file; other processes read it from then on."""
+        written = SharedForm(columns_of(form), form.grid, structure_of(form.form))
+        content = json.dumps(written.to_json()).encode()
+        with room_for(self.scratch_dir, len(content)):
+            (self._control / "form").write_bytes(content)
+        self._numbers[FORM] = 1
+
+    def _find_form(self) -> None:
+        """Read the form of the rows if another process wrote the first ones."""
+        if self._rows is None and self._numbers[FORM]:
+            self._use_form(None)
+
+    def _use_form(self, known: RowsForm | None) -> None:
+        """Map the rows, whose form is in the form file unless it is known."""
+        try:
+            content = (self._control / "form").read_bytes()
+        except FileNotFoundError as error:
+            raise rows_are_gone(self.scratch_dir) from error
+        written = decode(SharedForm, json.loads(content))
+        form = written.rows_form() if known is None else known
+        self._files = ColumnFiles(self.scratch_dir, written.leaves, form.capacity)
+        self._use_rows(RowColumns(form, self._files.columns()))
+
+
+def _open(
+    folder: Path, token: str, max_size: int, ndim: int, form: RowsForm | None
+) -> SharedStorage:
+    """Return the storage in a folder, as a pickle has it."""
+    storage = SharedStorage(folder, token, max_size, ndim)
+    if form is not None:
+        storage._use_form(form)
+    return storage
+
+
+def _new_control(folder: Path) -> str:
+    """Create a control folder in place of that of an earlier storage; return its token."""
+    token = secrets.token_hex(8)
+    control = folder / f"{CONTROL}{token}"
+    with room_for(folder, _BYTES):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(f"{CONTROL}*"):
+            shutil.rmtree(old, ignore_errors=True)
+        control.mkdir(mode=0o700)
+        (control / "control").write_bytes(bytes(_BYTES))
+    return token
+
+
+@dataclass(frozen=True)
+class SharedForm(JsonForm):
+    """The form of shared rows as JSON: their columns, their grid, and how columns become rows."""
+
+    leaves: tuple[Column, ...]
+    grid: tuple[int, ...]
+    structure: StateDict | None
+
+    def rows_form(self) -> RowsForm:
+        """Return the form of the rows."""
+        structure, leaves = self.structure, self.leaves
+        if structure is None:
+            raise Unsupported(
+                "Another process wrote the first rows of this storage, with classes that this "
+                "process cannot find.",
+                advice="Write the first rows before the buffer is passed to other processes.",
+            )
+        if "nodes" in structure:
+            nodes = {tuple(key): Node(tuple(inner)) for key, inner in structure["nodes"]}
+            form: Form = TensorDictForm([leaf.key for leaf in leaves], nodes=nodes)
+        else:
+            form = PytreeForm(restore(structure["rows"], [torch.empty(0) for _ in leaves]))
+        types: list[RowType] = [
+            (torch_dtype(each.dtype), torch.Size(each.shape)) for each in leaves
+        ]
+        return RowsForm(form, self.grid, types)
+
+
+def structure_of(form: Form) -> StateDict | None:
+    """Return a form as JSON; None if it has classes of the user's own."""
+    if isinstance(form, TensorDictForm):
+        nodes = form.nodes.items()
+        if any(node.kind for _, node in nodes):
+            return None
+        return {"nodes": [[key, node.inner] for key, node in nodes]}
+    try:
+        return {
+            "rows": describe(form.unflatten([torch.empty(0)] * len(form.names)), kinds=TENSORS)[0]
+        }
+    except UsageError:
+        return None
+
+
+class SharedPosition:
+    """Where the next row of a shared storage is written, and how many were; for a writer."""
+
+    def __init__(self, storage: SharedStorage) -> None:
+        self.storage = storage
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Position:
+        """Return the position of a writer to a copy of the rows, which one process has."""
+        return Position(self.cursor, self.write_count)
+
+    @property
+    def cursor(self) -> int:
+        """The row that is written next."""
+        return self.storage.cursor * self.storage.width
+
+    @property
+    def write_count(self) -> int:
+        """Rows that all processes wrote."""
+        return self.storage.write_count
+
+    def advance(self, cursor: int, count: int) -> None:
+        """Count rows that a writer wrote: the storage has counted them."""
+
+    def set(self, cursor: int, write_count: int) -> None:
+        """Continue at another row."""
+        self.storage.cursor = cursor // self.storage.width
+        self.storage.write_count = write_count
