@@ -19,7 +19,7 @@ from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
 from datasets_cli.replay.samplers.protocol import Info, Sampler, check_kind, draw_rows
 from datasets_cli.replay.samplers.rows import RandomSampler
 from datasets_cli.replay.samplers.slices import MASK, trajectories_of
-from datasets_cli.replay.samplers.windows import slice_begins
+from datasets_cli.replay.samplers.windows import begin_flags
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryIndex, TrajectorySource
 from datasets_cli.schema.columns import Key
@@ -351,7 +351,7 @@ class HERSampler(Sampler):
             )
         # The last row that is not padding is marked; padding follows it and is of the same slice.
         is_last = info[key]
-        begins = slice_begins(is_last, info.get(MASK))
+        begins = begin_flags(is_last, info.get(MASK))
         return is_last.view(-1).nonzero().squeeze(1), begins.view(-1).cumsum(0) - 1
 
     # What follows is the other sampler's.

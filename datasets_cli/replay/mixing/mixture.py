@@ -24,10 +24,10 @@ from datasets_cli.replay.mixing.storage import MixtureStorage
 from datasets_cli.replay.mixing.weights import MixtureWeights, WeightsLike
 from datasets_cli.replay.samplers.epochs import bounds_reached, mixed_order
 from datasets_cli.replay.samplers.orders import Order
-from datasets_cli.replay.samplers.protocol import IndependentDraw, Info, Sampler, SliceBegins
+from datasets_cli.replay.samplers.protocol import IndependentDraw, Info, Sampler
 from datasets_cli.replay.samplers.rows import RandomSampler, SharedEpochOptions, SharedEpochs
 from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
-from datasets_cli.replay.samplers.windows import SliceWindows
+from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.transform import TransformLike

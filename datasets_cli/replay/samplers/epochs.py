@@ -1,4 +1,4 @@
-"""Epochs: every item of some items once, in an order that a seed gives."""
+"""Epochs: every item once, in an order that a seed determines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence, Sized
 import numpy as np
 import torch
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, WrongSize, WrongState
 from datasets_cli.replay.arguments import Numbers, StateDict, whole_number
 from datasets_cli.replay.samplers.orders import (
     Order,
@@ -19,14 +19,14 @@ from datasets_cli.replay.samplers.orders import (
 )
 from datasets_cli.replay.samplers.protocol import Draw, Info
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
+from datasets_cli.schema.shapes import RowNumbers
 
 
 class Epochs(Draw):
-    """Gives each of some items once, then begins again, in an order by the buffer's generator."""
+    """Draws each item once an epoch, in an order that the buffer's generator seeds."""
 
-    # Its state is a seed and a position, never the items, so that it stays small and can be resumed
-    # in the middle. Only the order of one that began in TorchRL is given by no seed, and is kept as
-    # a whole.
+    # The state is a seed and a position, never the items: it stays small, and can be resumed in the
+    # middle of an epoch. Only an epoch that started in TorchRL has no seed; its order is stored.
 
     kind = "epochs of {}"
 
@@ -35,168 +35,191 @@ class Epochs(Draw):
         self.seed = seed
         self.epoch = 0
         self._whole_batches = whole_batches
-        self._position = 0  # items of this epoch that all processes together were given
+        self._position = 0  # items of this epoch that all processes together have drawn
         self._num_items = 0
-        self._given: torch.Tensor | None = None  # an order that no seed gives
-        self._rest: Share | None = None  # made when an epoch is first drawn from
+        self._listed: torch.Tensor | None = None  # the order of an epoch without a seed
+        self._share: Share | None = None  # created by the first draw of an epoch
 
     def _begin(self, generator: torch.Generator) -> None:
-        """Begin an epoch, the next one where this one ran out."""
+        """Start an epoch: the next one if this one ran out."""
         self.restart()
         self.seed = int(torch.randint(2**62, (), generator=generator))
 
     def _process(self) -> tuple[int, int]:
-        """Return the number of this process among those that share an epoch, and how many."""
+        """Return the number of this process, and the number of processes that share an epoch."""
         return 0, 1
 
-    def _num_mine(self, left: int, process: int, processes: int) -> int:
-        """Return how many of the items left are this process's."""
-        return left
+    def _share_size(self, remaining: int, process: int, processes: int) -> int:
+        """Return the number of remaining items that this process draws."""
+        return remaining
 
     def _order(self, num_items: int, processes: int) -> Order:
-        """Return the order of the epoch, from which the processes take items in turn."""
-        if self._given is not None:
-            return listed_order(self._given.numpy())
+        """Return the order of the epoch; the processes take items of it in turn."""
+        if self._listed is not None:
+            return listed_order(self._listed.numpy())
         return (
             permutation(num_items, self.seed + self.epoch)
             if self.shuffle
             else storage_order(num_items)
         )
 
-    def _most_drawn(self, num_items: int) -> int:
-        """Return how many items of an epoch all processes together can have been given."""
+    def _max_position(self, num_items: int) -> int:
+        """Return the most items of an epoch that all processes together can have drawn."""
         return num_items
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
-        rest, num_items = self._rest, len(items)
+        """Return the next items of this process int64 ``[count]``, fewer at an epoch's end."""
+        share, num_items = self._share, len(items)
         least = count if self._whole_batches else 1
         if (
-            rest is None
+            share is None
             or self.ran_out
             or self._num_items != num_items
-            or (least > 1 and self._left(rest) < least)
+            or (least > 1 and self._num_remaining(share) < least)
         ):
-            rest = self._continued(num_items, least, generator)
-        # Of the items that all processes together have drawn since, an equal part is this one's.
-        start = (self._position - rest.begin) // rest.step
-        mine = rest.take(start, count)
-        self._position += len(mine) * rest.step
+            share = self._next_share(num_items, least, generator)
+        # The processes drew equally many of the items since the share was created.
+        start = (self._position - share.begin) // share.step
+        drawn = share.take(start, count)
+        self._position += len(drawn) * share.step
         self.version += 1
-        self.ran_out = rest.num_items - start - len(mine) < least
-        return mine, {}
+        self.ran_out = share.num_items - start - len(drawn) < least
+        return drawn, {}
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> torch.Tensor | None:
-        """Return this process's rows of the next batches that are whole, within the epoch."""
-        rest = self._rest
-        if rest is None or self.ran_out or self._num_items != len(storage):
+    ) -> RowNumbers | None:
+        """Return the rows of this process for the next full batches, within the epoch."""
+        share = self._share
+        if share is None or self.ran_out or self._num_items != len(storage):
             return None
-        index = rest.take((self._position - rest.begin) // rest.step, count * batch_size)
+        index = share.take((self._position - share.begin) // share.step, count * batch_size)
         whole = len(index) // batch_size * batch_size  # the last batch of an epoch may be short
         return index[:whole] if whole else None
 
     def advance(self, count: int) -> None:
-        """Learn that the next ``count`` rows of ``ahead`` were handed out."""
-        rest = self._rest
-        assert rest is not None, "rows were taken"
-        self._position += count * rest.step
+        """Move on by ``count`` rows, which ``ahead`` returned."""
+        share = self._share
+        assert share is not None, "rows were taken"
+        self._position += count * share.step
         self.version += 1
-        self.ran_out = self._left(rest) < (count if self._whole_batches else 1)
+        self.ran_out = self._num_remaining(share) < (count if self._whole_batches else 1)
 
-    def _continued(self, num_items: int, least: int, generator: torch.Generator) -> Share:
-        """Return what is left of the epoch, or of the next where that is less than ``least``."""
+    def _next_share(self, num_items: int, least: int, generator: torch.Generator) -> Share:
+        """Return the rest of the epoch, or the next epoch if fewer than ``least`` items remain."""
         if not num_items:
             raise EmptyBuffer(NO_ROWS)
         if least > num_items:
-            raise UsageError(
-                f"With drop_last a batch of {least} is never complete: there are only {num_items} "
-                "to draw."
+            raise WrongSize(
+                f"With drop_last a batch of {least} is never complete: only {num_items} can be "
+                "drawn.",
+                argument="batch_size",
+                expected=f"at most {num_items}",
+                found=least,
+                advice="Pass a smaller batch_size, or drop_last=False.",
             )
-        # An epoch begins again where the number of items has changed.
-        has_begun = bool(self._position) or self._given is not None
-        if not has_begun or self.ran_out or self._num_items != num_items:
+        # A new epoch starts if the number of items has changed.
+        has_started = bool(self._position) or self._listed is not None
+        if not has_started or self.ran_out or self._num_items != num_items:
             self._begin(generator)
-            has_begun = False
+            has_started = False
         self._num_items = num_items
-        rest = self._rest or self._share_out(num_items)
-        if has_begun and self._left(rest) < least:
+        share = self._share or self._new_share(num_items)
+        if has_started and self._num_remaining(share) < least:
             self.ran_out = True
             self._begin(generator)
-            rest = self._share_out(num_items)
-        if not rest.num_items:
-            raise UsageError(f"{num_items} rows give each of {rest.step} processes none.")
-        self._rest = rest
-        return rest
+            share = self._new_share(num_items)
+        if not share.num_items:
+            raise WrongSize(
+                f"{num_items} rows are too few for {share.step} processes: this one gets no row.",
+                expected=f"at least {share.step} rows",
+                found=num_items,
+                advice="Use fewer processes, or drop_last=False.",
+            )
+        self._share = share
+        return share
 
-    def _share_out(self, num_items: int) -> Share:
-        """Return what is left of the epoch, shared out."""
+    def _new_share(self, num_items: int) -> Share:
         process, processes = self._process()
         order = self._order(num_items, processes)
-        num_mine = self._num_mine(max(0, len(order) - self._position), process, processes)
-        return Share(order, num_mine, self._position, process, processes)
+        size = self._share_size(max(0, len(order) - self._position), process, processes)
+        return Share(order, size, self._position, process, processes)
 
-    def _left(self, rest: Share) -> int:
-        """Return how many items of this process's share are left."""
-        return rest.num_items - (self._position - rest.begin) // rest.step
+    def _num_remaining(self, share: Share) -> int:
+        return share.num_items - (self._position - share.begin) // share.step
 
     def restart(self) -> None:
-        """Begin the epoch again."""
-        self._position, self.ran_out, self._rest, self._given = 0, False, None, None
+        """Start the epoch again."""
+        self._position, self.ran_out, self._share, self._listed = 0, False, None, None
         self.version += 1
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_rest": None}  # the seed gives it again
+        return {**self.__dict__, "_share": None}  # computed again from the seed
 
     def state_dict(self) -> StateDict:
-        """Return the epoch and how much of it all processes together have drawn.
+        """Return the epoch, and the number of items that all processes together have drawn.
 
-        It may be loaded where there are fewer or more of them: they share what is left.
+        Fewer or more processes can load it: they share the remaining items.
         """
-        # `order` is None, or the int64 items of an epoch whose order no seed gives.
+        # `order` is None, or the int64 items of an epoch without a seed.
         return {
             "seed": self.seed,
             "epoch": self.epoch,
             "position": self._position,
             "num_items": self._num_items,
             "ran_out": self.ran_out,
-            "order": self._given,
+            "order": self._listed,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue in the middle of the epoch that ``state`` names."""
+        """Continue in the middle of the epoch of a state."""
         names = "epoch", "position", "num_items"
         epoch, position, num_items = (whole_number(name, state[name], 0) for name in names)
         seed = whole_number("seed", state["seed"])
-        given = None if state["order"] is None else _listed(state["order"], num_items)
-        # What the program itself never reaches would raise in a draw, long after it was loaded.
-        most = self._most_drawn(num_items) if given is None else len(given)
-        if max(abs(seed), epoch) >= 2**62 or position > most:
-            raise UsageError(
-                f"An epoch of {num_items} items cannot be epoch {epoch} at {position} with the "
-                f"seed {seed}. Begin without this state."
-            )
+        order = None if state["order"] is None else _as_order(state["order"], num_items)
+        # Values that no epoch reaches would raise in a later draw: reject them here.
+        most = self._max_position(num_items) if order is None else len(order)
+        for name, value, limit in (
+            ("seed", abs(seed), 2**62 - 1),
+            ("epoch", epoch, 2**62 - 1),
+            ("position", position, most),
+        ):
+            if value > limit:
+                raise WrongState(
+                    f"The state of an epoch of {num_items} items has {name}={value}; expected at "
+                    f"most {limit}.",
+                    key=name,
+                    expected=f"at most {limit}",
+                    found=value,
+                    advice="Continue without this state.",
+                )
         self.restart()
         self.seed, self.epoch, self._position, self._num_items = seed, epoch, position, num_items
-        self.ran_out, self._given = bool(state["ran_out"]), given
+        self.ran_out, self._listed = bool(state["ran_out"]), order
 
 
-def _listed(items: Numbers, num_items: int) -> torch.Tensor:
-    """Return the items int64 ``[n]`` that are left of an epoch."""
+def _as_order(items: Numbers, num_items: int) -> torch.Tensor:
+    """Return the remaining items of an epoch, checked, int64 ``[n]``."""
     order = torch.as_tensor(items)
     if not len(order):
         order = order.long()
     is_whole = order.dtype == torch.int64 and order.ndim == 1
     if not is_whole or (len(order) and not 0 <= int(order.min()) <= int(order.max()) < num_items):
-        raise UsageError(f"An epoch of {num_items} items has numbers below that, each once.")
+        expected = f"int64 [n], each from 0 to {num_items - 1}"
+        raise WrongState(
+            f"The order in the state does not fit an epoch of {num_items} items: expected "
+            f"{expected}.",
+            key="order",
+            expected=expected,
+            found=f"{order.dtype} {list(order.shape)}",
+        )
     return order
 
 
-def listed_epoch(rows: torch.Tensor, num_rows: int) -> StateDict:
-    """Return the state of an epoch that continues with some rows, in this order."""
+def listed_epoch(rows: RowNumbers, num_rows: int) -> StateDict:
+    """Return the state of an epoch whose remaining rows are ``rows``, in this order."""
     return {
         "kind": Epochs.kind.format("rows"),
         "seed": 0,
@@ -209,21 +232,27 @@ def listed_epoch(rows: torch.Tensor, num_rows: int) -> StateDict:
 
 
 def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Order:
-    """Return a random order of some items of each member: all of them, a part, or several times.
+    """Return a random order of items of several members.
 
         members of 2 and 5 items     a0 a1   b0 b1 b2 b3 b4
-        drawn: 2 and 3               a0 a1   b4 b1 b3          places 0 1   2 3 4, by member
+        counts: 2 and 3              a0 a1   b4 b1 b3          slots 0 1   2 3 4, by member
         the order                    b4 a1 b3 a0 b1
 
-    Of two items of a member one is there at most once more than the other. Every place costs the
-    same, as in the permutations that this is made of.
+    A count above a member's length repeats its items; numbers of repetitions differ by one at most.
+    As in a permutation, every position costs the same to compute.
+
+    Args:
+        lengths: the number of items of each member.
+        counts: the number of slots of each member in the order.
+        key: the seed of the order.
     """
     whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
     whole = permutation(sum(counts), whole_key)
     num_items, ends = np.array(lengths), np.cumsum(counts)
     item_begins = np.cumsum(num_items) - num_items
-    place_begins = ends - np.array(counts)
-    # Which items are drawn once more than the others; where none is, any order will do.
+    slot_begins = ends - np.array(counts)
+    # The orders by which a part of a member's items is drawn. A member whose count is a multiple of
+    # its length draws all items equally often: any order will do.
     of_members: dict[int, Order] = {
         member: permutation(length, member_key)
         for member, (length, count, member_key) in enumerate(
@@ -232,11 +261,11 @@ def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Orde
         if length and count % length
     }
 
-    def at(places: np.ndarray) -> np.ndarray:
-        mixed = whole.at(places)
-        member = bounds_reached(mixed, ends[:-1])
-        # The number of the place among those of its member, which passes over its items again.
-        number = mixed - place_begins.take(member)
+    def at(positions: np.ndarray) -> np.ndarray:
+        slots = whole.at(positions)
+        member = bounds_reached(slots, ends[:-1])
+        # The number of the slot within its member; a second pass repeats the items.
+        number = slots - slot_begins.take(member)
         number %= num_items.take(member)
         for which, order in of_members.items():
             here = np.flatnonzero(member == which)
@@ -248,16 +277,19 @@ def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Orde
 
 
 FEW_BOUNDS = 32
-"""Up to these, comparing with all of them takes a fifth of the time of a binary search, of which a
-processor guesses half of the branches wrongly."""
+"""Up to this number of bounds, comparing with all of them takes a fifth of the time of a binary
+search, half of whose branches a processor predicts wrongly."""
 
 
 def bounds_reached(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return how many bounds are not above each value, whole numbers ``[B]`` of a small type."""
-    # values: `[B]`.
-    # bounds: in ascending order, `[n]`.
+    """Return the number of bounds at or below each value, unsigned ``[B]`` of the smallest dtype.
+
+    Args:
+        values: ``[B]``.
+        bounds: ``[n]``, in ascending order.
+    """
     if len(bounds) <= FEW_BOUNDS:
         reached: np.ndarray = (values >= bounds[:, None]).sum(0, dtype=np.uint8)
         return reached
-    # The smallest type, so that sorting by it is a radix sort where it can be.
+    # The smallest dtype, so that sorting by the result can be a radix sort.
     return bounds.searchsorted(values, side="right").astype(np.min_scalar_type(len(bounds)))

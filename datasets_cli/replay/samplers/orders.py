@@ -1,4 +1,4 @@
-"""An order: which item comes at which place; and the share of it that a process reads."""
+"""Orders of items by their position, and the share of an order that a process reads."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import torch
 
 @dataclass(frozen=True)
 class Order:
-    """Some items, each at one place: which are at places is worked out when it is asked for."""
+    """An order of items; the item at a position is computed on demand."""
 
-    # at: takes places int64 `[n]`, each from 0 to the length - 1, and returns their items.
+    # at: maps positions int64 `[n]`, each from 0 to the length - 1, to their items int64 `[n]`.
 
     num_items: int
     at: Callable[[np.ndarray], np.ndarray]
@@ -23,25 +23,29 @@ class Order:
 
 
 def storage_order(num_items: int) -> Order:
-    """Return the order in which every item is at the place of its number."""
-    return Order(num_items, lambda places: places)
+    """Return the order in which the position of every item is its number."""
+    return Order(num_items, lambda positions: positions)
 
 
 def listed_order(items: np.ndarray) -> Order:
-    """Return an order of items int64 ``[N]`` that is kept as a whole."""
+    """Return the order of an array of items int64 ``[N]``."""
     return Order(len(items), items.__getitem__)
 
 
 READ_ITEMS = 8192
-"""Items worked out at once: for each batch alone they would cost several times as much."""
+"""Items computed at once: computing them batch by batch costs several times as much."""
 
 
 class Share:
-    """One process's share of what is left of an order: every ``step``-th item from a place on."""
+    """The items of one process in the rest of an order: every ``step``-th item.
 
-    # begin: the place in the order from which on items are shared out.
-    # offset: this process's place in each round of `step` items.
-    # num_items: items in this share; after the last item of the order come its first ones again.
+    begin 2, step 3     position   0 1 2 3 4 5 6 7 8 ...
+                        process        0 1 2 0 1 2 0       offset 0 reads positions 2, 5, 8, ...
+    """
+
+    # begin: the position in the order at which the processes start.
+    # offset: the position of this process in each round of `step` items.
+    # num_items: items in this share; after the last item of the order, its first items repeat.
 
     def __init__(self, order: Order, num_items: int, begin: int, offset: int, step: int) -> None:
         self.num_items = num_items
@@ -50,10 +54,10 @@ class Share:
         self._order = order
         self._offset = offset
         self._read = torch.empty(0, dtype=torch.int64)
-        self._read_begin = 0  # the number in the share of the first item that was read
+        self._read_begin = 0  # the number in the share of the first item of `_read`
 
     def take(self, start: int, count: int) -> torch.Tensor:
-        """Return the items int64 ``[count]`` from number ``start`` on, fewer at the end."""
+        """Return ``count`` items int64 from number ``start`` of the share, fewer at the end."""
         count = min(count, self.num_items - start)
         skipped = start - self._read_begin
         if not 0 <= skipped <= len(self._read) - count:
@@ -62,22 +66,22 @@ class Share:
         return self._read[skipped : skipped + count].clone()
 
     def _read_from(self, start: int, count: int) -> None:
-        """Work out some thousand items, in whole batches of ``count``."""
+        """Compute several thousand items, in whole batches of ``count``."""
         many = max(1, READ_ITEMS // count) * count
         stop = min(start + many, self.num_items)
-        # The n-th round of all processes is the `step` places from `begin + n * step` on.
-        places = self.begin + self._offset + self.step * np.arange(start, stop)
-        if places[-1] >= (num_places := len(self._order)):
-            places %= num_places
-        self._read, self._read_begin = torch.from_numpy(self._order.at(places)), start
+        # Round n of all processes starts at position `begin + n * step`.
+        positions = self.begin + self._offset + self.step * np.arange(start, stop)
+        if positions[-1] >= (num_positions := len(self._order)):
+            positions %= num_positions
+        self._read, self._read_begin = torch.from_numpy(self._order.at(positions)), start
 
 
 SORTED_ITEMS = 4096
-"""Up to this number of items, every order is equally likely, and kept as a whole."""
+"""Up to this number of items, every order is equally likely, and is stored as an array."""
 
 ROUNDS = 4
-"""Of two steps each. Of 4, items a row of the table apart are as random as others from 500 items
-on; of 3 from 1,000 on, and of 2 not even among 65,000."""
+"""Rounds of the network, of two steps each. With 4 rounds, items one table row apart are as random
+as any two if there are 500 items or more; with 3 if there are 1,000; with 2 not even for 65,000."""
 
 
 def permutation(num_items: int, key: int) -> Order:
@@ -96,29 +100,29 @@ class FeistelOrder:
         left = (left + to_left[right]) % height     to_left: a random number for each right
         right = right ^ to_right[left]              to_right: a random number for each left
 
-    Both steps can be undone, so that every cell becomes another one. A cell that is not an item is
-    permuted again until it is one. All places cost the same, and what is kept are some random
-    numbers for each row and column of the table, not for each item.
+    Both steps are invertible, so that they permute the cells. A cell that is not an item is
+    permuted again until it is one. Every position costs the same. Memory holds random numbers for
+    each row and column of the table, not for each item.
     """
 
     def __init__(self, num_items: int, key: int) -> None:
         self._num_items = num_items
         self._shift = num_items.bit_length() // 2
-        # Even, as otherwise only permutations of one sign are reached.
+        # An even height: an odd one reaches only permutations of one sign.
         width, height = 1 << self._shift, (num_items >> self._shift) // 2 * 2 + 2
         self._mask, self._height = width - 1, height
-        # Upper halves of words, so that a product with the height fits into 64 bits.
+        # The upper halves of words: a product with the height then fits into 64 bits.
         words = random_words(key, ROUNDS * (width + height)) >> np.uint64(32)
         to_left, to_right = np.split(words, [ROUNDS * width])
         below_height = (to_left * np.uint64(height)) >> np.uint64(32)
         below_width = to_right & np.uint64(self._mask)
-        # Less the height, so that what is below 0 after the addition was below the height.
+        # Minus the height: a sum below 0 in `_permuted` is one that was below the height.
         self._to_left = below_height.astype(np.int64).reshape(ROUNDS, width) - height
         self._to_right = below_width.astype(np.int64).reshape(ROUNDS, height)
 
-    def at(self, places: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at places int64 ``[n]``."""
-        items = self._permuted(places)
+    def at(self, positions: np.ndarray) -> np.ndarray:
+        """Return the items int64 ``[n]`` at positions int64 ``[n]``."""
+        items = self._permuted(positions)
         outside = np.flatnonzero(items >= self._num_items)
         while len(outside):
             items[outside] = self._permuted(items[outside])
@@ -126,16 +130,17 @@ class FeistelOrder:
         return items
 
     def _permuted(self, cells: np.ndarray) -> np.ndarray:
-        """Return the cells int64 ``[n]`` that cells int64 ``[n]`` become."""
+        """Return the cells int64 ``[n]`` that the network maps cells int64 ``[n]`` to."""
         left, right = cells >> self._shift, cells & self._mask
-        change = np.empty_like(left)  # all steps are done in place: half of their time is memory
+        change = np.empty_like(left)  # steps work in place: memory takes half of their time
         for to_left, to_right in zip(self._to_left, self._to_right, strict=True):
+            # left = (left + to_left[right]) % height, where `to_left` has the height subtracted:
             left += to_left.take(right, out=change, mode="clip")
-            np.right_shift(left, 63, out=change)  # all bits where it is below 0, and none elsewhere
+            np.right_shift(left, 63, out=change)  # all bits set if negative, otherwise 0
             change &= self._height
-            left += change
+            left += change  # plus the height if negative
             right ^= to_right.take(left, out=change, mode="clip")
-        left <<= self._shift
+        left <<= self._shift  # cell = left * width + right
         left |= right
         return left
 
@@ -148,13 +153,13 @@ _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
 
 def random_words(key: int, count: int) -> np.ndarray:
     """Return random words uint64 ``[count]``."""
-    # Mixed first, because the words of key 1 would otherwise be those of key 0 one word later.
+    # Mix the key: otherwise the words of key 1 equal the words of key 0, shifted by one word.
     start = _mix(np.array([key % 2**64], np.uint64))
     return _mix(start + _STEP * np.arange(1, count + 1, dtype=np.uint64))
 
 
 def _mix(words: np.ndarray) -> np.ndarray:
-    """Return words of which each bit depends on all bits of the word that was given."""
+    """Return hashes of words: each bit depends on all bits of the word."""
     mixed: np.ndarray = words ^ (words >> _SHIFTS[0])
     mixed *= _FACTORS[0]
     mixed ^= mixed >> _SHIFTS[1]

@@ -12,49 +12,50 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 import torch
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError
 from datasets_cli.replay.samplers.sum_tree import Drawn, RunningSums, SumTree
+from datasets_cli.schema.shapes import Mask, RowNumbers
 
 Array = TypeVar("Array", np.ndarray, torch.Tensor)
 
 
 class WeightTree(Protocol[Array]):
-    """Weights of leaves, and what it takes to work with their kind of array; see ``SumTree``."""
+    """Weights of leaves, and the functions of their kind of array; see ``SumTree``."""
 
     def array(self, values: torch.Tensor) -> Array:
-        """Return a tensor as the kind of array that this tree works on."""
+        """Convert a tensor to the kind of array of this tree."""
 
     def power(self, values: Array, exponent: float) -> Array:
         """Return ``values ** exponent``."""
 
     def limits(self, leaf: Array, values: Array) -> tuple[int, int, float]:
-        """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
+        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
 
     def put(self, numbers: Array, leaf: Array, values: Array) -> Array:
-        """Give leaves numbers, of equal leaves the last counts; return what each has then."""
+        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
 
     @property
     def total(self) -> float:
         """The sum of all weights."""
 
     def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
-        """Return leaves by chances float64 ``[B]``, and powers for their importance weights."""
+        """Return leaves by chances float64 ``[B]``, and powers of their relative weights."""
 
     def set(self, leaf: Array, weights: Array) -> None:
-        """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
+        """Set the weights ``[B]``, or one for all, of leaves int64 ``[B]``."""
 
     def set_run(self, start: int, weights: Array) -> None:
-        """Give the leaves from ``start`` on weights float64 ``[n]``."""
+        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
 
     def least(self, count: int) -> float:
-        """Return the least weight of the first ``count`` leaves that have one, or infinity."""
+        """Return the least positive weight of the first ``count`` leaves, or infinity."""
 
 
 class Priorities(Generic[Array]):
     """The priorities of the rows of a storage, and a sum tree over their powers."""
 
-    # Its arrays are those of the tree; only what both kinds have is used. Not safe for two threads
-    # at once.
+    # Its arrays are of the tree's kind; only operations that both kinds have are used. Not
+    # thread-safe.
 
     def __init__(
         self, tree: WeightTree[Array], capacity: int, alpha: float, eps: float, device: torch.device
@@ -65,14 +66,14 @@ class Priorities(Generic[Array]):
         self._tree: WeightTree[Array] = tree
         unknown = torch.full((capacity,), -1.0, dtype=torch.float64, device=device)
         self._raw: Array = tree.array(unknown)  # -1 marks a row without a priority
-        self._allowed: Array | None = None  # bool [capacity], or None where every row may be drawn
-        self._num_known = 0  # no row from here on has a priority
-        self._num_allowed = 0  # rows that may be drawn, where not every one may be
-        self._num_covered = 0  # rows that the storage had when it was last looked at
+        self._allowed: Array | None = None  # bool [capacity]; None if every row can be drawn
+        self._num_known = 0  # the last row with a priority, plus 1
+        self._num_allowed = 0  # True values in `_allowed`
+        self._num_covered = 0  # rows of the storage at the last call of `resize`
 
     @property
     def alpha(self) -> float:
-        """The power; setting it works out the weight of every row again."""
+        """The exponent of priorities; setting it recomputes the weight of every row."""
         return self._alpha
 
     @alpha.setter
@@ -82,13 +83,16 @@ class Priorities(Generic[Array]):
 
     @property
     def known(self) -> torch.Tensor:
-        """The priorities float64 ``[n]`` of the rows up to the last that has one; -1 for none."""
+        """The priorities float64 ``[n]`` of the rows up to the last with one; -1 if missing."""
         return torch.as_tensor(self._raw[: self._num_known])
 
-    def set(self, rows: torch.Tensor, priority: torch.Tensor) -> float:
-        """Give rows priorities and return the highest; of equal rows the last counts."""
-        # rows: int64 `[B]`; -1 is passed over.
-        # priority: floats, one a row `[B]` or one for all `[]`; their sign does not matter.
+    def set(self, rows: RowNumbers, priority: torch.Tensor) -> float:
+        """Set the priorities of rows, and return the highest; -1 for an empty batch.
+
+        Args:
+            rows: row numbers; -1 is skipped. If a row is repeated, its last priority counts.
+            priority: floats, one a row ``[B]`` or one for all ``[]``; the absolute value counts.
+        """
         return self._set(self._tree.array(rows), abs(self._tree.array(priority)))
 
     def _set(self, row: Array, value: Array) -> float:
@@ -96,38 +100,55 @@ class Priorities(Generic[Array]):
             return -1.0
         first, last, highest = self._tree.limits(row, value)
         if first < -1:
-            raise UsageError(
-                f"There is no row {first}: rows count from 0, and -1 is one that was refused."
+            raise OutOfRange(
+                f"Row {first} does not exist: rows are numbered from 0; -1 stands for a row that "
+                "the writer rejected.",
+                argument="index",
+                row=first,
+                expected=f"-1 to {self.capacity - 1}",
+                found=first,
             )
         if first < 0:
-            meant = row >= 0  # those that the writer took
-            return self._set(row[meant], value[meant] if value.ndim else value)
+            written = row >= 0
+            return self._set(row[written], value[written] if value.ndim else value)
         if not math.isfinite(highest):
-            raise UsageError("A priority is NaN or infinite; expected numbers. Is the loss finite?")
+            raise UsageError(
+                f"Priorities must be finite; found {highest}.",
+                argument="priority",
+                expected="finite numbers",
+                found=highest,
+                advice="Check that the loss is finite.",
+            )
         if last >= self.capacity:
-            raise UsageError(f"Row {last} is not below the max_capacity of {self.capacity}.")
+            raise OutOfRange(
+                f"Row {last} is not below the max_capacity of {self.capacity}.",
+                argument="index",
+                row=last,
+                expected=f"-1 to {self.capacity - 1}",
+                found=last,
+            )
         self._num_known = max(self._num_known, last + 1)
-        kept = self._tree.put(self._raw, row, value)
-        weights = self._tree.power(kept + self.eps, self._alpha)
+        stored = self._tree.put(self._raw, row, value)
+        weights = self._tree.power(stored + self.eps, self._alpha)
         self._tree.set(row, weights if self._allowed is None else weights * self._allowed[row])
         return highest
 
     def fill(self, priorities: torch.Tensor) -> None:
-        """Give the first rows priorities float64 ``[n]``; -1 for none."""
+        """Set the priorities float64 ``[n]`` of the first rows; -1 if missing."""
         self._num_known = len(priorities)
         self._raw[: self._num_known] = self._tree.array(priorities)
         self._weigh(0, self._num_known)
 
-    def clear(self, rows: torch.Tensor) -> None:
-        """Take the priorities from rows int64 ``[B]``, which must get new ones before a draw."""
+    def clear(self, rows: RowNumbers) -> None:
+        """Remove the priorities of rows, which must get new ones before a draw."""
         self._raw[self._tree.array(rows[rows >= 0])] = -1
 
     def has_size(self, num_rows: int) -> bool:
-        """Return whether the rows that can be drawn are the first ``num_rows``."""
+        """Return whether exactly the first ``num_rows`` rows have priorities."""
         return num_rows == self._num_covered == self._num_known
 
     def resize(self, num_rows: int, default: float) -> None:
-        """Make the rows that can be drawn the first ``num_rows``."""
+        """Remove the priorities of rows from ``num_rows``; set the missing ones to ``default``."""
         if self._num_known > num_rows:
             self._raw[num_rows : self._num_known] = -1
             self._weigh(num_rows, self._num_known)
@@ -138,35 +159,41 @@ class Priorities(Generic[Array]):
             self._weigh(start, num_rows)
         self._num_covered = self._num_known = num_rows
 
-    def set_mask(self, allowed: torch.Tensor) -> None:
-        """Draw only among the rows that ``allowed`` bool ``[N]`` marks, until the next call."""
+    def set_mask(self, allowed: Mask) -> None:
+        """Restrict draws to the rows that are True, until the next call."""
         if self._allowed is None:
-            everything = torch.ones(self.capacity, dtype=torch.bool, device=allowed.device)
-            self._allowed = self._tree.array(everything)
+            all_rows = torch.ones(self.capacity, dtype=torch.bool, device=allowed.device)
+            self._allowed = self._tree.array(all_rows)
         self._allowed[: len(allowed)] = self._tree.array(allowed)
         self._num_allowed = int(allowed.sum())
         self._weigh(0, len(allowed))
 
     def draw(self, count: int, beta: float, generator: torch.Generator) -> Drawn:
-        """Return rows int64 ``[count]`` and importance weights float64 ``[count]``."""
-        # A weight is `(power of the row's priority / the least power of all rows)^-beta`: 1 for the
-        # row that is drawn most rarely, less for all others.
+        """Return row numbers int64 ``[count]``, and importance weights float64 ``[count]``.
+
+        A weight is ``(p / p_min)^-beta`` of the probability of the row and the least probability of
+        all rows: 1 for the rarest row, less for every other.
+        """
         total = self._tree.total
         if not 0 < total < math.inf:
             raise EmptyBuffer(
-                "There is nothing to draw from: the storage is empty, or every priority is 0 with "
-                f"eps 0, or their powers overflow. The sum of (|p| + eps)^alpha is {total}."
+                f"No row can be drawn: the sum of (|p| + eps)^alpha is {total}.",
+                expected="a positive, finite sum",
+                found=total,
+                advice="Write rows, or set priorities that are neither all 0 (with eps=0) nor so "
+                "large that their powers overflow.",
             )
-        # float64: a float32 cannot name every row of a storage above 2**24 rows.
+        # float64: float32 cannot number the rows of a storage above 2**24 rows.
         device = generator.device
         chance = torch.rand(count, dtype=torch.float64, generator=generator, device=device)
         return self._tree.draw(chance, self._num_known, -beta)
 
     def max_weight(self, beta: float) -> float:
-        """Return ``(n * p)^-beta`` of the row that is drawn most rarely, with probability p."""
-        # By it `draw` divides the weights `(n * p)^-beta` of all n rows, so that they are at most
-        # 1; times it, weights of rows that were drawn by several samplers compare. It is 1 where
-        # all are drawn alike, as before any row has a priority.
+        """Return the largest importance weight ``(n * p)^-beta``: that of the rarest row.
+
+        ``draw`` divides the weights by it, so that they are at most 1. Multiplied by it again, the
+        weights of several samplers are comparable. It is 1 before any row has a priority.
+        """
         total = self._tree.total
         if not total:
             return 1.0
@@ -174,7 +201,7 @@ class Priorities(Generic[Array]):
         return float((count * self._tree.least(self._num_known) / total) ** -beta)
 
     def _weigh(self, start: int, stop: int) -> None:
-        """Work out the weights of the rows ``start`` to ``stop - 1`` from their priorities."""
+        """Compute the weights of the rows ``start`` to ``stop - 1`` from their priorities."""
         raw = self._raw[start:stop]
         weights = self._tree.power(abs(raw) + self.eps, self._alpha) * (raw >= 0)
         if self._allowed is not None:
@@ -185,7 +212,7 @@ class Priorities(Generic[Array]):
 def priorities_on(
     device: torch.device, capacity: int, alpha: float, eps: float
 ) -> Priorities[np.ndarray] | Priorities[torch.Tensor]:
-    """Return priorities without any known: with numpy's arrays on the CPU, torch's elsewhere."""
+    """Return empty priorities: of numpy arrays on the CPU, of torch tensors on other devices."""
     if device.type == "cpu":
         return Priorities(SumTree(capacity), capacity, alpha, eps, device)
     return Priorities(RunningSums(capacity, device), capacity, alpha, eps, device)

@@ -1,4 +1,4 @@
-"""The prioritised sampler: it draws rows in proportion to priorities that training gives back."""
+"""The prioritised sampler: it draws rows in proportion to priorities, which training updates."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
+from datasets_cli.errors import (
+    DamagedDataset,
+    MissingFile,
+    Unsupported,
+    UsageError,
+    WrongRows,
+    WrongState,
+)
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_number
 from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
-from datasets_cli.replay.samplers.protocol import Draw, Info, PrioritySampler, SliceBegins
+from datasets_cli.replay.samplers.protocol import Draw, Info, PrioritySampler
 from datasets_cli.replay.samplers.rows import SingleRows
-from datasets_cli.replay.samplers.windows import SliceWindows
+from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.state_files import (
     SETTINGS_BYTES,
@@ -27,6 +34,7 @@ from datasets_cli.replay.storages.state_files import (
     wrong,
 )
 from datasets_cli.schema.mapping import usable_device
+from datasets_cli.schema.shapes import Lengths, RowNumbers
 
 METADATA = "sampler_metadata.json"
 PRIORITIES = "priorities.memmap"
@@ -35,9 +43,9 @@ SCHEMA_VERSION = 2
 
 
 def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
-    """Write the state of ``Priorities`` into a folder, which is made."""
+    """Write the state of a prioritised sampler into a folder, which is created."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUM_TREE).unlink(missing_ok=True)  # of an older dump
+    (folder / SUM_TREE).unlink(missing_ok=True)  # an older dump has this file
     (folder / PRIORITIES).write_bytes(np.asarray(state["priorities"].cpu().numpy(), "<f8").data)
     metadata = {f"_{name}": state[name] for name in ("alpha", "beta", "eps", "max_priority")}
     metadata |= {"_max_capacity": max_capacity, "_schema_version": SCHEMA_VERSION}
@@ -46,18 +54,25 @@ def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
 
 
 def read_priorities(folder: Path) -> StateDict:
-    """Return the state of ``Priorities`` that a folder holds."""
+    """Return the state of a prioritised sampler from a folder."""
     path = folder / METADATA
     if not os.path.lexists(path):
         raise MissingFile(
-            f"{folder} has no priorities ({METADATA}): nothing was dumped there, or a buffer with "
-            "another kind of sampler. Load that into a buffer with a sampler of that kind."
+            f"{folder} has no priorities: {METADATA} is missing.",
+            path=path,
+            advice="A dump with another kind of sampler loads into a buffer with that sampler.",
         )
     metadata = read_state(path, SETTINGS_BYTES)
     capacity = whole(metadata, "_max_capacity", path)
     version = whole({"_schema_version": 0} | metadata, "_schema_version", path)
     if version > SCHEMA_VERSION:
-        raise UsageError(f"{folder} has schema {version}; this version reads up to 2. Upgrade.")
+        raise Unsupported(
+            f"{folder} has schema {version}; this version reads up to {SCHEMA_VERSION}.",
+            path=path,
+            expected=f"at most {SCHEMA_VERSION}",
+            found=version,
+            advice="Upgrade this package.",
+        )
     state: StateDict = {
         name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")
     }
@@ -69,39 +84,41 @@ def read_priorities(folder: Path) -> StateDict:
         priorities = _from_leaves(_numbers(folder / SUM_TREE, capacity, 0), **state)
         # Before schema 1 this could be a transformed number: pytorch/rl#3925.
         highest = priorities.max(initial=-1.0) if version == 0 else _highest(metadata, path)
-    if "_kind" in metadata:  # TorchRL writes none
+    if "_kind" in metadata:  # TorchRL does not write it
         state["kind"] = metadata["_kind"]
     return state | {"max_priority": float(highest), "priorities": torch.from_numpy(priorities)}
 
 
 def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
-    """Return whether numbers, of any shape, are finite priorities, or mark rows without one."""
+    """Return whether all numbers are finite priorities, or ``unknown`` for rows without one."""
     known = (numbers >= 0) | (numbers == unknown)
     return bool((known & numbers.isfinite()).all())
 
 
 def _number(metadata: StateDict, name: str, path: Path, least: float) -> float:
-    """Return a finite number of the settings."""
-    given: Any = metadata.get(name)
+    """Return a finite number of the settings that is at least ``least``."""
+    value: Any = metadata.get(name)
     try:
-        number = float(given) if type(given) in (int, float) else math.nan
+        number = float(value) if type(value) in (int, float) else math.nan
     except OverflowError:
         number = math.inf
     if not least <= number < math.inf:
-        raise wrong(path, name, f"a number from {least} on", given)
+        raise wrong(path, name, f"a number from {least} on", value)
     return number
 
 
 def _highest(metadata: StateDict, path: Path) -> float:
-    """Return the highest priority of TorchRL's settings: a number and its row, or the number."""
-    found = metadata.get("_max_priority")
-    first = found[0] if isinstance(found, list) and found else found
+    """Return the highest priority of TorchRL's settings: ``[priority, row]``, or the priority."""
+    value = metadata.get("_max_priority")
+    first = value[0] if isinstance(value, list) and value else value
     return _number({"_max_priority": first}, "_max_priority", path, -1)
 
 
 def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = None) -> np.ndarray:
-    """Return the float64 ``[n]`` of a file, finite and from ``least`` on."""
-    # They are `num_rows`, or at most `capacity` where that is not known.
+    """Return the numbers of a file, float64 ``[num_rows]``, or up to ``capacity`` if that is None.
+
+    Each is finite and not below 0, or is ``least``.
+    """
     try:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -109,42 +126,47 @@ def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = Non
             if size % 8 or not fits:
                 expected = f"at most {capacity}" if num_rows is None else f"{num_rows}"
                 raise DamagedDataset(
-                    f"{path} has {size} bytes; expected float64 of {expected} rows. Dump the "
-                    "buffer again."
+                    f"{path} has {size} bytes; expected float64 of {expected} rows.",
+                    path=path,
+                    expected=f"float64 of {expected} rows",
+                    found=f"{size} bytes",
+                    advice="Dump the buffer again.",
                 )
             numbers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
     except FileNotFoundError as error:
-        raise MissingFile(f"{path} is missing: only a part of a buffer is there.") from error
+        raise MissingFile(f"{path} is missing: the dump is incomplete.", path=path) from error
     if not are_priorities(torch.from_numpy(numbers), least):
         raise DamagedDataset(
-            f"{path} has numbers that are not priorities, such as NaN. Dump the buffer again."
+            f"{path} has numbers that are not priorities, such as NaN.",
+            path=path,
+            advice="Dump the buffer again.",
         )
     return numbers
 
 
 def _from_leaves(leaves: np.ndarray, alpha: float, beta: float, eps: float) -> np.ndarray:
-    """Return the priorities float64 ``[n]`` whose powers are ``leaves``, up to the last known."""
+    """Return the priorities float64 ``[n]`` with the powers ``leaves``, up to the last nonzero."""
     leaves = leaves[: np.flatnonzero(leaves)[-1] + 1] if leaves.any() else leaves[:0]
-    # With alpha 0 every power is 1, and so is then every priority: nothing better is known.
+    # With alpha 0 every power is 1, from which no priority follows: they are set to 1.
     raw = leaves ** (1 / alpha) - eps if alpha else np.ones_like(leaves)
     return np.where(leaves > 0, raw.clip(min=0), -1.0)
 
 
 class PriorityDraw(Draw):
-    """Draws rows in proportion to a power of their priority, or slices that begin at such rows.
+    """Draws rows, or the first rows of slices, in proportion to a power of their priority.
 
         trajectory   0 0 0 0 0 1 1 1 2 2
         can begin    x x x     x           a slice of 3
 
-    A row that leaves no room for a slice is never drawn as a first row, however high its priority,
-    and the importance weights compare the rows that can be.
+    A row too near its trajectory's end is never the first row of a slice.
+    Importance weights are relative to the rows that can be drawn.
     """
 
     kind = "{} by priority"
     priorities: Priorities[np.ndarray] | Priorities[torch.Tensor]
-    _highest: float  # of all priorities that ever were; below 0 before there was any
-    _masked_for: SliceWindows | None  # slices that begin at the rows which can be drawn
-    _lengths: torch.Tensor  # rows of the slice that begins at each row, int64
+    _highest: float  # the highest priority ever set; -1 before the first
+    _masked_for: SliceWindows | None  # the slices whose first rows can be drawn
+    _lengths: Lengths  # rows of the slice that begins at each row
 
     def __init__(
         self,
@@ -158,21 +180,31 @@ class PriorityDraw(Draw):
         device: torch.device | str | None = None,
     ) -> None:
         self.max_capacity = whole_number("max_capacity", max_capacity, 1)
-        if not dtype.is_floating_point or reduction not in REDUCTIONS:
+        if not dtype.is_floating_point:
             raise UsageError(
-                "A prioritised sampler needs a floating dtype and one of the reductions "
-                f"{', '.join(REDUCTIONS)}; found {dtype} and {reduction!r}."
+                f"dtype must be a floating dtype, such as torch.float32, not {dtype}.",
+                argument="dtype",
+                expected="a floating dtype",
+                found=dtype,
+            )
+        if reduction not in REDUCTIONS:
+            expected = ", ".join(REDUCTIONS)
+            raise UsageError(
+                f"reduction must be one of {expected}, not {reduction!r}.",
+                argument="reduction",
+                expected=expected,
+                found=reduction,
             )
         self.dtype = dtype
         self.reduction = reduction
         self.max_priority_within_buffer = max_priority_within_buffer
         self.device = usable_device("cpu" if device is None else device)
         self.beta = not_negative("beta", beta)
-        self._begin(not_negative("alpha", alpha), not_negative("eps", eps))
+        self._reset(not_negative("alpha", alpha), not_negative("eps", eps))
 
     @property
     def default_priority(self) -> float:
-        """The priority of a new row: the highest so far, and 1 before there is any."""
+        """The priority of a new row: the highest so far, or 1 before the first."""
         highest = self._highest
         if self.max_priority_within_buffer:
             known = self.priorities.known
@@ -181,23 +213,23 @@ class PriorityDraw(Draw):
 
     @property
     def max_weight(self) -> float:
-        """What importance weights were divided by; see ``Priorities.max_weight``."""
+        """The divisor of the importance weights; see ``Priorities.max_weight``."""
         return self.priorities.max_weight(self.beta)
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return rows int64 ``[count]`` and their importance weights ``priority_weight``."""
-        self._fit(storage)
+    ) -> tuple[RowNumbers, Info]:
+        """Return row numbers int64 ``[count]``, and their ``priority_weight``."""
+        self._resize(storage)
         rows, weights = self.priorities.draw(count, self.beta, generator)
         return rows, {("priority_weight",): weights.to(self.dtype)}
 
     def take_slices(
         self, storage: Storage, windows: SliceWindows, count: int, generator: torch.Generator
     ) -> tuple[SliceBegins, Info]:
-        """Return the first rows of slices, drawn among those that leave room for one."""
-        if self._masked_for is not windows:  # which are others after rows were written
-            self._fit(storage)
+        """Return the first rows of slices, drawn among the rows at which a slice can begin."""
+        if self._masked_for is not windows:  # a write replaces the windows
+            self._resize(storage)
             rows, lengths = windows.all_begins()
             allowed = torch.zeros(len(storage), dtype=torch.bool)
             allowed[rows] = True
@@ -207,35 +239,36 @@ class PriorityDraw(Draw):
             self.priorities.set_mask(allowed)
             self._masked_for = windows
         first, info = self.take(storage, storage, count, generator)
-        return (first, None if windows.are_full else self._lengths[first]), info
+        return SliceBegins(first, None if windows.are_full else self._lengths[first]), info
 
-    def set(self, rows: torch.Tensor, priority: torch.Tensor) -> None:
-        """Give rows int64 ``[B]`` priorities ``[B]``, or one for all ``[]``; -1 is not a row."""
+    def set(self, rows: RowNumbers, priority: torch.Tensor) -> None:
+        """Set the priorities ``[B]``, or one for all ``[]``, of rows; the row -1 is skipped."""
         self._highest = max(self._highest, self.priorities.set(rows, priority))
 
-    def on_write(self, rows: torch.Tensor) -> None:
-        """Give rows int64 ``[B]`` that were just written the default priority."""
+    def on_write(self, rows: RowNumbers) -> None:
+        """Give written rows the default priority."""
         rows = rows.reshape(-1)
         self.reserve(int(rows.max()) + 1 if rows.numel() else 0)
         if self.max_priority_within_buffer:
-            self.priorities.clear(rows)  # what they replace does not count any more
+            self.priorities.clear(rows)  # the priorities of overwritten rows no longer count
         self.set(rows, torch.tensor(self.default_priority, dtype=torch.float64))
 
     def reserve(self, num_rows: int) -> None:
-        """Make room for the priorities of so many rows."""
+        """Grow the capacity to at least ``num_rows``."""
         if num_rows <= self.max_capacity:
             return
-        self.max_capacity = max(num_rows, 2 * self.max_capacity)  # rarely: each time all are copied
+        # At least double it: each time, all priorities are copied.
+        self.max_capacity = max(num_rows, 2 * self.max_capacity)
         before = self.priorities
-        self._begin_with(before.alpha, before.eps)
+        self._new_priorities(before.alpha, before.eps)
         self.priorities.fill(before.known)
 
     def restart(self) -> None:
-        """Forget every row."""
-        self._begin(self.priorities.alpha, self.priorities.eps)
+        """Clear all priorities."""
+        self._reset(self.priorities.alpha, self.priorities.eps)
 
     def state_dict(self) -> StateDict:
-        """Return what it takes to continue with the same draws; one priority for each row."""
+        """Return the settings, and the priority of each row."""
         return {
             "alpha": self.priorities.alpha,
             "beta": self.beta,
@@ -245,7 +278,7 @@ class PriorityDraw(Draw):
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken."""
+        """Restore the settings and priorities of a state."""
         priorities = torch.as_tensor(state["priorities"])
         highest = torch.as_tensor(state["max_priority"], dtype=torch.float64)
         if (
@@ -253,42 +286,49 @@ class PriorityDraw(Draw):
             or highest.ndim
             or not (are_priorities(priorities) and are_priorities(highest))
         ):
-            raise UsageError(
-                "The state's priorities are not finite numbers from 0 on, one a row, with -1 for a "
-                "row that has none. Save it again."
+            raise WrongState(
+                "The priorities of the state are invalid: expected one finite number a row, not "
+                "negative, or -1 for a row without a priority.",
+                key="priorities",
+                advice="Save the state again.",
             )
         names = "alpha", "beta", "eps"
         alpha, beta, eps = (not_negative(name, state[name]) for name in names)
         self.beta = beta
-        self._begin(alpha, eps)
+        self._reset(alpha, eps)
         self.reserve(len(priorities))
         self._highest = float(highest)
         self.priorities.fill(priorities)
 
-    def _fit(self, storage: Storage) -> None:
-        """Make the rows that can be drawn those of the storage."""
+    def _resize(self, storage: Storage) -> None:
+        """Draw from exactly the rows of the storage."""
         if not self.priorities.has_size(len(storage)):
             self.reserve(len(storage))
             default = self.default_priority
             self.priorities.resize(len(storage), default)
             self._highest = max(self._highest, default)
 
-    def _begin(self, alpha: float, eps: float) -> None:
-        self._begin_with(alpha, eps)
+    def _reset(self, alpha: float, eps: float) -> None:
+        self._new_priorities(alpha, eps)
         self._highest = -1.0
 
-    def _begin_with(self, alpha: float, eps: float) -> None:
+    def _new_priorities(self, alpha: float, eps: float) -> None:
         self.priorities = priorities_on(self.device, self.max_capacity, alpha, eps)
         self._masked_for = None
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_masked_for": None}  # worked out again from the storage
+        return {**self.__dict__, "_masked_for": None}  # computed again from the storage
 
 
 def not_negative(name: str, value: float) -> float:
-    """Return a number from 0 on, as a user gave it."""
+    """Return an argument as a float, or raise ``UsageError`` if it is negative or not finite."""
     if isinstance(value, str) or not 0 <= value < math.inf:
-        raise UsageError(f"{name} is a number from 0 on, not {value!r}.")
+        raise UsageError(
+            f"{name} must be finite and not negative; found {value!r}.",
+            argument=name,
+            expected="finite and not negative",
+            found=value,
+        )
     return float(value)
 
 
@@ -301,19 +341,19 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
     A batch has the importance weight of each row, ``priority_weight`` ``[B]``.
 
     Args:
-        max_capacity: rows that there is room for at first; more take more.
-        alpha: how much priorities matter; 0 draws uniformly.
-        beta: how much importance weights correct for it; 1 corrects fully.
-        eps: added to every priority, so that none is 0.
-        dtype: of the importance weights; priorities and their sums are float64.
+        max_capacity: the initial capacity in rows; it grows with the storage.
+        alpha: the exponent of priorities; 0 draws uniformly.
+        beta: the exponent of importance weights; 1 corrects fully for the priorities.
+        eps: added to every priority, so that every row can be drawn.
+        dtype: the dtype of the importance weights; priorities and their sums are float64.
         reduction: how several numbers a row become one priority: ``"max"``, ``"min"``, ``"mean"``
             or ``"median"``.
-        max_priority_within_buffer: new rows get the highest priority among the rows that are there,
-            rather than the highest that ever was.
-        device: where rows are drawn; the CPU by default.
+        max_priority_within_buffer: new rows get the highest priority of the rows in the buffer,
+            rather than the highest ever set.
+        device: the device on which rows are drawn; the CPU by default.
 
     Raises:
-        UsageError: an argument is out of its range.
+        UsageError: an argument is out of range.
     """
 
     draw: PriorityDraw
@@ -343,12 +383,12 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
 
     @property
     def max_capacity(self) -> int:
-        """Rows that there is room for; it grows with the storage."""
+        """The capacity in rows; it grows with the storage."""
         return self.draw.max_capacity
 
     @property
     def alpha(self) -> float:
-        """How much priorities matter; setting it works out the weight of every row again."""
+        """The exponent of priorities; setting it recomputes the weight of every row."""
         return self.draw.priorities.alpha
 
     @alpha.setter
@@ -357,7 +397,7 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
 
     @property
     def beta(self) -> float:
-        """How much importance weights correct for the draws."""
+        """The exponent of importance weights."""
         return self.draw.beta
 
     @beta.setter
@@ -366,62 +406,77 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
 
     @property
     def eps(self) -> float:
-        """What is added to every priority."""
+        """The number that is added to every priority."""
         return self.draw.priorities.eps
 
     @property
     def default_priority(self) -> float:
-        """The priority of a new row: the highest so far, and 1 before there is any."""
+        """The priority of a new row: the highest so far, or 1 before the first."""
         return self.draw.default_priority
 
     def update_priority(self, index: Numbers, priority: Numbers) -> None:
-        """Give rows new priorities.
+        """Set the priorities of rows.
 
         Args:
-            index: rows int64 ``[B]``, or of any shape; -1 is passed over: a writer returns it for a
-                row that it refused. Of equal rows the last counts.
+            index: row numbers int64 ``[B]``, or of any shape. -1, which a writer returns for a row
+                that it rejected, is skipped. If a row is repeated, its last priority counts.
             priority: one number for all; or one a row, such as ``[B]`` or ``[B, 1]``; or several a
-                row, ``[B, T]``, which are reduced. Their sign does not matter.
+                row, ``[B, T]``, which are reduced. The absolute value counts.
 
         Raises:
-            UsageError: a priority is NaN, infinite or complex, the shapes do not fit together, or a
-                row is not a whole number from -1 up to the capacity.
+            UsageError: a priority is NaN, infinite or complex.
+            WrongRows: the shapes do not fit together, or row numbers are not whole numbers.
+            OutOfRange: a row is below -1, or not below the capacity.
         """
         rows = torch.as_tensor(index).reshape(-1)
         if rows.dtype != torch.int64:
             is_whole = not (rows.is_floating_point() or rows.is_complex())
             if rows.numel() and (rows.dtype == torch.bool or not is_whole):
-                raise UsageError(f"Rows are whole numbers, int64, not {rows.dtype}.")
+                raise WrongRows(
+                    f"Row numbers must be int64, not {rows.dtype}.",
+                    argument="index",
+                    expected=torch.int64,
+                    found=rows.dtype,
+                )
             rows = rows.long()
         values = torch.as_tensor(priority)
         if values.is_complex():
-            raise UsageError(f"Priorities are real numbers, not {values.dtype}. Give their .abs().")
+            raise UsageError(
+                f"Priorities must be real numbers, not {values.dtype}.",
+                argument="priority",
+                expected="real numbers",
+                found=values.dtype,
+                advice="Pass their .abs().",
+            )
         if values.dtype not in (torch.float32, torch.float64):
-            values = values.double()  # whole numbers have no safe absolute value
+            values = values.double()  # the absolute value of a whole number can overflow
         self.draw.set(rows, self._one_a_row(values, len(rows)))
 
-    def on_write(self, rows: torch.Tensor) -> None:
-        """Give rows int64 ``[B]`` that were just written the default priority."""
+    def on_write(self, rows: RowNumbers) -> None:
+        """Give written rows the default priority."""
         self.draw.on_write(rows)
 
     def dumps(self, path: str | Path) -> None:
-        """Write the priorities into the folder ``path``, which is made."""
+        """Write the priorities into the folder ``path``, which is created."""
         write_priorities(Path(path), self.state_dict(), self.max_capacity)
 
     def loads(self, path: str | Path) -> None:
-        """Read the priorities that ``dumps``, or TorchRL 0.14, wrote."""
+        """Load the priorities that ``dumps``, or TorchRL 0.14, wrote."""
         state = read_priorities(Path(path))
         self.load_state_dict({"kind": self.kind} | state)
 
     def _one_a_row(self, priority: torch.Tensor, num_rows: int) -> torch.Tensor:
-        """Return priorities ``[num_rows]``, or ``[]`` where one number is for all."""
+        """Return priorities ``[num_rows]``, or ``[]`` if one number is for all rows."""
         if priority.numel() == 1:
             return priority.reshape(())
         if priority.numel() == num_rows:
             return priority.reshape(-1)
         if num_rows == 0 or priority.ndim == 0 or len(priority) != num_rows:
-            raise UsageError(
-                f"Priorities of shape {list(priority.shape)} do not fit {num_rows} rows. Give one "
-                "number, or one a row, or several a row with the row first."
+            raise WrongRows(
+                f"Priorities of shape {list(priority.shape)} do not fit {num_rows} rows.",
+                argument="priority",
+                expected=f"[{num_rows}, ...]",
+                found=list(priority.shape),
+                advice="Pass one number, one a row, or several a row with the row first.",
             )
         return REDUCTIONS[self.draw.reduction](priority.abs().reshape(num_rows, -1))

@@ -1,4 +1,4 @@
-"""What a sampler is to the rest of the library."""
+"""The protocols of samplers, and ``Draw``: the random part of the samplers of this package."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from typing import ClassVar, Protocol, TypeGuard
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, OutOfRange, WrongRows, WrongState
 from datasets_cli.replay.arguments import Numbers, StateDict
-from datasets_cli.replay.samplers.windows import SliceWindows
+from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.state_files import STATE, read_state, write_state
 from datasets_cli.schema.columns import Key
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree
 
 Info = dict[Key, torch.Tensor]
-"""What a sampler says of the rows that it drew: columns ``[B, ...]``."""
+"""Columns ``[B, ...]`` about drawn rows, such as their importance weights."""
 
 
 class Sampler(Protocol):
     """Draws the rows of a batch.
 
-    A sampler of your own derives from this class and writes ``sample``; or it derives from nothing
-    and has all members. A buffer makes one call at a time.
+    A custom sampler derives from this class and implements ``sample``, or implements all members
+    without deriving. A buffer makes one call at a time.
 
     Attributes:
-        ran_out: whether the batch just drawn was the last of an epoch; iteration stops there.
+        ran_out: whether the last batch ended an epoch; iteration stops there.
         has_priorities: whether this is a ``PrioritySampler``.
-        has_slices: whether batches are slices, which cannot be cut to fewer rows.
-        truncated_key: where the last row of each slice is marked in ``Info``; None for nowhere.
-        init_key: where the first row of each slice is marked in ``Info``; None for nowhere.
+        has_slices: whether batches are slices, which cannot be shortened to fewer rows.
+        truncated_key: the key in ``Info`` of the flag of each slice's last row; None for no flag.
+        init_key: the key in ``Info`` of the flag of each slice's first row; None for no flag.
     """
 
     ran_out: bool = False
@@ -49,106 +50,109 @@ class Sampler(Protocol):
     @abstractmethod
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]`` and what is said of these rows.
+    ) -> tuple[RowNumbers, Info]:
+        """Draw the rows of a batch; return their numbers int64 ``[B]`` and their info.
 
         Args:
-            storage: whose rows.
+            storage: the rows to draw from.
             batch_size: rows to draw.
-            generator: what to draw from; the same state gives the same rows.
+            generator: the source of randomness; the same state gives the same rows.
         """
 
     def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
-        """Change what gathered rows say, before transforms; by default nothing.
+        """Modify gathered rows before transforms; by default nothing changes.
 
         Args:
-            rows: the batch, or the nested dict of its leaves ``[B, ...]``, tensors or arrays of
-                numpy; leaves may be put in place of others, which must not change. Batches of
-                something else than TensorDicts never come.
-            info: what ``sample`` said of them.
+            rows: the batch, or the nested dict of its leaves ``[B, ...]``, tensors or numpy
+                arrays. Replace leaves; do not modify their values. Batches that are not TensorDicts
+                are not relabelled.
+            info: as returned by ``sample``.
         """
         return
 
-    def on_write(self, rows: torch.Tensor) -> None:
-        """Learn which rows int64 ``[n]`` were written; -1 is one that the writer refused."""
+    def on_write(self, rows: RowNumbers) -> None:
+        """Handle that rows were written; -1 stands for a row that the writer rejected."""
         return
 
     def on_clear(self) -> None:
-        """Learn that the storage does not have rows any more."""
+        """Handle that the storage was cleared."""
         return
 
     def state_dict(self) -> StateDict:
-        """Return what it takes to continue with the same draws."""
+        """Return the state; a sampler that loads it continues with the same draws."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken.
+        """Restore a state.
 
         Raises:
-            UsageError: the state is of another kind of sampler.
+            WrongState: it is the state of another kind of sampler.
         """
         if state:
-            raise UsageError(f"A {type(self).__name__} keeps no state; found {', '.join(state)}.")
+            raise WrongState(
+                f"{type(self).__name__} has no state to load; found {', '.join(state)}.",
+                found=list(state),
+            )
 
 
 class AheadSampler(Sampler, Protocol):
-    """A sampler that can tell the rows of batches before they are asked for.
+    """A sampler that can draw several batches at once.
 
     A class that overrides ``sample`` overrides ``ahead`` too, or its rows are drawn batch by batch.
 
     Attributes:
-        supports_lookahead: whether ``ahead`` ever returns rows.
+        supports_lookahead: whether ``ahead`` can return rows.
     """
 
     supports_lookahead: bool = True
 
     @property
     def version(self) -> Hashable:
-        """Where the draws stand, but for the generator; rows drawn ahead hold for one place."""
+        """Changes whenever upcoming draws change for a reason other than the generator."""
         return None
 
     @abstractmethod
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, Info] | None:
+    ) -> tuple[RowNumbers, Info] | None:
         """Return the rows of the next batches at once, int64 ``[n * batch_size]``, and their info.
 
-        They are those that ``sample`` returns one after the other. The generator moves on; the
-        sampler itself stays where it is until ``advance``.
+        They equal the rows of successive calls of ``sample``. The generator advances; the sampler
+        itself advances only by ``advance``.
 
         Args:
-            storage: whose rows, which never change.
+            storage: the rows to draw from, which never change.
             batch_size: rows in each batch.
-            count: batches at most.
-            generator: what to draw from; None where nothing may be drawn from it ahead.
+            count: the largest number of batches.
+            generator: the source of randomness; None if it must not be used ahead.
 
         Returns:
-            None where they cannot be told, or need not all have ``batch_size`` rows.
+            None if they cannot be drawn ahead, or if a batch could have fewer rows.
         """
 
     def advance(self, num_rows: int) -> None:
-        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
+        """Move on by one batch of ``num_rows`` rows, which ``ahead`` returned."""
         return
 
 
 class PrioritySampler(Sampler, Protocol):
-    """Draws rows by priorities that a training step hands back."""
+    """A sampler that draws rows by priorities, which training updates."""
 
     has_priorities: ClassVar[bool] = True
 
     @abstractmethod
     def update_priority(self, index: Numbers, priority: Numbers) -> None:
-        """Give the rows ``index`` int64 ``[B]`` new priorities, ``[B]`` or one for all."""
+        """Set the priorities ``[B]``, or one for all, of the rows ``index`` int64 ``[B]``."""
 
     def dumps(self, path: Path) -> None:
-        """Write the state into a folder, which is made; as JSON, if not overridden."""
+        """Write the state into a folder, which is created; as JSON, if not overridden."""
         write_state(path / STATE, self.state_dict())
 
     def loads(self, path: Path) -> None:
-        """Read what ``dumps`` wrote.
+        """Load the state that ``dumps`` wrote.
 
         Raises:
-            MissingFile: nothing was written there.
+            MissingFile: the folder contains no state.
         """
         self.load_state_dict(read_state(path / STATE))
 
@@ -156,13 +160,13 @@ class PrioritySampler(Sampler, Protocol):
 _WHOLE = torch.int64, torch.int32
 _OURS = "replay.samplers.", "replay.goals.", "replay.mixing.", "torchrl.slice_samplers"
 _OUR_MODULES = tuple(f"{__name__.partition('.')[0]}.{room}" for room in _OURS)
-"""Where samplers are whose rows tests prove to be there."""
+"""The modules of samplers whose row numbers are not checked: tests prove them valid."""
 
 
 def draw_rows(
     sampler: Sampler, storage: Storage, batch_size: int, generator: torch.Generator
-) -> tuple[torch.Tensor, Info]:
-    """Return what a sampler draws: row numbers int64 ``[B]``, checked, and what is said of them."""
+) -> tuple[RowNumbers, Info]:
+    """Return the row numbers that a sampler draws, checked, and their info."""
     if not len(storage):
         raise EmptyBuffer(storage.no_rows)
     index, info = sampler.sample(storage, batch_size, generator)
@@ -172,65 +176,66 @@ def draw_rows(
     return index, info
 
 
-def check_rows(sampler: Sampler, storage: Storage, index: torch.Tensor) -> None:
-    """Check that rows which a sampler not of this package drew are there."""
-    # A row beyond the last that was written has what its memory or its file had before.
+def check_rows(sampler: Sampler, storage: Storage, index: RowNumbers) -> None:
+    """Raise if a custom sampler drew rows that do not exist."""
+    # A row beyond the last written one has stale values of its memory or file.
     if type(sampler).__module__.startswith(_OUR_MODULES):
         return
-    shown = f"int64 [B], each from 0 to {len(storage) - 1}"
+    expected = f"int64 [B], each from 0 to {len(storage) - 1}"
+    error: type[WrongRows | OutOfRange] = OutOfRange
     if not isinstance(index, torch.Tensor) or index.ndim != 1 or index.dtype not in _WHOLE:
         form = getattr(index, "dtype", type(index).__name__)
-        found = f"{form} {list(getattr(index, 'shape', ()))}"
+        error, found = WrongRows, f"{form} {list(getattr(index, 'shape', ()))}"
     elif not len(index) or 0 <= int(index.min()) <= int(index.max()) < len(storage):
         return
     else:
         found = f"{int(index.min())} to {int(index.max())}"
-    raise UsageError(
-        f"{sampler!r} drew rows that are not there: expected {shown}, found {found}. Let its "
-        "sample() return numbers of rows that were written."
+    raise error(
+        f"{sampler!r} drew rows that do not exist: expected {expected}, found {found}.",
+        expected=expected,
+        found=found,
+        advice="Return the numbers of stored rows from its sample().",
     )
 
 
 def check_kind(kind: str, state: StateDict) -> None:
-    """Check that a state is of a kind of sampler."""
-    if (given := state.get("kind")) != kind:
-        raise UsageError(
-            f"The state is of a sampler of {given or 'an unknown kind'}, not of {kind}. Load it "
-            "into a sampler of that kind, or begin without this state."
+    """Raise ``WrongState`` unless a state is of the given kind of sampler."""
+    if (found := state.get("kind")) != kind:
+        raise WrongState(
+            f"The state belongs to a sampler of {found or 'an unknown kind'}, not of {kind}.",
+            expected=kind,
+            found=found,
+            advice="Load it into a sampler of that kind, or continue without it.",
         )
 
 
 def has_priorities(sampler: Sampler) -> TypeGuard[PrioritySampler]:
-    """Return whether a sampler takes priorities."""
+    """Return whether a sampler draws by priorities."""
     return sampler.has_priorities
 
 
 def supports_lookahead(sampler: Sampler) -> TypeGuard[AheadSampler]:
-    """Return whether a sampler can say what its ``sample`` will draw."""
+    """Return whether ``ahead`` of a sampler can return the rows that its ``sample`` will draw."""
     return getattr(sampler, "supports_lookahead", False) and _samples_by_lookahead(type(sampler))
 
 
 @cache
 def _samples_by_lookahead(kind: type[Sampler]) -> bool:
-    """Return whether no class overrides ``sample`` below the one that has ``ahead``."""
+    """Return whether no subclass overrides ``sample`` without overriding ``ahead``."""
     methods = (vars(base).keys() & {"ahead", "sample"} for base in kind.__mro__)
     return "ahead" in next(filter(None, methods))
 
 
-SliceBegins = tuple[torch.Tensor, torch.Tensor | None]
-"""Where slices begin, int64 ``[S]``, and how many rows each has, int64 ``[S]``; None: all of them.
-
-``SliceWindows.rows`` takes both.
-"""
-
-
 class Draw(ABC):
-    """Draws items: rows, or the trajectories that slices are cut from."""
+    """Draws items: rows, or the trajectories that slices are cut from.
 
-    # kind: how items are drawn; {} stands for what they are.
-    # One that can tell what comes next overrides `ahead`, of rows, or `slices_ahead`, or both.
-    # ran_out: whether the items just drawn were the last of an epoch.
-    # place: another number whenever what comes next has changed otherwise than by the generator.
+    A draw that supports lookahead overrides ``ahead`` for rows, ``slices_ahead`` for slices, or
+    both.
+    """
+
+    # kind: the way of drawing; {} is replaced by the kind of the items.
+    # ran_out: whether the last items ended an epoch.
+    # version: changes whenever upcoming draws change for a reason other than the generator.
 
     kind: ClassVar[str]
     ran_out = False
@@ -243,22 +248,22 @@ class Draw(ABC):
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
-        """Return items int64 ``[count]``, fewer at the end of an epoch, and what is said of them.
+        """Return items int64 ``[count]``, fewer at the end of an epoch, and their info.
 
-        Items are the rows of ``storage``, or the trajectories of the ``SliceWindows`` given.
+        ``items`` is the storage, for rows, or its ``SliceWindows``, for trajectories.
         """
 
     def take_slices(
         self, storage: Storage, windows: SliceWindows, count: int, generator: torch.Generator
     ) -> tuple[SliceBegins, Info]:
-        """Return where ``count`` slices begin, and what is said of each of them."""
+        """Return where ``count`` slices begin, and the info of each slice."""
         drawn, info = self.take(storage, windows, count, generator)
         uniform = torch.rand(len(drawn), generator=generator, dtype=torch.float64)
         return windows.begins(drawn, uniform), info
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> torch.Tensor | None:
+    ) -> RowNumbers | None:
         """Return the rows of the next batches; see ``AheadSampler.ahead``."""
         return None
 
@@ -274,28 +279,28 @@ class Draw(ABC):
         return None
 
     def advance(self, count: int) -> None:
-        """Learn that the next ``count`` rows of ``ahead`` were handed out."""
+        """Move on by ``count`` rows, which ``ahead`` returned."""
         return
 
     def restart(self) -> None:
-        """Forget what was drawn: the rows are others."""
+        """Return to the initial state, after the storage was cleared."""
         return
 
     def state_dict(self) -> StateDict:
-        """Return where the draw stands, but for the generator."""
+        """Return the state, without that of the generator."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state``, which is of the same kind, was taken."""
+        """Restore a state of the same kind."""
         return
 
 
 class IndependentDraw(Draw):
-    """Draws by the generator alone: many items at once are those of batch after batch."""
+    """A draw whose only state is the generator: one large draw equals several small ones."""
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> torch.Tensor | None:
+    ) -> RowNumbers | None:
         """Return the rows of the next batches."""
         if generator is None:
             return None
@@ -341,7 +346,8 @@ class Uniform(IndependentDraw):
             return None
         drawn = torch.empty((count, num_slices), dtype=torch.int64)
         uniform = torch.empty((count, num_slices), dtype=torch.float64)
+        # In the order of `take_slices`: trajectories, then starts, batch by batch.
         for trajectories, starts in zip(drawn.unbind(), uniform.unbind(), strict=True):
-            trajectories.random_(len(windows), generator=generator)  # batch by batch, as taken
+            trajectories.random_(len(windows), generator=generator)
             starts.uniform_(generator=generator)
         return windows.begins(drawn.view(-1), uniform.view(-1))

@@ -1,7 +1,7 @@
-"""Samplers of rows: a draw, of which each item is a row of the batch.
+"""Samplers of rows: each drawn item is a row of the batch.
 
-A sampler sees a storage only as a number of rows and a table of trajectories, and draws from the
-generator that the buffer hands it: the same generator state gives the same batches.
+A sampler sees a storage only as a number of rows and a table of trajectories. It draws from the
+generator of the buffer: the same generator state gives the same batches.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import OutOfRange, WrongState
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.orders import Order, permutation, random_words, storage_order
 from datasets_cli.replay.samplers.protocol import AheadSampler, Draw, Info, Uniform, check_kind
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.schema.shapes import RowNumbers
 
 
 def draw_property(name: str) -> Any:
-    """Return a property of a sampler that is an attribute of its draw."""
+    """Return a property that reads an attribute of the sampler's draw."""
     return property(lambda sampler: getattr(sampler.draw, name), doc=f"``{name}`` of the draw.")
 
 
 class DrawSampler(AheadSampler):
-    """A draw under a cut: the one says what comes next, the other makes rows of it."""
+    """A sampler that takes items from a ``Draw`` and returns their rows."""
 
-    items: ClassVar[str]  # what is drawn
+    items: ClassVar[str]  # the noun of the drawn items: "rows" or "slices"
     draw: Draw
 
     def __init__(self, draw: Draw) -> None:
@@ -41,32 +42,32 @@ class DrawSampler(AheadSampler):
 
     @property
     def kind(self) -> str:
-        """The way of drawing, and what is drawn; a state of another kind is refused."""
+        """The way of drawing and the kind of items; a state of another kind is rejected."""
         return self.draw.kind.format(self.items)
 
     @property
     def version(self) -> Hashable:
-        """Where the draws stand, but for the generator."""
+        """Changes whenever upcoming draws change for a reason other than the generator."""
         return self.draw.version
 
     def advance(self, num_rows: int) -> None:
-        """Learn that the next rows of ``ahead`` were handed out, a batch of ``num_rows``."""
-        if self.draw.version:  # otherwise it does not count what it gave
+        """Move on by one batch of ``num_rows`` rows, which ``ahead`` returned."""
+        if self.draw.version:  # a draw whose version stays 0 has no position
             self.draw.advance(num_rows)
             self.ran_out = self.draw.ran_out
 
     def on_clear(self) -> None:
-        """Begin again."""
+        """Restart the draw."""
         self.draw.restart()
 
     def state_dict(self) -> StateDict:
-        """Return the kind, and where the draw stands but for the generator."""
+        """Return the kind, and the state of the draw."""
         return {"kind": self.kind} | self.draw.state_dict()
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken."""
+        """Restore a state of the same kind."""
         if not state and not self.draw.state_dict():
-            return  # TorchRL's samplers without a state have an empty one
+            return  # TorchRL's stateless samplers have an empty state
         check_kind(self.kind, state)
         self.draw.load_state_dict(state)
         self.ran_out = self.draw.ran_out
@@ -86,15 +87,15 @@ class SingleRows(DrawSampler):
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return rows int64 ``[B]``, fewer at the end of an epoch, and what is said of them."""
+    ) -> tuple[RowNumbers, Info]:
+        """Return row numbers int64 ``[B]``, fewer at the end of an epoch, and their info."""
         drawn = self.draw.take(storage, storage, batch_size, generator)
         self.ran_out = self.draw.ran_out
         return drawn
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, Info] | None:
+    ) -> tuple[RowNumbers, Info] | None:
         """Return the row numbers of the next batches; see ``AheadSampler.ahead``."""
         index = self.draw.ahead(storage, batch_size, count, generator)
         return None if index is None else (index, {})
@@ -111,8 +112,8 @@ class SamplerWithoutReplacement(SingleRows):
     """Draws every row once an epoch.
 
     Args:
-        drop_last: leave out a last batch that would be short; otherwise the last batch of an epoch
-            is shorter where ``batch_size`` does not divide the rows.
+        drop_last: skip an incomplete last batch; otherwise the last batch of an epoch is shorter
+            if ``batch_size`` does not divide the number of rows.
         shuffle: draw in random order; in storage order otherwise.
     """
 
@@ -127,12 +128,13 @@ class SharedEpochOptions:
     """How epochs are shared among processes.
 
     Args:
-        num_replicas: ranks; those of ``torch.distributed`` by default, or 1.
-        rank: which one this is; that of ``torch.distributed`` by default, or 0.
+        num_replicas: the number of ranks; by default that of ``torch.distributed``, or 1.
+        rank: the rank of this process; by default that of ``torch.distributed``, or 0.
         shuffle: draw in random order; in storage order otherwise.
-        seed: orders the epochs; it must be the same in all processes.
-        drop_last: leave out the last rows where the processes do not divide them; otherwise the
-            first rows of the epoch fill them up, so that every process draws equally many.
+        seed: the seed of the order of epochs; it must be the same in all processes.
+        drop_last: skip the last rows if the number of processes does not divide the rows.
+            Otherwise the first rows of the epoch are drawn again, so that every process draws
+            equally many.
     """
 
     num_replicas: int | None = None
@@ -143,13 +145,13 @@ class SharedEpochOptions:
 
 
 class SharedEpochs(Epochs):
-    """Epochs that several processes share, in orders that one seed gives all of them.
+    """Epochs that several processes share; one seed gives all of them the same order.
 
         order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
         process 0 of 2           7   9   0   3
         process 1 of 2             2   4   8
 
-    ``take`` counts what all have drawn: each process's items are ``processes`` places apart.
+    ``take`` counts the items of all processes; the items of one are ``processes`` positions apart.
     """
 
     kind = "shared epochs of {}"
@@ -161,12 +163,17 @@ class SharedEpochs(Epochs):
         self.num_replicas = whole_number("num_replicas", replicas, 1)
         self.rank = whole_number("rank", rank if shared.rank is None else shared.rank)
         if not 0 <= self.rank < self.num_replicas:
-            raise UsageError(f"There is no rank {self.rank} of {self.num_replicas}.")
+            raise OutOfRange(
+                f"rank={self.rank} is out of range for num_replicas={self.num_replicas}.",
+                argument="rank",
+                expected=f"0 to {self.num_replicas - 1}",
+                found=self.rank,
+            )
         self.drop_last = shared.drop_last
         self._fills_up = fills_up
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; otherwise one follows another."""
+        """Start the epoch of this number; without a call, each epoch follows the one before."""
         self.epoch = whole_number("epoch", epoch, 0)
         self.restart()
 
@@ -177,19 +184,19 @@ class SharedEpochs(Epochs):
     def _process(self) -> tuple[int, int]:
         return share(self.rank, self.num_replicas)
 
-    def _num_mine(self, left: int, process: int, processes: int) -> int:
-        # A round gives each process one item; the items left are some whole rounds and a part of
-        # one, of which the first processes have a place.
+    def _share_size(self, remaining: int, process: int, processes: int) -> int:
+        # A round gives each process one item. The remaining items are some whole rounds, and a
+        # part of one, which only the first processes get an item of.
         if self.drop_last:
-            return left // processes
+            return remaining // processes
         if self._fills_up:
-            # The last round is filled up from the beginning of the order, which `Share` repeats;
-            # with few rows more than once.
-            return -(-left // processes)
-        return -(-max(0, left - process) // processes)
+            # `Share` fills the last round up from the start of the order; with few rows it repeats
+            # the order several times.
+            return -(-remaining // processes)
+        return -(-max(0, remaining - process) // processes)
 
-    def _most_drawn(self, num_items: int) -> int:
-        return 2**62  # rounds that were filled up count, too
+    def _max_position(self, num_items: int) -> int:
+        return 2**62  # it counts the rounds that were filled up, too
 
 
 class SharedSampler(SingleRows):
@@ -205,30 +212,32 @@ class SharedSampler(SingleRows):
         return self.draw.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch; otherwise one follows another."""
+        """Start the epoch of this number; without a call, each epoch follows the one before."""
         self.draw.set_epoch(epoch)
 
 
 @dataclass(frozen=True)
 class RankOptions(SharedEpochOptions):
-    """What ``DistributedSampler`` takes."""
+    """The arguments of ``DistributedSampler``."""
 
     num_replicas: int | None = None
     rank: int | None = None
 
 
 class DistributedSampler(SharedSampler):
-    """Draws every row once an epoch, shared by processes; some twice, so that all draw as many.
+    """Draws every row once an epoch, shared among processes.
+
+    Some rows are drawn twice if the processes do not divide them: all draw equally many.
 
         order of the epoch       7 2 9 4 0 8 3 ...      the same in all processes
         process 0 of 2           7   9   0   3
         process 1 of 2             2   4   8
 
-    Rows are shared by the conventions of ``torch.utils.data.DistributedSampler``. A process here is
-    a worker of a ``DataLoader`` on a rank of ``torch.distributed``, where there are such.
+    Rows are shared by the conventions of ``torch.utils.data.DistributedSampler``. With a
+    ``DataLoader``, each worker of each rank of ``torch.distributed`` is a process.
 
     Raises:
-        UsageError: the rank is not below the number of replicas.
+        OutOfRange: the rank is not below the number of replicas.
     """
 
     @takes_fields(RankOptions)
@@ -237,11 +246,11 @@ class DistributedSampler(SharedSampler):
 
 
 def share(rank: int, num_replicas: int) -> tuple[int, int]:
-    """Return the number of this process among all that read, and how many they are."""
+    """Return the number of this process among all reading processes, and their number."""
     worker = get_worker_info()
     if worker is None:
         return rank, num_replicas
-    # Workers of a rank stand one after the other; every rank has as many.
+    # Rank by rank, worker by worker; every rank has equally many workers.
     return rank * worker.num_workers + worker.id, num_replicas * worker.num_workers
 
 
@@ -254,12 +263,12 @@ def process_rank() -> tuple[int, int]:
 
 
 MOST_PARTS = 2**20
-"""Processes that share an epoch; a state that says more is not a state of ours."""
+"""The largest number of processes that share an epoch; a state with more is rejected."""
 
 
 @dataclass(frozen=True)
 class BlockOptions(SharedEpochOptions):
-    """What ``BlockShuffleSampler`` takes.
+    """The arguments of ``BlockShuffleSampler``.
 
     Args:
         block_len: consecutive rows in a block.
@@ -272,7 +281,7 @@ class BlockOptions(SharedEpochOptions):
 
 
 class BlockEpochs(SharedEpochs):
-    """Epochs of rows in blocks, of which each process reads other blocks."""
+    """Epochs of rows in blocks; each process reads its own blocks."""
 
     kind = "shared epochs of blocks"
 
@@ -280,30 +289,38 @@ class BlockEpochs(SharedEpochs):
         super().__init__(options)
         self.block_len = whole_number("block_len", options.block_len, 1)
         self.window = whole_number("window", options.window, 1)
-        self._parts: int | None = None  # processes that the epoch began with
+        self._parts: int | None = None  # the number of processes at the start of the epoch
 
     def restart(self) -> None:
-        """Begin the epoch again."""
+        """Start the epoch again."""
         super().restart()
         self._parts = None
 
     def state_dict(self) -> StateDict:
-        """Return the epoch, and the sizes and the parts of its order."""
+        """Return the epoch, and the sizes and the number of parts of its order."""
         sizes = {"block_len": self.block_len, "window": self.window, "parts": self._parts}
         return super().state_dict() | sizes
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue in the middle of the epoch that ``state`` names."""
-        theirs = state["block_len"], state["window"]
-        if theirs != (self.block_len, self.window):
-            raise UsageError(
-                f"The state is of windows of {theirs[1]} blocks of {theirs[0]} rows, not of "
-                f"{self.window} of {self.block_len}. Make a sampler of these sizes for it."
+        """Continue in the middle of the epoch of a state."""
+        block_len, window = state["block_len"], state["window"]
+        if (block_len, window) != (self.block_len, self.window):
+            raise WrongState(
+                f"The state has block_len={block_len!r} and window={window!r}; this sampler has "
+                f"block_len={self.block_len} and window={self.window}.",
+                expected=(self.block_len, self.window),
+                found=(block_len, window),
+                advice="Load it into a sampler of the same sizes.",
             )
         parts = state["parts"]
         parts = None if parts is None else whole_number("parts", parts, 1)
         if parts is not None and parts > MOST_PARTS:
-            raise UsageError(f"An epoch has at most {MOST_PARTS} processes, not {parts}.")
+            raise WrongState(
+                f"The state has an epoch of {parts} processes; expected at most {MOST_PARTS}.",
+                key="parts",
+                expected=f"at most {MOST_PARTS}",
+                found=parts,
+            )
         super().load_state_dict(state)
         self._parts = parts
 
@@ -319,17 +336,18 @@ class BlockEpochs(SharedEpochs):
 
 
 class BlockShuffleSampler(SharedSampler):
-    """Draws every row once an epoch, from some blocks of consecutive rows at a time.
+    """Draws every row once an epoch, from a few blocks of consecutive rows at a time.
 
-    The blocks come in random order, and rows are shuffled within a window of some blocks. So the
-    disk is read in long runs where ``SamplerWithoutReplacement`` reads scattered rows, and the
-    rows of a batch are of few blocks, and related as neighbours are.
+    Blocks are in random order, and rows are shuffled within a window of several blocks. The disk is
+    read in long runs, while ``SamplerWithoutReplacement`` reads scattered rows. The rows of a batch
+    come from few blocks, so that neighbouring rows correlate.
 
-    The epoch is shared among ranks and loader workers as by ``DistributedSampler``, some twice,
-    except that each reads other blocks.
+    The epoch is shared among ranks and loader workers as by ``DistributedSampler``, except that
+    each reads its own blocks.
 
     Raises:
-        UsageError: the rank is not below the number of replicas, or a block or a window is empty.
+        OutOfRange: the rank is not below the number of replicas.
+        UsageError: a block or a window is empty.
     """
 
     draw: BlockEpochs
@@ -344,58 +362,63 @@ class BlockShuffleSampler(SharedSampler):
 
 
 def block_order(num_items: int, block_len: int, key: int) -> Order:
-    """Return blocks of items in random order; the last, which may be shorter, among them."""
+    """Return an order of blocks of items in random order.
+
+    8 items, blocks of 3      0 1 2   3 4 5   6 7      the last block is short
+    an order of them          3 4 5   6 7   0 1 2      positions 3 and 4 belong to the short one
+    """
     block_len = min(block_len, num_items)
     num_blocks, num_short = divmod(num_items, block_len)
-    block_key, place_key = random_words(key, 2).tolist()
+    block_key, short_key = random_words(key, 2).tolist()
     blocks = permutation(num_blocks, block_key)
-    # The short block is put before any of the whole ones, or after them all.
-    short_begin = place_key % (num_blocks + 1) * block_len
+    # The short block stands before one of the whole blocks, or after all of them.
+    short_begin = short_key % (num_blocks + 1) * block_len
 
-    def at(places: np.ndarray) -> np.ndarray:
-        after_short = places >= short_begin + num_short
-        is_short = (places >= short_begin) & ~after_short
-        # Without the short block, whose places get any of the whole ones' until the last line.
-        among_whole = np.where(is_short, 0, places - num_short * after_short)
+    def at(positions: np.ndarray) -> np.ndarray:
+        after_short = positions >= short_begin + num_short
+        is_short = (positions >= short_begin) & ~after_short
+        # The position among the whole blocks; 0 for items of the short block, replaced at the end.
+        among_whole = np.where(is_short, 0, positions - num_short * after_short)
         block, offset = np.divmod(among_whole, block_len)
         items = blocks.at(block) * block_len + offset
-        from_end = short_begin + num_short - places  # the short block's items are the last ones
+        # The items of the short block are the last ones, counted from the end.
+        from_end = short_begin + num_short - positions
         return np.where(is_short, num_items - from_end, items)
 
     return Order(num_items, at)
 
 
 def window_order(num_items: int, window_len: int, key: int) -> Order:
-    """Return items shuffled within windows: each stays among some that follow one another."""
+    """Return an order of items that is shuffled within windows: each item stays in its window."""
     window_len = min(window_len, max(1, num_items))  # numpy counts to 2**63
 
     @lru_cache(1)
     def order_in(window: int) -> Order:
-        left = num_items - window * window_len
-        return permutation(min(left, window_len), key + window)
+        remaining = num_items - window * window_len
+        return permutation(min(remaining, window_len), key + window)
 
-    def at(places: np.ndarray) -> np.ndarray:
-        windows = places // window_len
-        items = np.empty_like(places)
+    def at(positions: np.ndarray) -> np.ndarray:
+        windows = positions // window_len
+        items = np.empty_like(positions)
         for window in np.unique(windows).tolist():
             here = windows == window
             begin = window * window_len
-            items[here] = begin + order_in(window).at(places[here] - begin)
+            items[here] = begin + order_in(window).at(positions[here] - begin)
         return items
 
     return Order(num_items, at)
 
 
 def shared_parts(whole: Order, parts: Sequence[Order]) -> Order:
-    """Return an order cut into equal parts, from which items are taken in turn: one a process."""
+    """Return an order of one equal part for each process, whose items are taken in turn."""
 
-    def at(places: np.ndarray) -> np.ndarray:
-        # Place n is turn n // P of part n % P, as `Share` gives process p the places p, p + P, ...
-        turns, numbers = np.divmod(places, len(parts))
-        of_whole = np.empty_like(places)
+    def at(positions: np.ndarray) -> np.ndarray:
+        # Position n is turn n // P of part n % P: `Share` gives process p the positions p, p + P...
+        turns, numbers = np.divmod(positions, len(parts))
+        of_whole = np.empty_like(positions)
         for number in np.unique(numbers).tolist():
             here, order = numbers == number, parts[number]
             of_whole[here] = number * len(order) + order.at(turns[here])
-        return whole.at(of_whole % len(whole))  # parts that are filled up begin again
+        return whole.at(of_whole % len(whole))  # parts that are filled up start again
 
     return Order(len(parts) * len(parts[0]), at)

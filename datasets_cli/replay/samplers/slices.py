@@ -1,4 +1,4 @@
-"""Samplers of slices: a draw, of which each item is a run of consecutive rows of one trajectory."""
+"""Samplers of slices: each drawn item is a run of consecutive rows of one trajectory."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows, WrongSize
 from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
-from datasets_cli.replay.samplers.protocol import Draw, Info, SliceBegins
+from datasets_cli.replay.samplers.protocol import Draw, Info
 from datasets_cli.replay.samplers.rows import DrawSampler, SingleRows
-from datasets_cli.replay.samplers.windows import Overhang, SliceWindows, slice_begins
+from datasets_cli.replay.samplers.windows import Overhang, SliceBegins, SliceWindows, begin_flags
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import (
     FROM_STORAGE,
@@ -20,13 +20,14 @@ from datasets_cli.replay.trajectories.bounds import (
     TrajectoryKeys,
     TrajectorySource,
 )
+from datasets_cli.schema.shapes import RowNumbers
 
 MASK = ("collector", "mask")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SliceOptions:
-    """The slices that batches are made of, if any; ``SliceSampler`` documents each field."""
+    """The size of the slices in a batch; ``SliceSampler`` documents each field."""
 
     num_slices: int | None = None
     slice_len: int | None = None
@@ -34,7 +35,7 @@ class SliceOptions:
 
     @property
     def has_slices(self) -> bool:
-        """Whether batches are made of slices."""
+        """Whether batches consist of slices."""
         return self.num_slices is not None or self.slice_len is not None
 
 
@@ -57,11 +58,15 @@ class Slices(DrawSampler):
         truncated_key: NestedKey | None = ("next", "truncated"),
         init_key: NestedKey | None = "is_init",
     ) -> None:
-        DrawSampler.__init__(self, draw)  # not the next class of a sampler that is of rows, too
+        # Not super(): PrioritizedSliceSampler has another class next, with other arguments.
+        DrawSampler.__init__(self, draw)
         if (num_slices is None) == (slice_len is None):
             raise UsageError(
-                "Give either num_slices or slice_len: how many slices a batch has, or of how many "
-                f"rows each is; found num_slices={num_slices!r}, slice_len={slice_len!r}."
+                f"Slices need either num_slices or slice_len; found num_slices={num_slices!r}, "
+                f"slice_len={slice_len!r}.",
+                argument="slice_len",
+                found=slice_len,
+                advice="Pass num_slices, the slices in a batch, or slice_len, the rows in a slice.",
             )
         self.num_slices = None if num_slices is None else whole_number("num_slices", num_slices, 1)
         self.slice_len = None if slice_len is None else whole_number("slice_len", slice_len, 1)
@@ -70,7 +75,12 @@ class Slices(DrawSampler):
         self.pad_output = pad_output
         sides = tuple(span) if isinstance(span, tuple | list) else (span, span)
         if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
-            raise UsageError(f"A span is a number, or one for each side, not {span!r}.")
+            raise UsageError(
+                f"span must be a number, or one for each side, not {span!r}.",
+                argument="span",
+                expected="a number, or one for each side",
+                found=span,
+            )
         self.span: tuple[Overhang, Overhang] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
@@ -84,16 +94,16 @@ class Slices(DrawSampler):
 
     @property
     def version(self) -> Hashable:
-        """Where the draws stand, and the keys of the marks, which can be set."""
+        """The version of the draw, and the keys of the flags, which can be set."""
         return self.truncated_key, self.init_key, self.draw.version
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``, slice after slice, and the marks of slice ends.
+    ) -> tuple[RowNumbers, Info]:
+        """Return row numbers int64 ``[B]``, slice after slice, and the flags of slice ends.
 
         Raises:
-            UsageError: the batch is not a whole number of slices, or no trajectory is long enough.
+            WrongSize: the batch is not a whole number of slices, or no trajectory is long enough.
         """
         num_slices, slice_len = self.shape(batch_size)
         windows = self.windows(storage, slice_len)
@@ -103,10 +113,10 @@ class Slices(DrawSampler):
 
     def ahead(
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> tuple[torch.Tensor, Info] | None:
+    ) -> tuple[RowNumbers, Info] | None:
         """Return the rows of ``count`` batches; see ``AheadSampler.ahead``.
 
-        None where slices may be shorter than others.
+        None if slices can have different lengths.
         """
         num_slices, slice_len = self.shape(batch_size)
         windows = self.windows(storage, slice_len)
@@ -116,42 +126,45 @@ class Slices(DrawSampler):
         return None if begins is None else self._cut(storage, windows, begins, {})
 
     def shape(self, batch_size: int) -> tuple[int, int]:
-        """Return how many slices of how many rows a batch is made of."""
+        """Return the number of slices in a batch, and the rows in each."""
         divisor = self.num_slices or self.slice_len
         assert divisor is not None
         if batch_size % divisor or batch_size < divisor:
-            argument = "num_slices" if self.num_slices else "slice_len"
-            raise UsageError(
-                f"A batch of {batch_size} cannot be cut by {argument}={divisor}: the batch size "
-                f"must be a multiple of it, such as {max(1, batch_size // divisor) * divisor}."
+            name = "num_slices" if self.num_slices else "slice_len"
+            raise WrongSize(
+                f"batch_size={batch_size} is not a multiple of {name}={divisor}.",
+                argument="batch_size",
+                expected=f"a multiple of {divisor}",
+                found=batch_size,
+                advice=f"Pass, for example, {max(1, batch_size // divisor) * divisor}.",
             )
         if self.num_slices:
             return self.num_slices, batch_size // self.num_slices
         return batch_size // divisor, divisor
 
     def check(self, storage: Storage, batch_size: int | None) -> None:
-        """Check that a dataset has slices of the length that batches will have."""
+        """Raise ``WrongSize`` if no trajectory of a dataset is as long as a slice."""
         if not len(storage) or not hasattr(storage, "offsets") or self.trajectories != FROM_STORAGE:
-            return  # or every row would have to be read
+            return  # without a table of trajectories, the check would read every row
         rows = batch_size or 0
         slice_len = self.slice_len or (self.num_slices and rows // self.num_slices)
         if slice_len:
             self.windows(storage, slice_len)
 
     def windows(self, storage: Storage, slice_len: int) -> SliceWindows:
-        """Return the slices of a storage that can be drawn; worked out once after each write."""
-        known, asked = self._windows, (storage, storage.revision, slice_len)
-        if known is None or known[:3] != asked:
+        """Return the slices that can be drawn from a storage; cached until the next write."""
+        cached, key = self._windows, (storage, storage.revision, slice_len)
+        if cached is None or cached[:3] != key:
             trajectories = trajectories_of(storage, self.trajectories)
             windows = SliceWindows(trajectories, slice_len, self.strict_length, self.span)
-            self._windows = known = (*asked, windows)
-        return known[3]
+            self._windows = cached = (*key, windows)
+        return cached[3]
 
     def _cut(
         self, storage: Storage, windows: SliceWindows, begins: SliceBegins, of_slices: Info
-    ) -> tuple[torch.Tensor, Info]:
-        """Return the rows of slices, and what is said of them: of each what its slice was."""
-        index, last, real = windows.rows(*begins, pad=self.pad_output)
+    ) -> tuple[RowNumbers, Info]:
+        """Return the rows of slices, and their info: that of each slice, repeated for its rows."""
+        index, last, real = windows.rows(begins, pad=self.pad_output)
         info: Info = {}
         if of_slices:
             first, lengths = begins
@@ -161,33 +174,37 @@ class Slices(DrawSampler):
         if self.truncated_key is not None:
             info[self.truncated_key] = last
         if self.init_key is not None and storage.has(self.init_key):
-            info[self.init_key] = slice_begins(last, real)
+            info[self.init_key] = begin_flags(last, real)
         if real is not None:
             info[MASK] = real
         return index, info
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_windows": None}  # worked out again from the storage
+        return {**self.__dict__, "_windows": None}  # computed again from the storage
 
 
 def sampler_of(draw: Draw, options: SliceOptions) -> DrawSampler:
-    """Return a sampler of what is drawn: slices, where batches are made of some, or rows."""
+    """Return a sampler with the given draw: of slices if their size is set, otherwise of rows."""
     if options.has_slices:
         return Slices(draw, **vars(part_of(options, SliceOptions)))
     return SingleRows(draw)
 
 
 def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:
-    """Return the trajectories of a storage."""
+    """Return the trajectories of a storage, by its columns or as given."""
     if not len(storage):
         raise EmptyBuffer(storage.no_rows)
     if isinstance(trajectories, TrajectoryKeys):
         return storage.trajectories(trajectories)
-    given = trajectories.capacity, trajectories.stride
-    present = len(storage), storage.width
-    if given != present:
-        raise UsageError(
-            f"The trajectories given are those of {given[0]} rows, {given[1]} a step; the "
-            f"storage has {present[0]} rows, {present[1]} a step."
+    indexed = trajectories.capacity, trajectories.stride
+    stored = len(storage), storage.width
+    if indexed != stored:
+        raise WrongRows(
+            f"trajectories= indexes {indexed[0]} rows, {indexed[1]} a step; the storage has "
+            f"{stored[0]} rows, {stored[1]} a step.",
+            argument="trajectories",
+            expected=stored,
+            found=indexed,
+            advice="Pass the trajectories of this storage.",
         )
     return trajectories

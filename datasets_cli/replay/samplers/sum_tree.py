@@ -6,8 +6,8 @@
          a   b      c   d           that is below 2, so go left: leaf c
 
 The tree is one array of float64, node n above nodes 2n and 2n + 1. A node is always computed from
-the two below it, so rounding errors never pile up. This one is numpy's, for the CPU, where a batch
-of 256 is a matter of microseconds an operation; on other devices ``RunningSums`` does its work.
+the two below it, so rounding errors never accumulate. ``SumTree`` is of numpy arrays, for the CPU,
+where an operation on a batch of 256 takes microseconds; other devices use ``RunningSums``.
 
 The leaves are the last ``width`` nodes: leaf i is node ``width + i``, and width is a power of 2. A
 level of w nodes is the nodes w to 2w - 1, and row n of ``pairs`` is the two nodes below node n.
@@ -23,15 +23,15 @@ import torch
 from datasets_cli.schema.mapping import sent
 
 TABLE = 1024  # nodes of the level that a small batch is looked up in; fits the first cache
-SMALL = 1024  # batches up to this are faster by the table, and by numpy's powers
-ONE = np.ones((), np.int64)  # of a Python number numpy makes an array in every call
+SMALL = 1024  # batches up to this size are faster with the table, and with numpy's powers
+ONE = np.ones((), np.int64)  # numpy would convert a Python number in every call
 
 Drawn = tuple[torch.Tensor, torch.Tensor]
-"""Leaves int64 ``[B]``, and a power of their weights over the least of all, float64 ``[B]``."""
+"""Leaves int64 ``[B]``, and a power of their weights over the least weight, float64 ``[B]``."""
 
 
 class SumTree:
-    """A sum tree of numpy arrays. Not locked: one thread at a time."""
+    """A sum tree of numpy arrays. Not thread-safe."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -41,25 +41,25 @@ class SumTree:
 
     @staticmethod
     def array(values: torch.Tensor) -> np.ndarray:
-        """Return a tensor as the kind of array that this tree works on; memory may be shared."""
+        """Convert a tensor to a numpy array; they can share memory."""
         return values.numpy(force=True)
 
     @staticmethod
     def power(values: np.ndarray, exponent: float) -> np.ndarray:
-        """Return ``values ** exponent``; of many by torch, which takes a third of the time."""
+        """Return ``values ** exponent``; torch computes many in a third of the time."""
         if len(values) <= SMALL:
             return values**exponent
         return torch.from_numpy(values).pow(exponent).numpy()
 
     @staticmethod
     def limits(leaf: np.ndarray, values: np.ndarray) -> tuple[int, int, float]:
-        """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
-        # Not by `min` and `max`: these are functions of Python, and take three times as long.
+        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
+        # Not by `min` and `max`: these are Python functions, and take three times as long.
         return leaf.item(leaf.argmin()), leaf.item(leaf.argmax()), values.item(values.argmax())
 
     @staticmethod
     def put(numbers: np.ndarray, leaf: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Give leaves numbers, of equal leaves the last counts; return what each has then."""
+        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
         numbers[leaf] = values
         return numbers.take(leaf)
 
@@ -69,54 +69,54 @@ class SumTree:
         return float(self._nodes[1])
 
     def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
-        """Return leaves by chances float64 ``[B]``, and powers for their importance weights."""
+        """Return leaves by chances float64 ``[B]``, and powers of their relative weights."""
         leaf, weights = self.scan(self.array(chance) * self.total)
         powers = self.power(weights / self.least(count), exponent)
         return torch.from_numpy(leaf), torch.from_numpy(powers)
 
     def set(self, leaf: np.ndarray, weights: np.ndarray) -> None:
-        """Give leaves int64 ``[B]`` weights ``[B]``, or one; of equal leaves the last counts."""
+        """Set weights of leaves int64 ``[B]``, of a repeated leaf the last; update the sums."""
         nodes = self._nodes
         pairs = nodes.reshape(-1, 2)
         node = leaf + self._width
         nodes[node] = weights
         self._keep_least(node)
         width = self._width >> 1
-        while width > 4 * len(leaf):  # a wide level: only the nodes above the changed ones
+        while width > 4 * len(leaf):  # a wide level: update only the nodes above the changed ones
             node >>= ONE
             pair = pairs.take(node, axis=0)
             nodes[node] = pair[:, 0] + pair[:, 1]
             width >>= 1
-        while width:  # a level this narrow is faster whole, without any index
+        while width:  # a narrow level: updating all nodes is faster than indexing
             pair = pairs[width : 2 * width]
             np.add(pair[:, 0], pair[:, 1], out=nodes[width : 2 * width])
             width >>= 1
 
     def set_run(self, start: int, weights: np.ndarray) -> None:
-        """Give the leaves from ``start`` on weights float64 ``[n]``."""
+        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
         low, high = start + self._width, start + self._width + len(weights)
         self._nodes[low:high] = weights
         self._least = None
         pairs = self._nodes.reshape(-1, 2)
         while low > 1:
-            low, high = low >> 1, (high + 1) >> 1  # the nodes above, of both edges too
+            low, high = low >> 1, (high + 1) >> 1  # the nodes above, including both edges
             pair = pairs[low:high]
             np.add(pair[:, 0], pair[:, 1], out=self._nodes[low:high])
 
     def scan(self, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the leaves int64 ``[B]`` under which masses fall, and weights float64 ``[B]``."""
+        """Return the leaves int64 ``[B]`` at masses, and their weights float64 ``[B]``."""
         nodes = self._nodes
         width, node, rest = self._look_up(mass)
         left, right = np.empty_like(rest), np.empty(len(rest), np.bool_)
         while width < self._width:
-            node += node  # to the left node below
+            node += node  # down to the left
             nodes.take(node, 0, left, "clip")
             np.greater_equal(rest, left, right)
             left *= right
-            rest -= left  # what is passed over on the way to the right
+            rest -= left  # going right, subtract the sum on the left
             node += right
             width <<= 1
-        # Sums that were rounded up let a mass fall beyond the last weight.
+        # If a sum was rounded up, a mass can fall on a leaf of weight 0: search it again.
         weights = nodes.take(node)
         if not weights.all():
             empty = weights <= 0
@@ -126,9 +126,9 @@ class SumTree:
         return node, weights
 
     def least(self, count: int) -> float:
-        """Return the least weight of the first ``count`` leaves that have one, or infinity."""
-        # It is kept between calls, and searched again only when the leaf that had it was set. So
-        # every weight must be in those first leaves.
+        """Return the least positive weight of the first ``count`` leaves, or infinity."""
+        # It is cached, and searched again only after its leaf was set. Leaves from `count` on must
+        # have weight 0.
         if self._least is None:
             weights = self._nodes[self._width : self._width + count]
             leaf = weights.argmin()
@@ -139,21 +139,21 @@ class SumTree:
         return self._least[0]
 
     def _look_up(self, mass: np.ndarray) -> tuple[int, np.ndarray, np.ndarray]:
-        """Return a level's width, the nodes there for masses, and what is left of the masses."""
+        """Return a level's width, the nodes of masses at it, and the masses within these nodes."""
         if len(mass) > SMALL or self._width <= TABLE:
             return 1, np.ones(len(mass), np.int64), mass.copy()
-        # Node i of the level holds the masses from ends[i - 1] up to ends[i].
+        # Node i of the level covers the masses from ends[i - 1] to ends[i].
         level = self._nodes[TABLE : 2 * TABLE]
         ends = level.cumsum()
-        place = ends.searchsorted(mass, side="right")
-        np.minimum(place, TABLE - 1, out=place)
-        rest = mass - ends.take(place)
-        rest += level.take(place)  # mass - ends[i - 1]
-        place += TABLE
-        return TABLE, place, rest
+        node = ends.searchsorted(mass, side="right")
+        np.minimum(node, TABLE - 1, out=node)
+        rest = mass - ends.take(node)
+        rest += level.take(node)  # mass - ends[i - 1]
+        node += TABLE
+        return TABLE, node, rest
 
     def _descend(self, mass: np.ndarray) -> np.ndarray:
-        """Return the nodes of the leaves; none is without weight, even where sums round."""
+        """Return the nodes of leaves at masses; their weight is positive even if sums round."""
         node, rest = np.ones(len(mass), np.int64), mass.copy()
         pairs, width = self._nodes.reshape(-1, 2), 1
         while width < self._width:
@@ -165,7 +165,7 @@ class SumTree:
         return node
 
     def _keep_least(self, node: np.ndarray) -> None:
-        """Carry the least weight on past a change of these leaves, if that needs no search."""
+        """Update the cached least weight after these leaves were set, or clear it."""
         if self._least is None:
             return
         least, where = self._least
@@ -183,17 +183,17 @@ class SumTree:
 class RunningSums:
     """The weights as a tensor on a device, such as CUDA; see ``SumTree`` for each method."""
 
-    # A device adds up a million numbers in about the time of one small operation, and a tree of as
-    # many leaves takes 200 of these: for each level some ten, one after the other.
+    # A device adds up a million numbers in about the time of one small operation. A tree of a
+    # million leaves takes 200 operations: some ten for each level.
 
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
         self.device = device
         self._weights = torch.zeros(capacity, dtype=torch.float64, device=device)
-        self._ends: torch.Tensor | None = None  # sums up to each leaf; None after a change
+        self._ends: torch.Tensor | None = None  # running sums of the weights; None after a change
 
     def array(self, values: torch.Tensor) -> torch.Tensor:
-        """Return a tensor on this device; floats as float64, which are added up."""
+        """Return a tensor on this device; floats become float64."""
         dtype = torch.float64 if values.is_floating_point() else values.dtype
         return sent(values.detach(), self.device).to(dtype)
 
@@ -204,60 +204,60 @@ class RunningSums:
 
     @staticmethod
     def limits(leaf: torch.Tensor, values: torch.Tensor) -> tuple[int, int, float]:
-        """Return the first and last of leaves int64 ``[B]``, and the highest of values."""
-        # One wait for the device, not three; float64 names every row.
+        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
+        # Wait for the device once, not three times; float64 is exact for every row number.
         first, last, highest = torch.stack((*leaf.aminmax(), values.max())).tolist()
         return int(first), int(last), highest
 
     @staticmethod
     def put(numbers: torch.Tensor, leaf: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Give leaves numbers, of equal leaves the last counts; return what each has then."""
-        if values.ndim:  # a device writes in any order, so equal leaves all get the last one's
-            ordered, place = leaf.sort(stable=True)
+        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
+        if values.ndim:  # a device writes in any order: give repeated leaves equal values
+            ordered, position = leaf.sort(stable=True)
             last = torch.searchsorted(ordered, leaf, right=True) - 1
-            values = values.index_select(0, place.index_select(0, last))
+            values = values.index_select(0, position.index_select(0, last))
         numbers[leaf] = values
         return values
 
     @property
     def total(self) -> float:
-        """The sum of all weights; the device is waited for."""
+        """The sum of all weights; this waits for the device."""
         return float(self._sums()[-1])
 
     def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
-        """Return leaves by chances float64 ``[B]``, and powers for their importance weights."""
+        """Return leaves by chances float64 ``[B]``, and powers of their relative weights."""
         ends = self._sums()
-        # A chance is below 1, so that its product with the last end is below this end.
+        # A chance is below 1: its product with the last end is below this end.
         leaf = torch.searchsorted(ends, self.array(chance) * ends[-1], right=True)
-        # A device adds in any order, so that rounding may let a mass fall on a leaf without
-        # weight. The leaf of least weight then stands in.
+        # A device adds in any order: by rounding, a mass can fall on a leaf of weight 0. The leaf
+        # of least weight replaces it.
         least, rarest = self._least(count)
         weights = self._weights.index_select(0, leaf)
         leaf = torch.where(weights > 0, leaf, rarest)
         return leaf, (weights.clamp_(min=least) / least) ** exponent
 
     def set(self, leaf: torch.Tensor, weights: torch.Tensor) -> None:
-        """Give leaves int64 ``[B]`` weights ``[B]``, or one; equal leaves have equal ones."""
+        """Set weights of leaves int64 ``[B]``; repeated leaves must have equal weights."""
         self._weights[leaf] = weights
         self._ends = None
 
     def set_run(self, start: int, weights: torch.Tensor) -> None:
-        """Give the leaves from ``start`` on weights float64 ``[n]``."""
+        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
         self._weights[start : start + len(weights)] = weights
         self._ends = None
 
     def least(self, count: int) -> float:
-        """Return the least weight of the first ``count`` leaves that have one, or infinity."""
+        """Return the least positive weight of the first ``count`` leaves, or infinity."""
         return float(self._least(count)[0])
 
     def _sums(self) -> torch.Tensor:
-        """Return the sum of the weights up to each leaf, with its own, float64 ``[capacity]``."""
+        """Return the running sums of the weights, float64 ``[capacity]``."""
         if self._ends is None:
             self._ends = self._weights.cumsum(0)
         return self._ends
 
     def _least(self, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the least weight of the first leaves that have one, and its leaf, both ``[]``."""
-        weights = torch.threshold(self._weights[:count], 0.0, math.inf)  # infinite for none
+        """Return the least positive weight of the first leaves, and its leaf, both ``[]``."""
+        weights = torch.threshold(self._weights[:count], 0.0, math.inf)  # 0 becomes infinite
         least, leaf = weights.min(0)
         return least, leaf

@@ -1,15 +1,37 @@
-"""Cutting slices of one length out of trajectories."""
+"""Slices of one length, cut from trajectories: where each begins, and which rows it has."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
-from datasets_cli.errors import UsageError, by_reader
+from datasets_cli.errors import UsageError, WrongSize, by_reader
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, begins_of, steps_of
 from datasets_cli.schema.mapping import sent
+from datasets_cli.schema.shapes import Lengths, Mask, RowNumbers, Steps, TrajectoryNumbers, Uniforms
 
 Overhang = bool | int
-"""How many rows of a slice may be outside of its trajectory: a number, or True for all but one."""
+"""How many rows of a slice may lie outside its trajectory: a number, or True for all but one."""
+
+
+class SliceBegins(NamedTuple):
+    """The first row of each slice, and its number of rows; None if every slice is full."""
+
+    first: RowNumbers
+    lengths: Lengths | None
+
+
+class SliceRows(NamedTuple):
+    """The rows of slices, slice by slice.
+
+    ``last`` is bool ``[B, 1]``: whether a row is the last of its slice, padding aside. ``real`` is
+    False for padding; None if nothing was padded.
+    """
+
+    rows: RowNumbers
+    last: torch.Tensor
+    real: Mask | None
 
 
 class SliceWindows:
@@ -18,12 +40,19 @@ class SliceWindows:
     trajectory of 5, slices of 3, span (1, 1)
 
     rows         0 1 2 3 4
-    start -1   └───┘              the left side: row 0 and 1 are left of it
+    start -1   └───┘              the left side: rows 0 and 1 remain
     start  0     └───┘
     ...
-    start  3           └───┘      the right side: row 3 and 4 are left of it
+    start  3           └───┘      the right side: rows 3 and 4 remain
     room = 5 - 3 + 1 + (1 + 1) = 5 starts
     """
+
+    # Of each trajectory, in the order of `starts`:
+    # starts: its first row.
+    # lengths: its number of rows.
+    # sizes: the rows of a full slice of it: the slice length, or fewer for a short trajectory.
+    # left: how many steps before the trajectory a slice can start.
+    # room: the number of starts. float64: float32 cannot count the starts above 2**24 rows.
 
     def __init__(
         self,
@@ -42,86 +71,101 @@ class SliceWindows:
         self._trajectories = trajectories
         self._starts = starts
         self._lengths = lengths
-        # A slice of a short trajectory is the whole of it, and overhangs less by what it lacks: at
-        # least as many rows stay as of a full slice.
-        self._rows = lengths.clamp(max=slice_len)
-        lacking = slice_len - self._rows
+        self._sizes = lengths.clamp(max=slice_len)
+        # A slice of a short trajectory overhangs less, by the rows that the trajectory lacks: it
+        # keeps at least as many rows as a full slice would.
+        lacking = slice_len - self._sizes
         self._left, rights = ((side - lacking).clamp(min=0) for side in (left, right))
-        # Starts of each trajectory. float64: a float32 cannot name every start of one above 2**24
-        # rows.
-        self._room = (lengths - self._rows + 1 + self._left + rights).double()
+        self._room = (lengths - self._sizes + 1 + self._left + rights).double()
         self._steps = torch.arange(slice_len)
         self._is_last = self._steps == slice_len - 1
-        self._last = self._is_last.unsqueeze(1)  # repeated for the slices that were drawn last
+        self._last = self._is_last.unsqueeze(1)  # cached: repeated for the size of the last batch
         self.are_full = not (left or right) and bool((lengths >= slice_len).all())
 
     def __len__(self) -> int:
-        """Trajectories that slices can be drawn from."""
+        """Return the number of trajectories that slices are drawn from."""
         return len(self._starts)
 
-    def first_rows(self) -> torch.Tensor:
-        """Return the first row int64 ``[K]`` of each trajectory that slices are drawn from."""
+    def first_rows(self) -> RowNumbers:
+        """Return the first row of each trajectory that slices are drawn from."""
         order = self._trajectories.order
         return self._starts if order is None else order[self._starts]
 
-    def begins(
-        self, drawn: torch.Tensor, uniform: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Return where a slice of each trajectory begins, and how many rows it has."""
-        # drawn: trajectories int64 `[S]`.
-        # uniform: where each slice is among those of its trajectory, float64 `[S]` in [0, 1).
+    def begins(self, drawn: TrajectoryNumbers, uniform: Uniforms) -> SliceBegins:
+        """Return where a slice of each drawn trajectory begins, by uniform random numbers."""
+        # Which of the starts: from 0 to room - 1.
         start = (uniform * self._room.index_select(0, drawn)).long()
         first = self._starts.index_select(0, drawn)
         if self.are_full:
-            return self._trajectories.ahead(first, start), None
-        # Starts count from the left side, where a slice begins before its trajectory: what is
-        # outside of it is cut off at both ends.
+            return SliceBegins(self._trajectories.ahead(first, start), None)
+        # Starts count from the left side, so that start 0 may lie before the trajectory.
         start -= self._left.index_select(0, drawn)
-        stop = start + self._rows.index_select(0, drawn)
-        stop = torch.minimum(stop, self._lengths.index_select(0, drawn))
-        start.clamp_(min=0)
-        return self._trajectories.ahead(first, start), stop - start
+        size, length = (each.index_select(0, drawn) for each in (self._sizes, self._lengths))
+        step, num_rows = clipped(start, size, length)
+        return SliceBegins(self._trajectories.ahead(first, step), num_rows)
 
-    def all_begins(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return each row int64 ``[N]`` that a slice can begin at, and how many rows it has."""
-        # Without a left side, a trajectory's starts are its first steps. Not for rows that are
-        # apart, which no row but the first tells where they continue.
+    def all_begins(self) -> SliceBegins:
+        """Return each row at which a slice can begin, and the number of rows of that slice."""
+        # Without a left side, the starts of a trajectory are its first steps. The rows of a
+        # fragmented trajectory are not supported: only its first row leads to the next ones.
         number, step = steps_of(self._room.long())
         first = self._trajectories.ahead(self._starts[number], step) % self._trajectories.capacity
-        return first, (self._lengths[number] - step).clamp(max=len(self._steps))
+        return SliceBegins(first, (self._lengths[number] - step).clamp(max=len(self._steps)))
 
-    def rows(
-        self, first: torch.Tensor, lengths: torch.Tensor | None, *, pad: bool
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Return the rows of slices that begin at ``first``, int64 ``[S]``."""
-        # lengths: how many rows each has, int64 `[S]`; None where all are full.
-        # rows int64 `[B]`; which of them end a slice, bool `[B, 1]`; and with `pad` which
-        # of them are real, bool `[B]`, else None. The last real row ends its slice.
-        if self._steps.device != first.device:  # once, where rows are drawn on a device
+    def rows(self, begins: SliceBegins, *, pad: bool) -> SliceRows:
+        """Return the rows of slices; with ``pad``, each slice has as many rows as a full one."""
+        first, lengths = begins
+        if self._steps.device != first.device:  # once, if rows are drawn on a device
             self._steps = sent(self._steps, first.device)
             self._is_last = sent(self._is_last, first.device)
             self._last = self._is_last.unsqueeze(1)
-        steps = self._steps
         if lengths is None:
-            index = self._trajectories.rows(first, steps).view(-1)
-            if len(self._last) != len(index):
-                self._last = self._is_last.repeat(len(first)).unsqueeze(1)
-            real = torch.ones_like(index, dtype=torch.bool) if pad else None
-            return index, self._last.clone(), real
-        final = (lengths - 1).unsqueeze(1)
-        real = steps <= final
-        # Padding repeats the last real row; without padding it is left out.
-        index = self._trajectories.rows(first, torch.minimum(steps, final))
-        last = steps == final
-        if pad:
-            return index.view(-1), last.view(-1, 1), real.view(-1)
-        return index[real], last[real].unsqueeze(1), None
+            return self._full_rows(first, pad)
+        return cut_rows(self._trajectories, first, lengths, self._steps, pad)
+
+    def _full_rows(self, first: RowNumbers, pad: bool) -> SliceRows:
+        index = self._trajectories.rows(first, self._steps).view(-1)
+        if len(self._last) != len(index):
+            self._last = self._is_last.repeat(len(first)).unsqueeze(1)
+        real = torch.ones_like(index, dtype=torch.bool) if pad else None
+        return SliceRows(index, self._last.clone(), real)
 
 
-def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
-    """Return which rows begin a slice, bool ``[B, 1]``."""
-    # last: which rows end a slice, bool `[B, 1]`.
-    # real: which rows are not padding, bool `[B]`; all of them where None.
+def clipped(start: Steps, size: Lengths, length: Lengths) -> tuple[Steps, Lengths]:
+    """Return the first step and the number of rows of slices, without the rows outside.
+
+    trajectory of length 5, slices of size 3
+
+    start -1, stop 2    steps 0 1      first step 0, 2 rows
+    start  3, stop 6    steps 3 4      first step 3, 2 rows
+    """
+    stop = torch.minimum(start + size, length)
+    step = start.clamp(min=0)
+    return step, stop - step
+
+
+def cut_rows(
+    trajectories: TrajectoryIndex, first: RowNumbers, lengths: Lengths, steps: Steps, pad: bool
+) -> SliceRows:
+    """Return the rows of slices of different lengths.
+
+    slice of 2 rows from row 7, steps 0 1 2
+
+             rows       last       real
+    pad      7 8 8      . x .      x x .      padding repeats the last real row
+    else     7 8        . x        None
+    """
+    final = (lengths - 1).unsqueeze(1)  # [S, 1]: the last step of each slice
+    real = steps <= final  # [S, T]
+    index = trajectories.rows(first, torch.minimum(steps, final))
+    last = steps == final
+    if pad:
+        return SliceRows(index.view(-1), last.view(-1, 1), real.view(-1))
+    return SliceRows(index[real], last[real].unsqueeze(1), None)
+
+
+def begin_flags(last: torch.Tensor, real: Mask | None) -> torch.Tensor:
+    """Return whether each row is the first of its slice, bool ``[B, 1]``; see ``SliceRows``."""
     if real is None:
         # begins_of in one call: the last row of a batch ends a slice, and makes row 0 begin one.
         return last.roll(1, 0)
@@ -130,20 +174,26 @@ def slice_begins(last: torch.Tensor, real: torch.Tensor | None) -> torch.Tensor:
 
 
 def _overhang(span: tuple[Overhang, Overhang], slice_len: int) -> tuple[int, int]:
-    """Return how many rows of a slice may be before and after its trajectory."""
+    """Return how many rows of a slice may lie before and after its trajectory."""
     left, right = (slice_len - 1 if side is True else int(side) for side in span)
     if not (0 <= left < slice_len and 0 <= right < slice_len):
-        raise UsageError(
-            f"Of {slice_len} rows, 0 to {slice_len - 1} may be on either side of a trajectory, "
-            f"not span={span}."
+        raise WrongSize(
+            f"span={span} is out of range for slices of {slice_len} rows: each side is a number "
+            f"from 0 to {slice_len - 1}.",
+            argument="span",
+            expected=f"0 to {slice_len - 1}",
+            found=span,
         )
     return left, right
 
 
-def _too_short(lengths: torch.Tensor, slice_len: int) -> UsageError:
-    """Return the error that no trajectory is as long as a slice."""
+def _too_short(lengths: Lengths, slice_len: int) -> UsageError:
     longest = int(lengths.max()) if len(lengths) else 0
-    return UsageError(
-        f"No trajectory has {slice_len} rows; the longest has {longest}. Ask for shorter slices"
-        f"{by_reader('.', ', or pass strict_length=False to take short trajectories whole.')}"
+    return WrongSize(
+        f"No trajectory has {slice_len} rows; the longest has {longest}.",
+        argument="slice_len",
+        expected=f"at most {longest}",
+        found=slice_len,
+        advice="Ask for shorter slices"
+        + by_reader(".", ", or pass strict_length=False to take short trajectories whole."),
     )

@@ -20,7 +20,7 @@ from datasets_cli import (
     ReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError, WrongSize, WrongState
 from datasets_cli.replay.samplers import rows as block_shuffle
 from datasets_cli.replay.samplers import rows as distributed
 from datasets_cli.replay.samplers.rows import block_order, window_order
@@ -198,18 +198,21 @@ def test_what_has_no_rows_or_no_place_for_them_is_refused() -> None:
     for name in ("block_len", "window"):
         with pytest.raises(UsageError, match=f"{name} must be a whole number from 1 on, not 0"):
             BlockShuffleSampler(**{name: 0})
-    with pytest.raises(UsageError, match="processes none"):
+    with pytest.raises(WrongSize) as few:
         BlockShuffleSampler(num_replicas=4, rank=0, drop_last=True).sample(
             TrajectoryRows([3]), 1, UNUSED
         )
+    assert few.value.found == 3
 
 
 def test_a_state_of_other_sizes_or_of_too_many_processes_is_refused() -> None:
     sampler = BlockShuffleSampler(5, 3)
-    with pytest.raises(UsageError, match="windows of 3 blocks of 4 rows, not of 3 of 5"):
+    with pytest.raises(WrongState) as sizes:
         sampler.load_state_dict(BlockShuffleSampler(4, 3).state_dict())
-    with pytest.raises(UsageError, match="at most"):
+    assert (sizes.value.expected, sizes.value.found) == ((5, 3), (4, 3))
+    with pytest.raises(WrongState) as parts:
         sampler.load_state_dict(sampler.state_dict() | {"parts": 2**40})
+    assert (parts.value.key, parts.value.found) == ("parts", 2**40)
 
 
 def test_an_epoch_of_rows_does_not_continue_one_of_blocks() -> None:
@@ -220,8 +223,12 @@ def test_an_epoch_of_rows_does_not_continue_one_of_blocks() -> None:
         refused = "of a BlockShuffleSampler: .*(draws shared epochs of rows|of an unknown kind)"
         with pytest.raises(UsageError, match=refused):
             buffer.load_state_dict(buffer.state_dict() | {"sampler": state})
-    with pytest.raises(UsageError, match="blocks, not of shared epochs of rows"):
+    with pytest.raises(WrongState) as kind:
         DistributedSampler().load_state_dict(BlockShuffleSampler(4, 3).state_dict())
+    assert (kind.value.expected, kind.value.found) == (
+        "shared epochs of rows",
+        "shared epochs of blocks",
+    )
 
 
 def test_a_window_may_be_larger_than_any_number_of_rows() -> None:

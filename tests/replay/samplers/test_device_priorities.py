@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from datasets_cli import PrioritizedSampler, PrioritizedSliceSampler
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, OutOfRange
 from tests.support.stand_in_device import DEVICE, StandInDevice
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score
 
@@ -74,8 +74,9 @@ def test_of_equal_rows_the_last_counts(device: StandInDevice) -> None:
     sampler.update_priority(torch.tensor([9]), 0.0)
     with pytest.raises(EmptyBuffer):
         draw(sampler)
-    with pytest.raises(UsageError, match="no row -2"):
+    with pytest.raises(OutOfRange) as error:
         sampler.update_priority(torch.tensor([-2]), 1.0)
+    assert error.value.row == -2
 
 
 def test_slices_begin_where_there_is_room(device: StandInDevice) -> None:

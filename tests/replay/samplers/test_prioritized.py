@@ -23,7 +23,7 @@ from datasets_cli import (
     TensorDictPrioritizedReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, EmptyBuffer, OutOfRange, UsageError, WrongRows
 from datasets_cli.replay.samplers import priorities
 from datasets_cli.replay.samplers.sum_tree import RunningSums
 from tests.support.trajectory_rows import TrajectoryRows
@@ -97,8 +97,9 @@ def test_a_priority_that_is_no_number_is_refused_and_changes_nothing(bad: float)
     sampler = PrioritizedSampler(3, 1.0, 1.0)
     sampler.update_priority([0, 1, 2], [1.0, 2.0, 3.0])
     for priority in (bad, [1.0, bad], [[1.0, 2.0], [bad, 1.0]]):
-        with pytest.raises(UsageError, match="NaN or infinite"):
+        with pytest.raises(UsageError) as error:
             sampler.update_priority([0, 1], priority)
+        assert error.value.argument == "priority"
     assert sampler.draw.priorities.known.tolist() == [1.0, 2.0, 3.0]
 
 
@@ -147,17 +148,21 @@ def test_the_highest_priority_within_the_buffer_goes_with_its_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "priority", "message"),
+    ("index", "priority", "kind", "found"),
     [
-        ([0, 1, 2], [1.0, 2.0], "do not fit 3 rows"),
-        ([0.0, 1.0], 1.0, "Rows are whole numbers, int64, not torch.float32"),
-        ([0, 5], 1.0, "Row 5 is not below the max_capacity of 5"),
-        ([0, 1], np.ones(2, complex), "real numbers, not torch.complex128"),
+        ([0, 1, 2], [1.0, 2.0], WrongRows, [2]),
+        ([0.0, 1.0], 1.0, WrongRows, torch.float32),
+        ([0, 5], 1.0, OutOfRange, 5),
+        ([0, -2], 1.0, OutOfRange, -2),
+        ([0, 1], np.ones(2, complex), UsageError, torch.complex128),
     ],
 )
-def test_priorities_that_do_not_fit_are_refused(index: Any, priority: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_priorities_that_do_not_fit_are_refused(
+    index: Any, priority: Any, kind: type[UsageError], found: Any
+) -> None:
+    with pytest.raises(kind) as error:
         PrioritizedSampler(5, 1.0, 1.0).update_priority(index, priority)
+    assert error.value.found == found
 
 
 @pytest.mark.parametrize("words", [np.array(["high", "low"]), [None, 1.0], "high", [[1.0], 2.0]])
@@ -180,9 +185,10 @@ def test_a_buffer_refuses_what_is_no_number(words: Any) -> None:
         {"dtype": torch.int64},
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(arguments: Any) -> None:
-    with pytest.raises(UsageError):
+def test_arguments_that_are_out_of_range_are_refused(arguments: Any) -> None:
+    with pytest.raises(UsageError) as error:
         PrioritizedSampler(**{"max_capacity": 5, "alpha": 1.0, "beta": 1.0} | arguments)
+    assert [error.value.argument] == [*arguments]
 
 
 def test_alpha_and_beta_can_be_changed_also_from_zero() -> None:
@@ -194,8 +200,9 @@ def test_alpha_and_beta_can_be_changed_also_from_zero() -> None:
     assert abs(drawn_share(sampler, 2)[1] - 0.75) < 0.01
     index, info = sampler.sample(storage(2), 50, seeded())
     assert torch.allclose(info[WEIGHT], torch.where(index == 0, 1.0, 1 / 3))
-    with pytest.raises(UsageError, match="alpha"):
+    with pytest.raises(UsageError) as error:
         sampler.alpha = -0.5
+    assert (error.value.argument, error.value.found) == ("alpha", -0.5)
 
 
 def test_rows_beyond_the_storage_are_never_drawn() -> None:
@@ -208,12 +215,13 @@ def test_rows_beyond_the_storage_are_never_drawn() -> None:
 
 
 def test_nothing_to_draw_is_refused() -> None:
-    with pytest.raises(UsageError, match="nothing to draw"):
+    with pytest.raises(EmptyBuffer):
         PrioritizedSampler(5, 1.0, 1.0).sample(storage(0), 4, seeded())
     sampler = PrioritizedSampler(2, 1.0, 1.0, eps=0.0)
     sampler.update_priority([0, 1], 0.0)
-    with pytest.raises(UsageError, match="nothing to draw"):
+    with pytest.raises(EmptyBuffer) as error:
         sampler.sample(storage(2), 4, seeded())
+    assert error.value.found == 0.0
 
 
 @pytest.mark.parametrize("kind", [LazyTensorStorage, ListStorage, None])

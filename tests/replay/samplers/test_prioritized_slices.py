@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import PrioritizedSliceSampler
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongSize
 from tests.support.trajectory_rows import TrajectoryRows
 
 LAST = ("next", "truncated")
@@ -101,10 +101,12 @@ def test_marks_can_be_left_out_and_too_long_slices_are_refused() -> None:
         TrajectoryRows([4]), 4, seeded()
     )
     assert info.keys() == {WEIGHT}
-    with pytest.raises(UsageError, match="longest has 4"):
+    with pytest.raises(WrongSize) as long:
         sampler_of(4, slice_len=5).sample(TrajectoryRows([4]), 5, seeded())
-    with pytest.raises(UsageError, match="num_slices or slice_len"):
+    assert (long.value.expected, long.value.found) == ("at most 4", 5)
+    with pytest.raises(UsageError) as missing:
         sampler_of(4)
+    assert missing.value.argument == "slice_len"
 
 
 def test_a_storage_that_was_filled_before_and_a_state_that_goes_on() -> None:

@@ -12,7 +12,7 @@ import torch
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows, WrongSize
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.prioritized import PriorityDraw
 from datasets_cli.replay.samplers.protocol import Draw, Uniform
@@ -67,8 +67,9 @@ def test_trajectories_that_are_given_take_the_place_of_the_storages(name: str) -
     sampler = Slices(draw(*first), slice_len=5, trajectories=index_of([6, 5, 4, 5]))
     drawn = torch.cat([sampler.sample(rows, 15, seeded(seed))[0] for seed in range(40)])
     assert set(drawn.view(-1, 5)[:, 0].tolist()) == {0, 1, 6, 15}
-    with pytest.raises(UsageError, match="those of 20 rows, 1 a step; the storage has 21 rows"):
+    with pytest.raises(WrongRows) as error:
         sampler.sample(TrajectoryRows([21]), 5, seeded())
+    assert (error.value.expected, error.value.found) == ((21, 1), (20, 1))
 
 
 def test_columns_of_a_dataset_tell_where_trajectories_are(door: str) -> None:
@@ -97,8 +98,9 @@ def test_a_slice_overhangs_on_the_side_that_is_named(span: Any, ends: set[Any]) 
     drawn = [slices.sample(TrajectoryRows([4]), 3, seeded(n))[0] for n in range(40)]
     assert {(int(rows[0]), int(rows[-1])) for rows in drawn} == ends
     for wrong in (0, 3), (3, 0), (0, -1), (-1, 0):
-        with pytest.raises(UsageError, match="may be on either side"):
+        with pytest.raises(WrongSize) as error:
             Slices(Uniform(), slice_len=3, span=wrong).sample(TrajectoryRows([4]), 3, seeded())
+        assert (error.value.argument, error.value.found) == ("span", wrong)
 
 
 def test_trajectories_whose_rows_are_apart_are_cut_in_their_order() -> None:
