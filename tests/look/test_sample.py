@@ -107,7 +107,7 @@ def test_wrong_calls_say_what_is_expected(door: str, config: Config) -> None:
         "format is 'tf'; expected one of torch": {"format": "tf"},
         "slice_len needs sampler=slice": {"slice_len": 4},
         "slice_len is 0": {"sampler": "slice", "slice_len": 0},
-        "cannot be cut by slice_len=7": {"sampler": "slice", "slice_len": 7},
+        "not a multiple of slice_len=7": {"sampler": "slice", "slice_len": 7},
         "No trajectory has 512 rows": {"sampler": "slice", "slice_len": 512, "batch_size": 512},
         "seed is -1": {"seed": -1},
         "bench is -1.0; expected seconds": {"bench": -1.0},

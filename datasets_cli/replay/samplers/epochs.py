@@ -240,12 +240,8 @@ def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Orde
 
     A count above a member's length repeats its items; numbers of repetitions differ by one at most.
     As in a permutation, every position costs the same to compute.
-
-    Args:
-        lengths: the number of items of each member.
-        counts: the number of slots of each member in the order.
-        key: the seed of the order.
     """
+    # lengths, counts: the items of each member, and its slots in the order.
     whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
     whole = permutation(sum(counts), whole_key)
     num_items, ends = np.array(lengths), np.cumsum(counts)
@@ -282,12 +278,7 @@ search, half of whose branches a processor predicts wrongly."""
 
 
 def bounds_reached(values: np.ndarray, bounds: np.ndarray) -> np.ndarray:
-    """Return the number of bounds at or below each value, unsigned ``[B]`` of the smallest dtype.
-
-    Args:
-        values: ``[B]``.
-        bounds: ``[n]``, in ascending order.
-    """
+    """Return the number of ascending bounds at or below each value, of the smallest dtype."""
     if len(bounds) <= FEW_BOUNDS:
         reached: np.ndarray = (values >= bounds[:, None]).sum(0, dtype=np.uint8)
         return reached

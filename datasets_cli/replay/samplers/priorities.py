@@ -87,11 +87,10 @@ class Priorities(Generic[Array]):
         return torch.as_tensor(self._raw[: self._num_known])
 
     def set(self, rows: RowNumbers, priority: torch.Tensor) -> float:
-        """Set the priorities of rows, and return the highest; -1 for an empty batch.
+        """Set the priorities ``[B]``, or one for all ``[]``, of rows; return the highest.
 
-        Args:
-            rows: row numbers; -1 is skipped. If a row is repeated, its last priority counts.
-            priority: floats, one a row ``[B]`` or one for all ``[]``; the absolute value counts.
+        The row -1 is skipped, and of a repeated row the last priority counts. The absolute values
+        are set. The highest of an empty batch is -1.
         """
         return self._set(self._tree.array(rows), abs(self._tree.array(priority)))
 

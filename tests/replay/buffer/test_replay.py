@@ -23,7 +23,13 @@ from datasets_cli import (
     SliceSampler,
     open_storage,
 )
-from datasets_cli.errors import DatasetNotInstalled, RldsError, UnknownDataset, UsageError
+from datasets_cli.errors import (
+    DatasetNotInstalled,
+    RldsError,
+    UnknownDataset,
+    UsageError,
+    WrongSize,
+)
 from datasets_cli.store import manifest
 
 
@@ -75,8 +81,9 @@ def test_drop_last_leaves_out_the_short_batch_and_no_shuffle_keeps_the_order(doo
     replay = ExperienceReplay(door, batch_size=100, sampler=sampler)
     drawn = torch.cat([batch["index"] for batch in replay])
     assert torch.equal(drawn, torch.arange(1400))
-    with pytest.raises(UsageError, match="never complete"):
+    with pytest.raises(WrongSize) as error:
         replay.sample(2000)
+    assert (error.value.argument, error.value.found) == ("batch_size", 2000)
     assert [len(replay.sample(size)) for size in (700, 900)] == [700, 900]
 
 

@@ -12,7 +12,7 @@ import torch
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.errors import WrongRows, WrongSize
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.prioritized import PriorityDraw
 from datasets_cli.replay.samplers.protocol import Draw, Uniform

@@ -24,6 +24,7 @@ from datasets_cli import (
     SliceSamplerWithoutReplacement,
     TensorStorage,
     UsageError,
+    WrongState,
 )
 from datasets_cli.replay.mixing.mixture import MixtureEpochs, Weighted
 from datasets_cli.replay.mixing.weights import MixtureWeights
@@ -72,8 +73,8 @@ def test_a_state_is_taken_by_its_own_kind_of_sampler_alone(kind: str) -> None:
         try:
             sampler.load_state_dict(state)
             taken.append(other)
-        except UsageError as error:
-            assert "The state is of a sampler of" in str(error)
+        except WrongState as error:
+            assert error.expected != error.found
         assert repr(sampler.state_dict()) == unchanged
     assert taken == [kind]
     assert torch.equal(torch.get_rng_state(), before)
