@@ -183,7 +183,7 @@ _LAZY_IMPORTS = {
     "LinearAnneal": "replay.mixing.weights",
     "TensorDictReplayBuffer": "replay.buffer.tensordict",
     "Mixture": "replay.mixing.mixture",
-    "Member": "replay.mixing.members",
+    "Member": "replay.mixing.columns",
     "BatchStream": "replay.loaders",
     "ReplayBufferTrainer": "trainer.replay_buffer",
     "Trainer": "trainer.trainer",

@@ -170,11 +170,11 @@ from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.goals.sampler import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream
+from datasets_cli.replay.mixing.columns import Member as Member
 from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble as ReplayBufferEnsemble
 from datasets_cli.replay.mixing.ensemble import SamplerEnsemble as SamplerEnsemble
 from datasets_cli.replay.mixing.ensemble import StorageEnsemble as StorageEnsemble
 from datasets_cli.replay.mixing.ensemble import WriterEnsemble as WriterEnsemble
-from datasets_cli.replay.mixing.members import Member as Member
 from datasets_cli.replay.mixing.mixture import Mixture as Mixture
 from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline as OfflineToOnline
 from datasets_cli.replay.mixing.weights import LinearAnneal as LinearAnneal

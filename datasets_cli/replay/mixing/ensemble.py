@@ -10,10 +10,11 @@ from typing import Any, Literal, NoReturn
 import torch
 from tensordict import LazyStackedTensorDict
 
-from datasets_cli.errors import EmptyBuffer, ImmutableError, OutOfRange, UsageError
+from datasets_cli.errors import EmptyBuffer, ImmutableError, OutOfRange, UsageError, WrongSize
 from datasets_cli.replay.arguments import (
     Rows,
     StateDict,
+    as_tensor,
     choose_generator,
     pickled_generator,
     unpickled_generator,
@@ -40,18 +41,18 @@ from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writing.writers import Writer, refuse_to_write
 
 MemberWeights = Sequence[float] | torch.Tensor | Literal["size"]
-"""How likely each member is drawn: numbers, or by its number of rows."""
+"""Weights of members: numbers, or ``"size"`` for their numbers of rows."""
 
 
 class StorageEnsemble:
     """The storages of an ensemble's members.
 
     Args:
-        storages: where the members' rows are.
-        transforms: applied to a member's part of a batch; None changes nothing.
+        storages: the storage of each member.
+        transforms: the transform of each member's part of a batch, or None.
 
     Raises:
-        UsageError: there are not as many transforms as storages.
+        UsageError: the numbers of transforms and storages differ.
     """
 
     checkpointer = CHECKPOINTER
@@ -62,7 +63,13 @@ class StorageEnsemble:
         self.storages = storages
         self.transforms = tuple(transforms or [None] * len(storages))
         if len(self.transforms) != len(storages):
-            raise UsageError(f"{len(self.transforms)} transforms for {len(storages)} storages.")
+            raise WrongSize(
+                f"Found {len(self.transforms)} transforms for {len(storages)} storages; expected "
+                "as many.",
+                argument="transforms",
+                expected=len(storages),
+                found=len(self.transforms),
+            )
 
     def __len__(self) -> int:
         return sum(len(storage) for storage in self.storages)
@@ -72,24 +79,23 @@ class StorageEnsemble:
 
     @property
     def max_size(self) -> int:
-        """Most rows of all together."""
+        """The sum of the members' maximum sizes."""
         return sum(
             storage.max_size if is_writable(storage) else len(storage) for storage in self.storages
         )
 
 
 class SamplerEnsemble:
-    """The samplers of an ensemble's members, and how members are drawn.
+    """The samplers of an ensemble's members, and the weights of members.
 
     Args:
-        samplers: how rows of the members are drawn.
-        p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
-            by default.
-        sample_from_all: take a part from every member, in their order; excludes ``p``.
-        num_buffer_sampled: members drawn for a batch; all of them by default.
+        samplers: the sampler of each member.
+        p: weights of members: numbers, or ``"size"`` for their numbers of rows; equal by default.
+        sample_from_all: draw a part from every member, in order; excludes ``p``.
+        num_buffer_sampled: number of members drawn for a batch; all members by default.
 
     Raises:
-        UsageError: arguments that exclude one another or do not fit the members.
+        UsageError: arguments exclude one another or do not fit the members.
     """
 
     def __init__(
@@ -101,7 +107,9 @@ class SamplerEnsemble:
     ) -> None:
         if sample_from_all and (p is not None or num_buffer_sampled not in (None, len(samplers))):
             raise UsageError(
-                "sample_from_all takes every member: give neither p nor fewer members."
+                "sample_from_all=True draws from every member; it cannot be combined with p or "
+                "num_buffer_sampled.",
+                argument="sample_from_all",
             )
         self.samplers = samplers
         self.sample_from_all = sample_from_all
@@ -109,7 +117,12 @@ class SamplerEnsemble:
             len(samplers) if num_buffer_sampled is None else num_buffer_sampled
         )
         if self.num_buffer_sampled < 1:
-            raise UsageError(f"A batch needs 1 buffer or more, not {self.num_buffer_sampled}.")
+            raise WrongSize(
+                f"num_buffer_sampled must be 1 or more, not {self.num_buffer_sampled}.",
+                argument="num_buffer_sampled",
+                expected="1 or more",
+                found=self.num_buffer_sampled,
+            )
         self.p = p
 
     def __len__(self) -> int:
@@ -120,7 +133,7 @@ class SamplerEnsemble:
 
     @property
     def p(self) -> torch.Tensor | Literal["size"] | None:
-        """How likely each member is drawn: float64 ``[members]``, by its size, or all alike."""
+        """The weights of members: float64 ``[members]``, ``"size"``, or None for equal weights."""
         return self._p
 
     @p.setter
@@ -128,7 +141,12 @@ class SamplerEnsemble:
         self._p: torch.Tensor | Literal["size"] | None
         if weights is None or isinstance(weights, str):
             if weights not in (None, "size"):
-                raise UsageError(f"p must be numbers, 'size' or None, not {weights!r}.")
+                raise UsageError(
+                    f"p must be numbers, 'size' or None, not {weights!r}.",
+                    argument="p",
+                    expected="numbers, 'size' or None",
+                    found=weights,
+                )
             self._p = weights
             return
         numbers = [*map(float, weights)]
@@ -138,7 +156,7 @@ class SamplerEnsemble:
     def parts(
         self, batch_size: int, sizes: Sequence[int], generator: torch.Generator
     ) -> list[tuple[int, int]]:
-        """Return members and the equal number of rows that each gives to a batch.
+        """Return pairs of a drawn member and the number of its rows, which is equal for all.
 
         Args:
             batch_size: rows of the batch.
@@ -146,21 +164,30 @@ class SamplerEnsemble:
             generator: draws the members.
 
         Raises:
-            UsageError: the members do not divide the batch, or have no rows.
+            UsageError: the batch size is not a multiple of the members drawn, or all are empty.
         """
-        drawn = self.num_buffer_sampled
-        if batch_size % drawn:
-            raise UsageError(f"A batch of {batch_size} cannot be shared by {drawn} buffers.")
-        everyone = self.sample_from_all
-        members = range(len(self)) if everyone else self._draw(drawn, sizes, generator).tolist()
-        return [(member, batch_size // drawn) for member in members]
+        count = self.num_buffer_sampled
+        if batch_size % count:
+            raise WrongSize(
+                f"A batch of {batch_size} rows cannot be split evenly among {count} buffers.",
+                argument="batch_size",
+                expected=f"a multiple of {count}",
+                found=batch_size,
+            )
+        members = (
+            range(len(self))
+            if self.sample_from_all
+            else self._draw(count, sizes, generator).tolist()
+        )
+        return [(member, batch_size // count) for member in members]
 
     def shares(
         self, batch_size: int, sizes: Sequence[int], generator: torch.Generator
     ) -> list[tuple[int, int]]:
-        """Return members and how many rows each gives where a member is drawn for every row.
+        """Return pairs of a member and the number of its rows; a member is drawn for every row.
 
-        With ``sample_from_all`` all give the same number, or the first one more; see ``parts``.
+        With ``sample_from_all`` the numbers are equal, or one larger for the first members. See
+        ``parts``.
         """
         if self.sample_from_all:
             counts = torch.full((len(self),), batch_size // len(self))
@@ -179,10 +206,10 @@ class SamplerEnsemble:
 
 
 class WriterEnsemble:
-    """The writers of an ensemble's members; rows are written into a member, never into all.
+    """The writers of an ensemble's members; the ensemble as a whole is not written.
 
     Args:
-        writers: how rows are placed in the members.
+        writers: the writer of each member.
     """
 
     def __init__(self, *writers: Writer) -> None:
@@ -195,13 +222,15 @@ class WriterEnsemble:
         return self.writers[member]
 
     def write(self, storage: Storage, data: Rows) -> NoReturn:
-        """Refuse rows: it is not known which member they are for."""
-        refuse_for_all()
+        """Raise ``ImmutableError``: rows are written to a single member."""
+        raise_not_writable()
 
 
-def refuse_for_all() -> NoReturn:
-    """Refuse rows that are not for one member."""
-    raise ImmutableError("Write to a member: ensemble[0].extend(rows).")
+def raise_not_writable() -> NoReturn:
+    """Raise the error of a write to the ensemble as a whole."""
+    raise ImmutableError(
+        "An ensemble cannot be written.", advice="Write to a member: ensemble[0].extend(rows)."
+    )
 
 
 def members_of(
@@ -210,7 +239,7 @@ def members_of(
     writers: WriterEnsemble | None,
     collate_fns: Sequence[CollateFunction | None] | None,
 ) -> tuple[TensorDictReplayBuffer, ...]:
-    """Return the buffers that the parts make."""
+    """Return a buffer for each storage, with its sampler, writer and collate_fn."""
     count = len(storages.storages)
     columns = (
         storages.storages,
@@ -220,9 +249,13 @@ def members_of(
         collate_fns or [None] * count,
     )
     if {len(column) for column in columns} != {count}:
-        raise UsageError(
-            "An ensemble needs one sampler, writer and collate_fn for each storage; found "
-            f"{', '.join(str(len(column)) for column in columns)}."
+        names = ("storages", "samplers", "writers", "transforms", "collate_fns")
+        found = {name: len(column) for name, column in zip(names, columns, strict=True)}
+        raise WrongSize(
+            "An ensemble needs a sampler, writer, transform and collate_fn for each storage; found "
+            f"{', '.join(f'{number} {name}' for name, number in found.items())}.",
+            expected=count,
+            found=found,
         )
     return tuple(
         TensorDictReplayBuffer(
@@ -243,33 +276,32 @@ class ReplayBufferEnsemble(MixedBuffers):
         sample()        [members drawn, B / members drawn]    a part of the batch from each
         sample_flat()   [B]                                   each row from a member drawn for it
 
-    A member's own transforms run first, then the ensemble's. Batches carry ``index``, a TensorDict
-    of ``buffer_ids`` and of ``index`` in that member; where rows are plain tensors, or tensors in
-    lists, tuples and dicts, it is in ``info`` alone. ``len`` counts the rows of all members.
+    The transforms of members run first, then the ensemble's. Batches have ``index``, a TensorDict
+    of ``buffer_ids`` and of ``index``, the row number in that member. If rows are plain tensors, or
+    tensors in lists, tuples and dicts, only ``info`` has it. ``len`` counts the rows of all
+    members.
 
     Args:
-        buffers: the members; one that prefetches makes parts of its own batch size ahead.
-        storages: in place of buffers, with ``samplers``: members are made of them.
-        samplers: those of the storages; takes the place of ``p`` and the two after it.
-        writers: those of the storages; see ``ReplayBuffer`` for what each is by default.
+        buffers: the members; a member that prefetches reads parts of its ``batch_size`` ahead.
+        storages: storages of the members, instead of buffers; needs ``samplers``.
+        samplers: samplers of the storages, instead of ``p`` and the two arguments after it.
+        writers: writers of the storages; see ``ReplayBuffer`` for the default.
         transform: applied to every batch.
         batch_size: rows in a batch; ``sample`` can override it.
-        collate_fn: takes the list of the members' parts and returns the batch of ``sample``; a
-            stack of them by default.
-        collate_fns: those of the storages.
-        p: how likely each member is drawn: numbers, or ``"size"`` for its number of rows; all alike
-            by default.
-        sample_from_all: take a part from every member, in their order; excludes ``p``.
-        num_buffer_sampled: members drawn for a batch of ``sample``; all of them
-            by default.
-        generator: draws members, and seeds the draws of each; by default torch's global one draws
-            members, and each draws its rows as it did before.
-        seed: seeds a generator of the ensemble's own.
-        format: what batches are made of; see ``with_format``. Those of members do not matter.
-        cast: of ``format``; see there.
+        collate_fn: a function of the list of parts, which returns the batch of ``sample``; stacks
+            them by default.
+        collate_fns: collate functions of the storages.
+        p: weights of members: numbers, or ``"size"`` for their numbers of rows; equal by default.
+        sample_from_all: draw a part from every member, in order; excludes ``p``.
+        num_buffer_sampled: number of members drawn for a batch of ``sample``; all by default.
+        generator: draws members, and seeds the draws of each member; by default torch's global
+            generator draws members, and each member keeps its generator.
+        seed: seeds a generator of the ensemble.
+        format: the format of batches; see ``with_format``. The formats of members are ignored.
+        cast: see ``with_format``.
 
     Raises:
-        UsageError: arguments that exclude one another or do not fit the members.
+        UsageError: arguments exclude one another or do not fit the members.
     """
 
     _draws_name = "generator"
@@ -292,13 +324,16 @@ class ReplayBufferEnsemble(MixedBuffers):
         format: str = "torch",
         cast: bool = False,
     ) -> None:
-        made = any(part is not None for part in (storages, samplers, writers, collate_fns))
+        has_parts = any(part is not None for part in (storages, samplers, writers, collate_fns))
         if wrong := [type(part).__name__ for part in buffers if not isinstance(part, ReplayBuffer)]:
             raise UsageError(
-                "An ensemble takes buffers one by one, as in ReplayBufferEnsemble(first, second), "
-                f"not {', '.join(wrong)}."
+                f"The members of an ensemble must be buffers, not {', '.join(wrong)}.",
+                argument="buffers",
+                expected="buffers",
+                found=wrong,
+                advice="Pass them one by one: ReplayBufferEnsemble(first, second).",
             )
-        if buffers and not made:
+        if buffers and not has_parts:
             samplers = SamplerEnsemble(
                 *(buffer.sampler for buffer in buffers),
                 p=p,
@@ -306,9 +341,15 @@ class ReplayBufferEnsemble(MixedBuffers):
                 num_buffer_sampled=num_buffer_sampled,
             )
         elif buffers or storages is None or samplers is None:
-            raise UsageError("An ensemble needs buffers, or storages and samplers to make them of.")
+            raise UsageError(
+                "An ensemble needs either buffers, or storages and samplers.", argument="buffers"
+            )
         elif p is not None or sample_from_all or num_buffer_sampled:
-            raise UsageError("Give p, sample_from_all, num_buffer_sampled to SamplerEnsemble.")
+            raise UsageError(
+                "p, sample_from_all and num_buffer_sampled cannot be combined with samplers=.",
+                argument="samplers",
+                advice="Pass them to SamplerEnsemble.",
+            )
         else:
             buffers = members_of(storages, samplers, writers, collate_fns)
         super().__init__(buffers, batch_size, transform, format, cast)
@@ -321,16 +362,17 @@ class ReplayBufferEnsemble(MixedBuffers):
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[members drawn, B / members drawn]``.
 
-        Members with other keys than the rest make these exclusive to their part. Where a member's
-        epoch of rows ends within its part, its next epoch fills the part up.
+        Keys that only some members have are only in their parts. If a member's epoch of rows ends
+        within its part, its next epoch fills the rest.
 
         Args:
-            batch_size: rows to draw; the ensemble's own by default.
+            batch_size: rows to draw; ``self.batch_size`` by default.
             return_info: return ``(batch, info)``, where info is a TensorDict ``[members drawn, rows
-                drawn of each]`` with ``index`` and what else the members' samplers say.
+                drawn of each]`` with ``index`` and the info of the members' samplers.
 
         Raises:
-            UsageError: the members do not divide the batch size, or one cannot give its part.
+            UsageError: the batch size is not a multiple of the members drawn, or a member cannot
+                draw its part.
         """
         counts = self.sampler.parts(self._size(batch_size), self._sizes(), self.generator)
         parts = self._draw(counts)
@@ -338,52 +380,55 @@ class ReplayBufferEnsemble(MixedBuffers):
         check_sizes(parts)
         details = None
         if return_info:
-            details = LazyStackedTensorDict.lazy_stack([part.info() for part in parts])
+            details = LazyStackedTensorDict.lazy_stack([part.info_batch() for part in parts])
         return self._finished(self._collate_fn([part.rows for part in parts]), details)
 
     def sample_flat(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
-        """Return a batch ``[B]``, members in their order; see ``sample``.
+        """Return a batch ``[B]``, in the order of members; see ``sample``.
 
-        Members of slices need ``sample_from_all``: a member's rows drawn by chance are not whole
+        Members that draw slices need ``sample_from_all``: a random number of rows is not a whole
         number of slices.
 
         Raises:
-            UsageError: the members that were drawn have different keys, or entries of different
-                shapes.
+            UsageError: the drawn members have different keys, or entries of different shapes.
         """
         counts = self.sampler.shares(self._size(batch_size), self._sizes(), self.generator)
         parts = self._draw(counts)
         self.ran_out = any(part.is_last for part in parts)
         names = [f"buffer {part.member}" for part in parts]
         rows = joined(names, [part.rows for part in parts])
-        details = joined(names, [part.info() for part in parts]) if return_info else None
+        details = joined(names, [part.info_batch() for part in parts]) if return_info else None
         return self._finished(rows, details)
 
     def __getitem__(self, index: Any) -> Rows:
-        """Return a member; or, of ``[member, rows]``, copies of rows; of ``[:, rows]`` of all."""
-        # Of several members, as a slice, `...` or a list names them, a list or a stack.
+        """Return a member, or copies of its rows: ``[member, rows]``; ``[:, rows]`` for all."""
+        # For several members, indexed by a slice, `...` or a list: a list of members, or a stack.
         if isinstance(index, tuple) and len(index) > 1:
             return self._formatted(self._rows(index))
         return self._rows(index)
 
     def _rows(self, index: Any) -> Rows:
-        """Return what ``__getitem__`` does, of torch."""
+        """Return the result of ``__getitem__`` in the format ``"torch"``."""
         member, *rows = index if isinstance(index, tuple) else (index,)
         if not isinstance(member, int):
-            numbers = range(len(self.buffers))
-            named = slice(None) if member is ... else member
-            which = numbers[named] if isinstance(named, slice) else torch.as_tensor(named).tolist()
-            chosen = [self._rows((number, *rows)) for number in which]
-            return LazyStackedTensorDict.lazy_stack(chosen) if rows else chosen
+            everyone = range(len(self.buffers))
+            index = slice(None) if member is ... else member
+            members = everyone[index] if isinstance(index, slice) else as_tensor(index).tolist()
+            parts = [self._rows((each, *rows)) for each in members]
+            return LazyStackedTensorDict.lazy_stack(parts) if rows else parts
         if not -len(self.buffers) <= member < len(self.buffers):
-            raise OutOfRange(f"There is no buffer {member}: the ensemble has {len(self.buffers)}.")
+            raise OutOfRange(
+                f"Buffer {member} is out of range: the ensemble has {len(self.buffers)}.",
+                expected=f"0 to {len(self.buffers) - 1}",
+                found=member,
+            )
         if not rows:
             return self.buffers[member]
         buffer = self.buffers[member].with_format("torch")
         return buffer[tuple(rows) if len(rows) > 1 else rows[0]]
 
     def set_rng(self, generator: torch.Generator) -> None:
-        """Draw members from another generator, which also seeds the draws of each member."""
+        """Draw members by another generator, which also seeds the draws of each member."""
         self.generator = generator
         super().set_rng(generator)
 
@@ -393,13 +438,13 @@ class ReplayBufferEnsemble(MixedBuffers):
         return sum(buffer.write_count for buffer in self.buffers)
 
     def empty(self, empty_write_count: bool = True) -> None:
-        """Forget every row of every member.
+        """Remove every row of every member.
 
         Args:
             empty_write_count: see ``ReplayBuffer.empty``.
 
         Raises:
-            ImmutableError: a member is a dataset; then none forgets any.
+            ImmutableError: a member is a dataset; no member is emptied.
         """
         if not all(buffer.reader.storage.is_writable for buffer in self.buffers):
             refuse_to_write()
@@ -407,12 +452,12 @@ class ReplayBufferEnsemble(MixedBuffers):
             buffer.empty(empty_write_count)
 
     def add(self, data: Rows) -> NoReturn:
-        """Refuse a row: it is not known which member it is for."""
-        refuse_for_all()
+        """Raise ``ImmutableError``: rows are written to a single member."""
+        raise_not_writable()
 
     def extend(self, data: Rows, update_priority: bool | None = None) -> NoReturn:
-        """Refuse rows, as ``add`` does."""
-        refuse_for_all()
+        """Raise ``ImmutableError``; see ``add``."""
+        raise_not_writable()
 
     def _sizes(self) -> list[int]:
         return [len(buffer) for buffer in self.buffers]

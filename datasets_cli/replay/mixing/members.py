@@ -1,245 +1,262 @@
-"""The members of a mixture: what a user gives, as storages with the same columns."""
+"""The members of a mixture, and their rows as one storage."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import cached_property
+from itertools import accumulate
 
+import numpy as np
 import torch
+from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, StateDict, key_of, keys_of
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows
+from datasets_cli.quantities import few_lines
+from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
-from datasets_cli.replay.mixing.agreement import ColumnForm, check_columns, forms_of, manifest_of
-from datasets_cli.replay.mixing.storage import MixtureStorage
+from datasets_cli.replay.mixing.columns import (
+    ColumnForm,
+    ColumnMap,
+    Member,
+    check_columns,
+    column_map,
+    forms_of,
+)
+from datasets_cli.replay.samplers.epochs import bounds_reached
 from datasets_cli.replay.samplers.rows import RandomSampler
+from datasets_cli.replay.storages.collate import stack_texts
+from datasets_cli.replay.storages.dataset import DatasetStorage
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.replay.storages.sequences import Sequences, dataset_of_rows
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, TrajectoryKeys
-from datasets_cli.schema.bits import TYPE_NAMES, to_array, torch_dtype
+from datasets_cli.schema.bits import checked_numbers, join_tensors, take, to_array
 from datasets_cli.schema.columns import MEMBER, Key, show_key
-from datasets_cli.schema.texts import TEXT
-from datasets_cli.schema.tree import Tree, TreePlan, grow_tree, leaves_in
+from datasets_cli.schema.shapes import Offsets, RowArray, RowNumbers
+from datasets_cli.schema.tree import Tree, TreePlan, grow_tree, leaves_in, put
 from datasets_cli.store.layouts.gathered import GatheredLeaves
+from datasets_cli.store.layouts.joined_rows import JoinedRows
 from datasets_cli.store.layouts.protocol import GatheredRows
+from datasets_cli.store.layouts.record_table import RecordTable, have_one_form
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.system_errors import check_memory
 
-Given = TypeVar("Given")
-Checked = TypeVar("Checked")
+MEMBER_BYTES = 8
+
+MemberRowNumbers = Sequence[tuple[int, RowArray]]
+"""Pairs of a member and the numbers of its rows."""
+
+Join = Callable[[MemberRowNumbers, np.ndarray, np.ndarray], GatheredRows]
+"""Joins rows of members; see ``MixtureStorage._parts`` for the arguments."""
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A member of a ``Mixture``, and how its columns are made those of the others.
+class MixtureStorage(Storage):
+    """The rows of several storages, numbered consecutively.
 
-    Columns are mapped in the order of these arguments; after ``rename`` the new keys count.
+        member      0 0 0 0 0 1 1 1 2 2 2 2
+        row         0 1 2 3 4 5 6 7 8 9 10 11      bounds 0 5 8 12
 
-    Args:
-        source: a buffer, or the storage of a dataset.
-        name: in messages and in ``Mixture.members``; the id of its dataset by default.
-        drop: columns, or groups of them, to leave out.
-        rename: new keys by old ones, of columns or groups.
-        scale: factors by key: one number, or one for each number of a row.
-        cast: element types by key.
-        fill: values by key for columns that it does not have; they are as in the other members.
-        pad: sizes by key that the last dimension gets, by zeros after what is there.
-
-    Raises:
-        UsageError: ``drop`` is not a list of keys, or another argument does not go by key.
+    Each row also has the number of its member, in ``"member"``. A trajectory never extends over two
+    members. ``"episode"`` remains the number of a trajectory in its member.
     """
 
-    source: ReplayBuffer | Storage
-    name: str | None = None
-    drop: Iterable[NestedKey] = ()
-    rename: Mapping[NestedKey, NestedKey] = field(default_factory=dict)
-    scale: Mapping[NestedKey, Numbers] = field(default_factory=dict)
-    cast: Mapping[NestedKey, torch.dtype | str] = field(default_factory=dict)
-    fill: Mapping[NestedKey, Numbers] = field(default_factory=dict)
-    pad: Mapping[NestedKey, int] = field(default_factory=dict)
+    def __init__(
+        self, storages: Sequence[Storage], names: Sequence[str], written: Sequence[str] = ()
+    ) -> None:
+        self.storages = tuple(storages)
+        self.names = tuple(names)
+        self.written = tuple(written)
+        self.device = self.storages[0].device
+        sizes = [storage.row_bytes for storage in self.storages]
+        self.row_bytes = max(sizes) + MEMBER_BYTES if all(sizes) else 0
+        self._known: tuple[int, torch.Tensor] | None = None  # bounds, and of which revision
 
-    def __post_init__(self) -> None:
-        if isinstance(self.drop, str) or not isinstance(self.drop, Iterable):
-            raise UsageError(f"drop is a list of columns, such as ['info'], not {self.drop!r}.")
-        for name in ("rename", "scale", "cast", "fill", "pad"):
-            if not isinstance(value := getattr(self, name), Mapping):
-                raise UsageError(f"{name} goes by column, {{'action': ...}}, and is not {value!r}.")
+    def __repr__(self) -> str:
+        members = ", ".join(
+            f"{name}: {len(storage)} rows"
+            for name, storage in zip(self.names, self.storages, strict=True)
+        )
+        return few_lines(f"MixtureStorage({members})")
 
+    @property
+    def revision(self) -> int:  # type: ignore[override]
+        """A number that changes whenever rows of a member are written or cleared."""
+        return sum(storage.revision for storage in self.storages)
 
-@dataclass(frozen=True, eq=False)
-class ColumnMap:
-    """What is done with the columns of a member, in this order."""
+    def reference(self) -> StateDict:
+        """Return the ids and contents of the members' datasets; a state has these, not rows."""
+        datasets = [storage.reference() for storage in self.storages]
+        members = [dataset for dataset in datasets if dataset is not None]
+        if len(members) < len(datasets):
+            pairs = zip(self.names, datasets, strict=True)
+            buffers = [name for name, dataset in pairs if dataset is None]
+            raise Unsupported(
+                f"The state of a mixture has ids of datasets; {', '.join(buffers)} is a buffer of "
+                "written rows.",
+                expected="datasets",
+                found=buffers,
+                advice="Save the buffer separately, load it, and make the mixture again.",
+            )
+        # Without ids: the same data may be installed under another id.
+        contents = [{**each, "id": None} for each in members]
+        content = hashlib.sha256(json.dumps(contents, sort_keys=True).encode("utf-8")).hexdigest()
+        id = f"mixture of {', '.join(self.names)}"
+        return {"id": id, "content": content, "num_rows": len(self), "members": members}
 
-    drop: tuple[Key, ...] = ()
-    rename: Mapping[Key, Key] = field(default_factory=dict)
-    scale: Mapping[Key, torch.Tensor] = field(default_factory=dict)
-    cast: Mapping[Key, str] = field(default_factory=dict)
-    fill: Mapping[Key, torch.Tensor] = field(default_factory=dict)
-    pad: Mapping[Key, int] = field(default_factory=dict)
+    @property
+    def bounds(self) -> Offsets:
+        """The first row of each member, and the number of all rows; a copy, int64 ``[M + 1]``."""
+        revision = self.revision
+        if self._known is None or self._known[0] != revision:
+            self._known = revision, torch.tensor([0, *accumulate(map(len, self.storages))])
+        return self._known[1].clone()
 
-    def __bool__(self) -> bool:
-        return any(vars(self).values())
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Rows of each member, int64 ``[M]``."""
+        return self.bounds.diff()
 
-    def new_key(self, key: Key) -> Key | None:
-        """Return the key that a column of the member gets; None where it is left out."""
-        if any(key[: len(group)] == group for group in self.drop):
+    def __len__(self) -> int:
+        return int(self.bounds[-1])
+
+    def has(self, key: Key) -> bool:
+        """Return whether rows have an entry."""
+        return key == MEMBER or self.storages[0].has(key)
+
+    def gather(self, index: RowNumbers) -> Tree:
+        """Return copies ``[B, ...]`` of rows, as a nested dict."""
+        if (block := self.read(index)) is not None:
+            return block.tree(0, len(block))
+        member, order, parts = self._parts(index)
+        trees = [self.storages[number].gather(torch.from_numpy(rows)) for number, rows in parts]
+        # Rows of a single member are in order already.
+        tree = trees[0] if len(trees) == 1 else join_trees(trees, torch.from_numpy(order))
+        put(tree, MEMBER, torch.from_numpy(member).to(self.device))
+        return tree
+
+    def read(self, index: RowNumbers) -> GatheredRows | None:
+        """Return copies of rows in numpy's memory, or None if a member only has tensors."""
+        if not self.row_bytes:
             return None
-        for group, new in self.rename.items():
-            if key[: len(group)] == group:
-                return new + key[len(group) :]
-        return key
+        member, order, parts = self._parts(index)
+        return self._join(parts, order, member)
 
-    def apply(
-        self, columns: Mapping[Key, Rows], num_rows: int, device: torch.device | None
-    ) -> dict[Key, Rows]:
-        """Return the columns ``[num_rows, ...]`` of some rows as the mixture has them."""
-        mapped = {new: leaf for key, leaf in columns.items() if (new := self.new_key(key))}
-        for key, factors in self.scale.items():
-            mapped[key] = mapped[key] * factors.to(mapped[key])
-        for key, name in self.cast.items():
-            mapped[key] = mapped[key].to(torch_dtype(name))
-        for key, row in self.fill.items():
-            mapped[key] = row.to(device).expand(num_rows, *row.shape).clone()
-        for key, size in self.pad.items():
-            leaf = mapped[key]
-            mapped[key] = leaf.new_zeros((*leaf.shape[:-1], size))
-            mapped[key][..., : leaf.shape[-1]] = leaf
-        return mapped
+    @cached_property
+    def _join(self) -> Join:
+        """The function that joins rows; one gather of records if all members are packed alike."""
+        datasets = [each.dataset for each in self.storages if isinstance(each, DatasetStorage)]
+        packed = [rows for each in datasets if (rows := each.packed_rows) is not None]
+        if len(packed) == len(self.storages) and have_one_form(packed):
+            return RecordTable(packed, MEMBER[0]).read
+        # Prepared with a block of 0 rows of each member. The function does not refer to self: a
+        # reference cycle would keep files mapped.
+        storages = self.storages
+        empty = [(number, np.empty(0, np.int64)) for number in range(len(storages))]
+        joined = JoinedRows(blocks_of(storages, empty), MEMBER[0])
+        return lambda parts, order, member: joined.join(blocks_of(storages, parts), order, member)
 
-    def to_json(self) -> dict[str, object]:
-        """Return what was declared as JSON has it."""
-        by_key = {name: values for name, values in vars(self).items() if name != "drop"}
-        return {
-            "drop": [list(key) for key in self.drop],
-            **{
-                name: [[list(key), _plain(value)] for key, value in sorted(values.items())]
-                for name, values in by_key.items()
-            },
-        }
+    def _parts(self, index: RowNumbers) -> tuple[np.ndarray, np.ndarray, MemberRowNumbers]:
+        """Return the member of each row of a draw, the order of rows in parts, and the parts."""
+        #   rows      6 1 9 5     of members with the bounds 0 5 8 12
+        #   member    1 0 2 1
+        #   grouped   1 | 6 5 | 9                 by member, in the order of the draw
+        #   parts     0: 1 | 1: 1 0 | 2: 1        minus the bound of the member
+        #   order     1 0 3 2     the position of each row of the draw in the parts
+        bounds = self.bounds.numpy()
+        rows = checked_numbers(index, int(bounds[-1]))
+        member = bounds_reached(rows, bounds[1:-1])
+        by_member = member.argsort(kind="stable")
+        order = np.empty_like(by_member)
+        order[by_member] = np.arange(len(rows))  # the inverse of the grouping permutation
+        grouped = rows.take(by_member)
+        parts, begin = [], 0
+        for number, count in enumerate(np.bincount(member, minlength=1).tolist()):
+            if count or not len(rows):  # for an empty draw, 0 rows of the first member
+                parts.append((number, grouped[begin : begin + count] - bounds[number]))
+                begin += count
+        return member.astype(np.int64), order, parts
 
+    def get(self, index: RowNumbers) -> TensorDict:
+        """Return copies of rows as a TensorDict ``[B]``."""
+        row = self.gather(index[:1])
+        row_bytes = sum(leaf.nbytes for _, leaf in leaves_in(row) if isinstance(leaf, torch.Tensor))
+        check_memory(len(index) * row_bytes, "The mixture")
+        batch: TensorDict = self.as_batch(self.gather(index), index.shape)
+        return batch
 
-def _plain(value: object) -> object:
-    return value.tolist() if isinstance(value, torch.Tensor) else value
+    def column(self, key: Key) -> Rows:
+        """Return a copy of one entry of all rows; see ``Storage.column``."""
+        if key == MEMBER:
+            return torch.repeat_interleave(self.lengths)
+        parts = [storage.column(key) for storage in self.storages]
+        if isinstance(parts[0], list):  # text
+            return [value for part in parts for value in part]
+        return torch.cat(parts)
 
+    def scalar_column(self, key: Key) -> torch.Tensor:
+        """Return a column of one number a row, ``[rows, 1]``."""
+        if key == MEMBER:
+            return torch.repeat_interleave(self.lengths).unsqueeze(1)
+        parts = [storage.scalar_column(key) for storage in self.storages]
+        return torch.cat([part.reshape(-1, 1) for part in parts])
 
-def column_map(
-    member: Member, name: str, forms: Mapping[Key, ColumnForm], others: Mapping[Key, ColumnForm]
-) -> ColumnMap:
-    """Return what a user declares of a member's columns, checked against them and the others'."""
-    moved = ColumnMap(
-        tuple(keys_of(list(member.drop))),
-        {key_of(key): key_of(new) for key, new in member.rename.items()},
-    )
-    for group in (*moved.drop, *moved.rename):
-        if not any(key[: len(group)] == group for key in forms):
-            raise _no_column(name, group, forms)
-    known: dict[Key, ColumnForm] = {}
-    for key, form in forms.items():
-        if (new := moved.new_key(key)) is not None:
-            if new in known:
-                raise UsageError(f"{name}: rename gives two columns the key {show_key(new)}.")
-            known[new] = form
-    columns = _Columns(name, known, others)
-    return ColumnMap(
-        moved.drop,
-        moved.rename,
-        _checked(member.scale, columns.factors),
-        _checked(member.cast, columns.type_name),
-        _checked(member.fill, columns.filled),
-        _checked(member.pad, columns.padded_size),
-    )
+    def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
+        """Return the trajectories of all members."""
+        return join_trajectories([storage.trajectories(keys) for storage in self.storages])
 
-
-def _checked(
-    values: Mapping[NestedKey, Given], check: Callable[[Key, Given], Checked]
-) -> dict[Key, Checked]:
-    return {key: check(key, value) for key, value in ((key_of(k), v) for k, v in values.items())}
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The columns of a member after ``rename``, which the values that a user gives must fit."""
-
-    name: str
-    known: Mapping[Key, ColumnForm]
-    others: Mapping[Key, ColumnForm]
-
-    def factors(self, key: Key, value: Numbers) -> torch.Tensor:
-        """Return the factors of a column, as float64 numbers."""
-        form = self._numbers(key, self.known)
-        if not form.dtype.startswith(("float", "bfloat", "complex")):
-            raise UsageError(
-                f"{self.name}: {show_key(key)} is {form}, which a factor would round. Cast a "
-                "column of whole numbers in preprocess() before it is scaled."
-            )
-        factors = torch.as_tensor(value, dtype=torch.float64)
-        try:
-            factors.expand(form.shape)
-        except RuntimeError as error:
-            raise UsageError(
-                f"{self.name}: {show_key(key)} is {form}; factors {list(factors.shape)} do not fit "
-                "it."
-            ) from error
-        return factors
-
-    def type_name(self, key: Key, value: torch.dtype | str) -> str:
-        """Return the name of the element type that a column gets."""
-        self._numbers(key, self.known)
-        name = TYPE_NAMES.get(value, "") if isinstance(value, torch.dtype) else str(value)
-        torch_dtype(name)  # refuses what is none
-        return name
-
-    def filled(self, key: Key, value: Numbers) -> torch.Tensor:
-        """Return a row of a column that the member does not have, like that of another one."""
-        if key in self.known:
-            raise UsageError(f"{self.name} has {show_key(key)}, so that there is nothing to fill.")
-        if key not in self.others:
-            raise UsageError(
-                f"{self.name}: no other member has {show_key(key)} either, which would say what it "
-                f"is like. They have: {', '.join(map(show_key, self.others))}"
-            )
-        form = self._numbers(key, self.others)
-        row: torch.Tensor = torch.as_tensor(value, dtype=torch_dtype(form.dtype))
-        try:
-            return row.expand(form.shape).clone()
-        except RuntimeError as error:
-            raise UsageError(
-                f"{self.name}: {show_key(key)} is {form} in another member; a row "
-                f"{list(row.shape)} does not fit it."
-            ) from error
-
-    def padded_size(self, key: Key, size: int) -> int:
-        """Return the size that the last dimension of a column gets."""
-        form = self._numbers(key, self.known)
-        if not form.shape or type(size) is not int or size < form.shape[-1]:
-            raise UsageError(
-                f"{self.name}: {show_key(key)} is {form}; it cannot be padded to {size!r}. Give "
-                "the size of its last dimension, at least the one it has."
-            )
-        return size
-
-    def _numbers(self, key: Key, columns: Mapping[Key, ColumnForm]) -> ColumnForm:
-        """Return the form of a column of numbers."""
-        if key not in columns:
-            raise _no_column(self.name, key, columns)
-        if columns[key].dtype == TEXT:
-            raise UsageError(
-                f"{self.name}: {show_key(key)} is text; only a column of numbers is mapped so."
-            )
-        return columns[key]
+    def __getstate__(self) -> StateDict:
+        state = {**vars(self), "_known": None}
+        state.pop("_join", None)  # computed again
+        return state
 
 
-def _no_column(name: str, key: Key, known: Iterable[Key]) -> UsageError:
-    return UsageError(
-        f"{name} has no column {show_key(key)}. It has: {', '.join(map(show_key, known))}"
-    )
+def blocks_of(storages: Sequence[Storage], parts: MemberRowNumbers) -> list[GatheredRows]:
+    """Return rows of members in numpy's memory."""
+    blocks = [storages[number].read(torch.from_numpy(rows)) for number, rows in parts]
+    assert None not in blocks, "row_bytes is positive"
+    return [block for block in blocks if block is not None]
+
+
+def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:
+    """Return rows of several nested dicts with the same keys as one nested dict."""
+    # trees: leaves `[n, ...]`, concatenated to columns `[sum of n, ...]`.
+    # order: the row of the column that each row of the result is read from, int64 `[B]`.
+    return {name: _join([tree[name] for tree in trees], order) for name in trees[0]}
+
+
+def _join(leaves: Sequence[Rows], order: torch.Tensor) -> Rows:
+    first = leaves[0]
+    if isinstance(first, dict):
+        return join_trees(leaves, order)
+    if isinstance(first, NonTensorStack):
+        values = [value for leaf in leaves for value in leaf.tolist()]
+        return stack_texts([values[row] for row in order.tolist()], tuple(first.batch_size[1:]))
+    return take(join_tensors(leaves), order.to(first.device))
+
+
+def join_trajectories(parts: Sequence[TrajectoryIndex]) -> TrajectoryIndex:
+    """Return the trajectories of several storages whose rows are numbered consecutively."""
+    lengths = torch.cat([part.lengths for part in parts])
+    capacities = torch.tensor([part.capacity for part in parts])
+    num_rows = int(capacities.sum())
+    # The first row of each part, which is added to its row numbers.
+    begins = (capacities.cumsum(0) - capacities).tolist()
+    if all(part.stride == 1 and part.order is None and not part.wraps for part in parts):
+        starts = [part.starts + begin for part, begin in zip(parts, begins, strict=True)]
+        return TrajectoryIndex(torch.cat(starts), lengths, 1, num_rows)
+    # Rows of a trajectory are not consecutive, or wrap around: list the number of every row.
+    order = [part.every_row()[2] + begin for part, begin in zip(parts, begins, strict=True)]
+    return TrajectoryIndex(lengths.cumsum(0) - lengths, lengths, 1, num_rows, torch.cat(order))
 
 
 class MemberRows(Storage):
-    """The rows of a dataset, or those that a buffer has at the time, as columns of a mixture.
+    """The rows of a dataset or of a buffer, with their columns mapped.
 
-    No row of a buffer is written while some are gathered.
+    A buffer's lock is held while its rows are gathered.
     """
 
     def __init__(
@@ -253,7 +270,7 @@ class MemberRows(Storage):
         old_keys = {key: column_map.new_key(key) for key in keys} if column_map else {}
         self._old_keys = {new: key for key, new in old_keys.items() if new}
         self.device = self._rows.device
-        # Rows that change are not read ahead.
+        # 0: rows of a buffer may change, so they are not read ahead.
         self.row_bytes = 0 if isinstance(source, BatchReader) else source.row_bytes
         self._plan: TreePlan | None = None
 
@@ -273,7 +290,7 @@ class MemberRows(Storage):
 
     @property
     def is_tensordict(self) -> bool:  # type: ignore[override]
-        """Whether rows are TensorDicts, which may not be known before the first was written."""
+        """Whether rows are TensorDicts; False for a buffer before its first row."""
         return self._rows.is_tensordict
 
     @property
@@ -283,12 +300,12 @@ class MemberRows(Storage):
 
     @property
     def revision(self) -> int:  # type: ignore[override]
-        """A number that changes whenever rows are written or cleared, or the buffer has others."""
+        """A number that changes whenever rows are written or cleared, or storage is replaced."""
         rows = self._rows
         return hash((id(rows), rows.revision))
 
     def reference(self) -> StateDict | None:
-        """Return what names the dataset and the mapping of columns; None of a buffer's rows."""
+        """Return the dataset's reference and the column mapping, or None for a buffer."""
         dataset = self._rows.reference()
         if dataset is None or self._map is None:
             return None
@@ -300,16 +317,16 @@ class MemberRows(Storage):
             return self._rows.has(key)
         return key in self._old_keys or key in self._map.fill
 
-    def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+    def gather(self, index: RowNumbers) -> Tree:
+        """Return copies ``[B, ...]`` of rows, as a nested dict."""
         with self._lock:
             tree: Tree = self._rows.gather(index)
         if self._map is None:
             return tree
         return grow_tree(self._map.apply(dict(leaves_in(tree)), len(index), self.device))
 
-    def read(self, index: torch.Tensor) -> GatheredRows | None:
-        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory, or None."""
+    def read(self, index: RowNumbers) -> GatheredRows | None:
+        """Return copies of rows in numpy's memory, or None if the rows are a buffer's."""
         block = self._rows.read(index) if self.row_bytes else None
         if block is None or self._map is None:
             return block
@@ -320,14 +337,14 @@ class MemberRows(Storage):
         return GatheredLeaves(self._plan, slots, [*map(to_array, mapped.values())], len(index))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return a column of one number a row, before it is mapped: ``[T, W]``."""
+        """Return a column of one number a row, ``[rows, 1]``; it is not scaled, cast or padded."""
         if self._map is not None and key in self._map.fill:
             return self._map.fill[key].expand(len(self), 1)
         with self._lock:
             return self._rows.scalar_column(self._old_key(key))
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories, as the storage knows them or as columns tell."""
+        """Return the trajectories of the rows."""
         number, step = (
             None if key is None else self._old_key(key) for key in (keys.number, keys.step)
         )
@@ -343,21 +360,25 @@ class MemberRows(Storage):
 
 
 MemberLike = ReplayBuffer | Storage | Member
-"""What a user may give as a member."""
+"""A member of a mixture: a buffer, the storage of a dataset, or a ``Member``."""
 
 
-def mixture_storage(given: Sequence[MemberLike]) -> MixtureStorage:
+def mixture_storage(members_like: Sequence[MemberLike]) -> MixtureStorage:
     """Return the rows of members as one storage."""
-    members = [one if isinstance(one, Member) else Member(one) for one in given]
+    members = [each if isinstance(each, Member) else Member(each) for each in members_like]
     if not members:
-        raise UsageError("A mixture needs members: Mixture({buffer: weight, another: weight}).")
+        raise UsageError(
+            "A mixture needs members; found none.",
+            argument="members",
+            advice="Pass them as Mixture({buffer: weight, another: weight}).",
+        )
     storages = [_rows_of(member.source) for member in members]
     names = _names(members, storages)
-    forms = [_known_forms(*pair) for pair in zip(storages, names, strict=True)]
+    forms = [_forms_of_rows(*pair) for pair in zip(storages, names, strict=True)]
     maps = _column_maps(members, forms, names)
     mapped = [
-        MemberRows(storage, each, known) if each else storage
-        for storage, each, known in zip(storages, maps, forms, strict=True)
+        MemberRows(storage, column_map, columns) if column_map else storage
+        for storage, column_map, columns in zip(storages, maps, forms, strict=True)
     ]
     check_columns([forms_of(*pair) for pair in zip(mapped, names, strict=True)], names)
     _check_same_device(mapped, names)
@@ -367,58 +388,62 @@ def mixture_storage(given: Sequence[MemberLike]) -> MixtureStorage:
     return MixtureStorage(mapped, names, written)
 
 
-def _known_forms(storage: Storage, name: str) -> dict[Key, ColumnForm]:
+def _forms_of_rows(storage: Storage, name: str) -> dict[Key, ColumnForm]:
     if not len(storage):
-        raise UsageError(
-            f"{name} has no rows, so that its columns are not known. Write rows first, or leave it "
-            "out."
+        raise EmptyBuffer(
+            f"{name} has no rows, so its columns are unknown.",
+            argument="members",
+            advice="Write rows first.",
         )
     return forms_of(storage, name)
 
 
 def _rows_of(source: ReplayBuffer | Storage) -> Storage:
-    """Return the rows of a member, which is drawn by nothing but the mixture."""
+    """Return the rows of a member, which only the mixture samples."""
     if isinstance(source, ReplayBuffer):
         _check_plain(source)
         storage = source.reader.storage
         return MemberRows(source.reader) if storage.is_writable else storage
     if not hasattr(source, "gather") or not hasattr(source, "has"):
         raise UsageError(
-            "A member of a mixture is a replay buffer, such as ExperienceReplay(id), a storage, or "
-            f"a Member of one of these; not {type(source).__name__}."
+            f"A member of a mixture cannot be a {type(source).__name__}; expected a replay buffer, "
+            "such as ExperienceReplay(id), a storage, or a Member.",
+            argument="members",
+            expected="a replay buffer, a storage, or a Member",
+            found=type(source).__name__,
         )
     if source.is_writable:
-        raise UsageError(
-            f"A {type(source).__name__} is written to by a buffer, which keeps writing and reading "
-            "apart. Give the mixture that ReplayBuffer."
+        raise Unsupported(
+            f"A {type(source).__name__} can be written while the mixture reads it.",
+            argument="members",
+            found=type(source).__name__,
+            advice="Pass its ReplayBuffer, which locks it.",
         )
     return source
 
 
 def _check_plain(buffer: ReplayBuffer) -> None:
-    """Check that a buffer has nothing that its rows would lose in a mixture."""
+    """Check that a buffer has no sampler, transform or other part that a mixture would ignore."""
     reader = buffer.reader
-    lost = {
-        f"the sampler {reader.sampler!r}": type(reader.sampler) is not RandomSampler,
-        f"the transform {reader.transform!r}": bool(reader.transform),
-        "a collate_fn": reader.collate_fn is not None,
+    ignored = {
+        f"sampler={reader.sampler!r}": type(reader.sampler) is not RandomSampler,
+        f"transform={reader.transform!r}": bool(reader.transform),
+        "collate_fn=": reader.collate_fn is not None,
+        "shared=True": buffer.shared,
+        "pin_memory=True": reader.storage.device_options.pin_memory,
     }
-    if named := ", ".join(name for name, is_there in lost.items() if is_there):
-        raise UsageError(
-            f"A member of the mixture has {named}, which a mixture would not use: it draws rows by "
-            "itself. Give the buffer without it, and give the mixture a transform, collate_fn or "
-            "sampler; what is for one member alone is a Member(..., rename=, scale=, cast=), or a "
-            "dataset that preprocess() writes."
-        )
-    if buffer.shared or reader.storage.device_options.pin_memory:
-        raise UsageError(
-            "A member of the mixture is shared by processes, or gives page-locked memory. Give the "
-            "buffer without that; pin_memory is an argument of the mixture."
+    if names := [name for name, is_set in ignored.items() if is_set]:
+        raise Unsupported(
+            f"A member of the mixture has {', '.join(names)}, which the mixture would ignore.",
+            argument="members",
+            found=names,
+            advice="Open the member without, and pass it to the mixture; for one member pass "
+            "Member(..., rename=, scale=, cast=), or a dataset that preprocess() wrote.",
         )
 
 
 def _names(members: Sequence[Member], storages: Sequence[Storage]) -> list[str]:
-    """Return a name for each member; of equal ones the second is called ``name (2)``."""
+    """Return a unique name for each member; a repeated name becomes ``name (2)``."""
     names: list[str] = []
     seen: Counter[str] = Counter()
     for number, (member, storage) in enumerate(zip(members, storages, strict=True)):
@@ -434,12 +459,15 @@ def _column_maps(
 ) -> list[ColumnMap]:
     maps = []
     for number, (member, name) in enumerate(zip(members, names, strict=True)):
-        others = ChainMap(*forms[:number], *forms[number + 1 :])  # the first that has a key counts
+        others = ChainMap(*forms[:number], *forms[number + 1 :])  # the first member with a key
         maps.append(column_map(member, name, forms[number], others))
         if MEMBER in forms[number] and maps[-1].new_key(MEMBER) == MEMBER:
-            raise UsageError(
-                f"{name} has a column {show_key(MEMBER)}, where batches of a mixture say which "
-                "member a row is of. Rename it: Member(..., rename={'member': 'other'})."
+            raise WrongRows(
+                f"{name} has a column {show_key(MEMBER)}, the key of the member's number in "
+                "batches of a mixture.",
+                argument="members",
+                key=MEMBER,
+                advice="Rename it: Member(..., rename={'member': 'other'}).",
             )
     return maps
 
@@ -447,8 +475,17 @@ def _column_maps(
 def _check_same_device(storages: Sequence[Storage], names: Sequence[str]) -> None:
     devices = [str(storage.device or "cpu") for storage in storages]
     if len(set(devices)) > 1:
-        told = ", ".join(f"{name} on {device}" for name, device in zip(names, devices, strict=True))
+        found = [f"{name} on {device}" for name, device in zip(names, devices, strict=True)]
         raise UsageError(
-            f"The members of a mixture are on one device; found {told}. Open them with the same "
-            "device."
+            f"The members of a mixture must be on one device; found {', '.join(found)}.",
+            argument="members",
+            expected="one device",
+            found=found,
+            advice="Open them with the same device=.",
         )
+
+
+def manifest_of(storage: Storage) -> Manifest | None:
+    """Return the manifest of a storage's dataset, or None if its rows are not a dataset's."""
+    dataset = storage.dataset if isinstance(storage, Sequences) else dataset_of_rows(storage)
+    return None if dataset is None else dataset.manifest

@@ -17,7 +17,13 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_tensor_collection
 from torch.utils import _pytree
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import (
+    UnknownKey,
+    Unsupported,
+    UsageError,
+    WrongRows,
+    WrongSize,
+)
 from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import (
     NestedKey,
@@ -32,10 +38,10 @@ from datasets_cli.replay.batches.reader import expand_to_rows
 from datasets_cli.replay.batches.row_numbers import flat_rows, unravel_rows
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, choose_format
 from datasets_cli.replay.checkpoint.dump_folder import DumpFolder, new_dump, open_dump
-from datasets_cli.replay.mixing.agreement import (
+from datasets_cli.replay.mixing.columns import (
     batch_leaves,
     difference_table,
-    differing,
+    different_keys,
     plain_leaves,
 )
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
@@ -46,6 +52,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
 from datasets_cli.schema.bits import join_tensors
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import Mask, RowNumbers
 from datasets_cli.schema.tree import Tree, entry, grow_tree
 
 JoinFunction = Callable[[list[Rows]], Rows]
@@ -53,153 +60,163 @@ JoinFunction = Callable[[list[Rows]], Rows]
 
 @dataclass(frozen=True)
 class MemberBatch:
-    """What one member gives to a batch."""
+    """The part of a batch that one member draws."""
 
-    # marks: what its sampler says of the n rows it drew, `[n, ...]`, with their `index`.
+    # info: the sampler's info of the n rows, `[n, ...]`, and their `index`.
+    # is_last: whether the part ends an epoch.
 
     member: int
     rows: Rows
-    marks: dict[NestedKey, torch.Tensor]
+    info: dict[NestedKey, torch.Tensor]
     is_last: bool
 
     def __len__(self) -> int:
-        return len(self.marks["index"])
+        return len(self.info["index"])
 
-    def info(self) -> TensorDict:
-        """Return the marks as a separate batch, with ``index`` as in the rows."""
+    def info_batch(self) -> TensorDict:
+        """Return a copy of the info as a batch, with ``index`` as in the rows."""
         size = torch.Size([len(self)])
-        numbers = _owned(self.member, self.marks["index"], size)
-        return TensorDict({**self.marks, "index": numbers}, size).clone()
+        index = _with_member(self.member, self.info["index"], size)
+        return TensorDict({**self.info, "index": index}, size).clone()
 
     def flatten_index(self, storage: Storage) -> None:
-        """Give rows of a storage of several dimensions one number each, as others have."""
+        """Replace the coordinates of rows in a storage of several dimensions by row numbers."""
         if storage.ndim == 1:
             return
-        self.marks["index"] = flat_rows(storage, self.marks["index"])
+        self.info["index"] = flat_rows(storage, self.info["index"])
         if isinstance(self.rows, TensorDictBase):
             self.rows["index", "index"] = flat_rows(storage, self.rows["index", "index"])
 
 
 def draw_member_batch(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
     """Return a member's part of a batch, ``size`` rows."""
-    # Where an epoch of rows ends within the part, the next one fills it up. Slices cannot be cut to
-    # what is missing, so theirs stays short.
+    # If an epoch of rows ends within the part, the next epoch fills the rest. A part of slices
+    # stays short, because slices are never cut.
     part = _sampled(buffer, member, size)
     while len(part) < size and part.is_last and not buffer.reader.sampler.has_slices:
         rest = _sampled(buffer, member, size - len(part))
         rows = concatenated([part.rows, rest.rows])
-        marks = {key: torch.cat((mark, rest.marks[key])) for key, mark in part.marks.items()}
-        part = MemberBatch(member, rows, marks, is_last=True)
+        info = {key: torch.cat((values, rest.info[key])) for key, values in part.info.items()}
+        part = MemberBatch(member, rows, info, is_last=True)
     return part
 
 
 def check_sizes(parts: Iterable[MemberBatch]) -> None:
     """Check that parts can be stacked."""
-    sizes = [_size(part.rows) for part in parts]
-    if len(set(sizes)) > 1:
-        raise UsageError(
-            f"Members gave parts of unequal sizes: {', '.join(str(list(size)) for size in sizes)}. "
-            "Slices can be padded, drop_last leaves out an epoch's short rest, and sample_flat() "
-            "joins what there is."
+    sizes = [list(_size(part.rows)) for part in parts]
+    if any(size != sizes[0] for size in sizes):
+        raise WrongSize(
+            f"The members drew parts of sizes {', '.join(map(str, sizes))}; sample() stacks parts "
+            "of one size.",
+            expected="one size",
+            found=sizes,
+            advice="Pad slices, pass drop_last=True to samplers of epochs, or use sample_flat().",
         )
 
 
 def _size(rows: Rows) -> tuple[int, ...]:
-    """Return the batch size of rows, or the number of those that are tensors."""
     if is_tensor_collection(rows):
         return tuple(rows.batch_size)
     return tuple(_pytree.tree_leaves(rows)[0].shape[:1])
 
 
 def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
-    rows, marks = buffer.with_format("torch").sample(size, return_info=True)
-    part = MemberBatch(member, rows, marks, buffer.ran_out)
-    if not isinstance(rows, TensorDictBase):  # these have no place for an index
+    rows, info = buffer.with_format("torch").sample(size, return_info=True)
+    part = MemberBatch(member, rows, info, buffer.ran_out)
+    if not isinstance(rows, TensorDictBase):  # without a key for the index
         leaves = [rows] if is_tensor_collection(rows) else _pytree.tree_leaves(rows)
         if not all(isinstance(leaf, torch.Tensor) or leaf is rows for leaf in leaves):
-            raise UsageError(
-                f"Buffer {member} has rows that are not TensorDicts or tensors but {outline(rows)}."
-                " Give that buffer a collate_fn that makes such of them."
+            raise WrongRows(
+                f"Buffer {member} returns batches of {outline(rows)}.",
+                expected="TensorDicts or tensors",
+                found=outline(rows),
+                advice="Pass it a collate_fn that returns tensors or TensorDicts.",
             )
         return part
-    # A transform may have made other rows of those that were drawn.
+    # A transform may have dropped, repeated or added rows.
     numbers = rows.get("index", None)
     if numbers is None:
-        numbers = expand_to_rows(marks["index"], buffer.reader.storage.row_batch_size)
+        numbers = expand_to_rows(info["index"], buffer.reader.storage.row_batch_size)
     if numbers.shape[: rows.ndim] != rows.batch_size:
-        raise UsageError(
-            f"Buffer {member} drew {len(part)} rows, and its transform made a batch "
-            f"{list(rows.batch_size)} of them. Make it a TensorDictReplayBuffer: its batches carry "
-            "the index through transforms."
+        raise WrongRows(
+            f"Buffer {member} drew {len(part)} rows, but its transform returned a batch "
+            f"{list(rows.batch_size)} without their index.",
+            expected=list(numbers.shape),
+            found=list(rows.batch_size),
+            advice="Use a TensorDictReplayBuffer, whose batches have the index.",
         )
-    rows.set("index", _owned(member, numbers, rows.batch_size))
+    rows.set("index", _with_member(member, numbers, rows.batch_size))
     return part
 
 
-def _owned(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
-    """Return row numbers with the member that they are of, as ``index`` has them."""
+def _with_member(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
+    """Return the entry ``index`` of a batch: the member and the row numbers."""
     ids = torch.full(shape, member, device=numbers.device)
     return make_batch({"buffer_ids": ids, "index": numbers}, shape)
 
 
 def stacked(parts: list[Rows]) -> Rows:
-    """Return what members gave side by side, ``[members, B]``: a lazy stack of TensorDicts."""
-    return _each(LazyStackedTensorDict.lazy_stack, parts, torch.stack)
+    """Return a stack of the parts, ``[members, B]``; of TensorDicts a lazy stack."""
+    return _map_parts(LazyStackedTensorDict.lazy_stack, parts, torch.stack)
 
 
 def joined(
     names: Sequence[str],
     batches: Sequence[Rows],
-    instead: Callable[[list[Key]], str] = lambda _: "sample() parts that may differ",
+    alternative: Callable[[list[Key]], str] = lambda _: "sample() parts that may differ",
 ) -> Rows:
-    """Return what members gave as one, ``[B]``."""
-    # instead: what may be done in place of a transform, by the keys that are alike.
+    """Return the batches of members as one batch ``[B]``."""
+    # alternative: what the message advises instead of a transform, given the equal keys.
     for name, batch in zip(names[1:], batches[1:], strict=True):
-        if odd := differing(batches[0], batch):
-            same = [key for key in batch_leaves(batch) if key not in odd and key[0] != "index"]
-            raise UsageError(
+        if odd := different_keys(batches[0], batch):
+            equal = [key for key in batch_leaves(batch) if key not in odd and key[0] != "index"]
+            raise WrongRows(
                 f"The rows of {names[0]} and {name} differ in {', '.join(map(show_key, odd))}:\n"
-                f"{difference_table(odd, [names[0], name], [batches[0], batch])}\n"
-                "Give one of them a transform that changes types, shapes or names, such as "
-                f"DoubleToFloat or RenameTransform; or {instead(same)}."
+                f"{difference_table(odd, [names[0], name], [batches[0], batch])}\n",
+                key=odd[0],
+                found=[show_key(key) for key in odd],
+                advice="Give one of them a transform, such as DoubleToFloat or RenameTransform; "
+                f"or {alternative(equal)}.",
             )
     return concatenated(batches)
 
 
 def concatenated(parts: Sequence[Rows]) -> Rows:
-    """Return batches one after the other; those of TensorDicts have the same entries."""
+    """Return the concatenation of batches; TensorDicts have the same entries."""
     if len(parts) == 1:
         return parts[0]
     plain = [leaves for leaves in map(plain_leaves, parts) if leaves is not None]
     if len(plain) < len(parts):
-        return _each(torch.cat, list(parts), torch.cat)
-    # Leaf by leaf takes a third of the time that tensordict does.
+        return _map_parts(torch.cat, list(parts), torch.cat)
+    # Leaf by leaf takes a third of the time of tensordict's cat.
     joint = {key: join_tensors([leaves[key] for leaves in plain]) for key in plain[0]}
     devices = {part.device for part in parts}
     size = torch.Size([sum(map(len, parts)), *parts[0].batch_size[1:]])
     return make_batch(grow_tree(joint), size, devices.pop() if len(devices) == 1 else None)
 
 
-def _each(function: JoinFunction, parts: list[Rows], of_tensors: JoinFunction) -> Rows:
-    """Return a function of TensorDicts, or of the tensors at each place of equal structures."""
+def _map_parts(join: JoinFunction, parts: list[Rows], join_tensors_of_parts: JoinFunction) -> Rows:
+    """Return the join of TensorDicts, or of the tensors of equal structures, leaf by leaf."""
     if all(is_tensor_collection(part) for part in parts):
         if len({part.device for part in parts}) > 1:
             parts = [part.copy().clear_device_() for part in parts]
-        return function(parts)
+        return join(parts)
 
-    def of_equal(*several: torch.Tensor) -> Rows:
-        types = {getattr(tensor, "dtype", None) for tensor in several}
-        if len(types) > 1:  # which torch would convert, or are not tensors
-            raise TypeError("element types differ")
-        return of_tensors(list(several))
+    def join_equal(*tensors: torch.Tensor) -> Rows:
+        dtypes = {getattr(tensor, "dtype", None) for tensor in tensors}
+        if len(dtypes) > 1:  # torch would convert silently
+            raise TypeError("dtypes differ")
+        return join_tensors_of_parts(list(tensors))
 
     try:
-        return _pytree.tree_map(of_equal, parts[0], *parts[1:])
+        return _pytree.tree_map(join_equal, parts[0], *parts[1:])
     except (ValueError, RuntimeError, TypeError) as error:
-        raise UsageError(
-            f"Members gave rows that cannot be joined: {', '.join(map(outline, parts))}. Expected "
-            "tensors of the same structure, types and shapes, or TensorDicts. Give the ensemble a "
-            "collate_fn, or members that agree."
+        found = [outline(part) for part in parts]
+        raise WrongRows(
+            f"The members' rows cannot be joined: {', '.join(found)}.",
+            expected="the same structure, dtypes and shapes, or TensorDicts",
+            found=found,
+            advice="Pass a collate_fn to the ensemble, or members with equal rows.",
         ) from error
 
 
@@ -207,12 +224,12 @@ WEIGHT = "priority_weight"
 
 
 def update_batch_priorities(buffers: Sequence[ReplayBuffer], batch: TensorDictBase | Tree) -> None:
-    """Give the rows of a batch, of either form, the priorities that their buffers look for."""
-    flat = _numbers_of(batch, buffers).reshape(-1)
-    owner, rows = flat["index", "buffer_ids"], flat["index", "index"]
-    for buffer, own, numbers in _rows_by_buffer(buffers, owner, rows):
+    """Update the priorities of the rows of a batch, read from each buffer's ``priority_key``."""
+    flat = _index_and_priorities(batch, buffers).reshape(-1)
+    members, rows = flat["index", "buffer_ids"], flat["index", "index"]
+    for buffer, mask, numbers in _rows_by_buffer(buffers, members, rows):
         if (update := getattr(buffer, "update_tensordict_priority", None)) is not None:
-            update(flat[own].exclude("index").set("index", numbers))
+            update(flat[mask].exclude("index").set("index", numbers))
 
 
 def update_row_priorities(
@@ -220,65 +237,76 @@ def update_row_priorities(
     index: TensorDictBase | Mapping[str, Numbers],
     priority: Numbers,
 ) -> None:
-    """Give rows of several buffers priorities; see ``MixedBuffers.update_priority``."""
-    has_names = isinstance(index, TensorDictBase | Mapping)
-    owner, rows = (index.get(name, None) if has_names else None for name in ("buffer_ids", "index"))
-    if owner is None or rows is None:
+    """Update the priorities of rows of several buffers; see ``MixedBuffers.update_priority``."""
+    has_keys = isinstance(index, TensorDictBase | Mapping)
+    members, rows = (
+        index.get(name, None) if has_keys else None for name in ("buffer_ids", "index")
+    )
+    if members is None or rows is None:
         raise UsageError(
-            "Rows of several buffers are named by buffer_ids and index, as batch['index'] has "
-            f"them; found {type(index).__name__}."
+            f"index must have buffer_ids and index, as batch['index'] has; found "
+            f"{type(index).__name__}.",
+            argument="index",
+            expected="buffer_ids and index",
+            found=type(index).__name__,
+            advice="Pass batch['index'].",
         )
     values = as_tensor(priority)
-    for buffer, own, numbers in _rows_by_buffer(buffers, as_tensor(owner), as_tensor(rows)):
-        buffer.update_priority(numbers, values[own] if values.ndim else values)
+    for buffer, mask, numbers in _rows_by_buffer(buffers, as_tensor(members), as_tensor(rows)):
+        buffer.update_priority(numbers, values[mask] if values.ndim else values)
 
 
 def _rows_by_buffer(
-    buffers: Sequence[ReplayBuffer], owner: torch.Tensor, rows: torch.Tensor
-) -> Iterator[tuple[ReplayBuffer, torch.Tensor, torch.Tensor]]:
-    """Yield each buffer that rows are of, which ones bool ``[B]``, and their numbers there."""
-    for number, buffer in enumerate(buffers):
-        own = owner == number
-        if own.any():
-            mine, storage = rows[own], buffer.reader.storage
-            # One number a row, also where a storage has several dimensions.
-            yield buffer, own, unravel_rows(storage, mine) if mine.ndim == 1 else mine
+    buffers: Sequence[ReplayBuffer], members: torch.Tensor, rows: RowNumbers
+) -> Iterator[tuple[ReplayBuffer, Mask, RowNumbers]]:
+    """Yield each buffer with the mask of its rows, and their numbers in its storage."""
+    for member, buffer in enumerate(buffers):
+        mask = members == member
+        if mask.any():
+            numbers, storage = rows[mask], buffer.reader.storage
+            # Also in a storage of several dimensions a row has one number in `rows`.
+            yield buffer, mask, unravel_rows(storage, numbers) if numbers.ndim == 1 else numbers
 
 
-def _numbers_of(batch: TensorDictBase | Tree, buffers: Sequence[ReplayBuffer]) -> TensorDict:
-    """Return what priorities need of a batch, in its shape."""
-    own = ("index", "buffer_ids"), ("index", "index")
-    keys = {key_of(getattr(buffer, "priority_key", own[0])) for buffer in buffers}
-    entries = {key: entry(batch, key) for key in {*own, *keys}}
+def _index_and_priorities(
+    batch: TensorDictBase | Tree, buffers: Sequence[ReplayBuffer]
+) -> TensorDict:
+    """Return the index of a batch and the entries of all ``priority_key``."""
+    index_keys = ("index", "buffer_ids"), ("index", "index")
+    keys = {key_of(getattr(buffer, "priority_key", index_keys[0])) for buffer in buffers}
+    entries = {key: entry(batch, key) for key in {*index_keys, *keys}}
     numbers = {key: as_tensor(leaf) for key, leaf in entries.items() if leaf is not None}
-    if not numbers.keys() >= {*own}:
-        raise UsageError("The batch has no 'index', which its rows' priorities need.")
-    return TensorDict(grow_tree(numbers), numbers[own[0]].shape)
+    if not numbers.keys() >= {*index_keys}:
+        raise UnknownKey(
+            "The batch has no 'index' with 'buffer_ids' and 'index'; priorities need it.",
+            key="index",
+        )
+    return TensorDict(grow_tree(numbers), numbers[index_keys[0]].shape)
 
 
 def balance_weights(
     buffers: Sequence[ReplayBuffer], parts: Sequence[MemberBatch], drawn: Sequence[int]
 ) -> None:
-    """Make the importance weights of parts comparable, in place."""
-    # A row that its part's sampler draws with probability p, of n, has the weight `(n * p)^-beta`
-    # divided by the greatest one of all rows of all parts. A sampler by itself divides by the
-    # greatest of its own part, which would weigh whole parts against each other by how uneven their
-    # priorities are. Rows that are drawn uniformly have `n * p = 1`. How much of the batch a part
-    # is does not enter: that is chosen, and no bias to correct.
+    """Rescale the importance weights of parts to one maximum, in place."""
+    # A row that its part's sampler draws with probability p, of n rows, has the weight
+    # `(n * p)^-beta`, divided by the maximum over all rows of all parts. A sampler divides by the
+    # maximum of its own rows only: parts with uneven priorities would get smaller weights as a
+    # whole. Rows drawn uniformly have `n * p = 1`. The size of a part does not matter: it is chosen
+    # by the user, and not a bias to correct.
     samplers = [buffer.reader.sampler for buffer in buffers]
     for part in parts:
-        if WEIGHT in part.marks and not isinstance(samplers[part.member], PrioritizedSampler):
-            raise _unknown(samplers[part.member])
+        if WEIGHT in part.info and not isinstance(samplers[part.member], PrioritizedSampler):
+            raise _unknown_maximum(samplers[part.member])
     dtypes = [sampler.draw.dtype for sampler in samplers if isinstance(sampler, PrioritizedSampler)]
     if not dtypes:
         return
-    numbers = {*drawn, *(part.member for part in parts)}
-    scales = {number: _greatest_weight(buffers[number]) for number in numbers}
+    members = {*drawn, *(part.member for part in parts)}
+    maxima = {member: _max_weight(buffers[member]) for member in members}
     in_rows = any(buffer.reader.sample_info.marks for buffer in buffers)
     for part in parts:
-        factor = scales[part.member] / max(scales.values())
+        factor = maxima[part.member] / max(maxima.values())
         size = torch.Size([len(part)])
-        part.marks[WEIGHT] = _scaled(part.marks.get(WEIGHT), factor, size, part, dtypes[0])
+        part.info[WEIGHT] = _scaled(part.info.get(WEIGHT), factor, size, part, dtypes[0])
         if in_rows and isinstance(part.rows, TensorDictBase):
             size = part.rows.batch_size
             weights = _scaled(part.rows.get(WEIGHT, None), factor, size, part, dtypes[0])
@@ -292,38 +320,41 @@ def _scaled(
     part: MemberBatch,
     dtype: torch.dtype,
 ) -> torch.Tensor:
-    """Return weights times a factor; where there are none, rows were drawn uniformly: 1 each."""
-    if weights is None:  # also in a batch without a part of the buffer that draws by priority
-        return torch.full(size, factor, dtype=dtype, device=part.marks["index"].device)
+    """Return weights times a factor; rows drawn uniformly have the weight 1."""
+    if weights is None:
+        return torch.full(size, factor, dtype=dtype, device=part.info["index"].device)
     return weights * factor
 
 
-def _greatest_weight(buffer: ReplayBuffer) -> float:
+def _max_weight(buffer: ReplayBuffer) -> float:
     sampler = buffer.reader.sampler
     if isinstance(sampler, PrioritizedSampler):
         with buffer.reader.lock:  # another thread may write
             return sampler.draw.max_weight
     if sampler.has_priorities:
-        raise _unknown(sampler)
+        raise _unknown_maximum(sampler)
     return 1.0
 
 
-def _unknown(sampler: Sampler) -> UsageError:
-    return UsageError(
-        f"{type(sampler).__name__} draws rows by priority and cannot say what it divides their "
-        "weights by. Take a PrioritizedSampler or a PrioritizedSliceSampler, or derive from one."
+def _unknown_maximum(sampler: Sampler) -> Unsupported:
+    name = type(sampler).__name__
+    return Unsupported(
+        f"{name} draws by priority; the maximum of its weights is unknown.",
+        expected="PrioritizedSampler",
+        found=name,
+        advice="Use a PrioritizedSampler or a PrioritizedSliceSampler, or a subclass.",
     )
 
 
 PlannedChange = Callable[[], object]
-"""A change that was checked and is made when it is called."""
+"""A checked change, applied by the call."""
 
 
 class MixedBuffers(ABC):
-    """Several buffers sampled as one; a class derived from it says how a batch is split."""
+    """Several buffers sampled as one; subclasses split a batch among them."""
 
-    _names: ClassVar[Sequence[str] | None] = None  # of members in dumps; their numbers by default
-    _draws_name: ClassVar[str]  # of what a state says of the draws of members
+    _names: ClassVar[Sequence[str] | None] = None  # keys of members in states; their numbers
+    _draws_name: ClassVar[str]  # key of the state of the draws of members
 
     def __init__(
         self,
@@ -343,21 +374,21 @@ class MixedBuffers(ABC):
 
     @property
     def format(self) -> str:
-        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
+        """The format of batches: ``"torch"``, ``"numpy"`` or ``"jax"``."""
         return "torch" if self._format is None else self._format.name
 
     def with_format(self, format: str, *, cast: bool = False) -> Self:
         """Return the same members with batches of another format; see ``ReplayBuffer``."""
-        same = type(self).__new__(type(self))
-        vars(same).update(vars(self))
-        same._format = choose_format(format, cast=cast)
-        return same
+        copy = type(self).__new__(type(self))
+        vars(copy).update(vars(self))
+        copy._format = choose_format(format, cast=cast)
+        return copy
 
     def __repr__(self) -> str:
         return few_lines(f"{type(self).__name__}({','.join(self._shown())})")
 
     def _shown(self) -> list[str]:
-        """Return what is printed: a line for each member, and the batch size."""
+        """Return the parts of ``repr``: a line for each member, and the batch size."""
         members = []
         for buffer in self.buffers:
             storage, *rest = repr(buffer.storage).splitlines()
@@ -376,7 +407,9 @@ class MixedBuffers(ABC):
         """Yield batches of ``sample``: forever, or until an epoch ends."""
         if self.batch_size is None:
             name = type(self).__name__
-            raise UsageError(f"Iteration needs a batch size. Give {name} a batch_size.")
+            raise WrongSize(
+                f"Iteration needs a batch size. Give {name} a batch_size.", argument="batch_size"
+            )
         while True:
             yield self.sample()
             if self.ran_out:
@@ -385,32 +418,33 @@ class MixedBuffers(ABC):
     def update_priority(
         self, index: TensorDictBase | Mapping[str, Numbers], priority: Numbers
     ) -> None:
-        """Give rows of members new priorities; of a member that has none nothing happens.
+        """Update the priorities of rows; members without priorities are skipped.
 
         Args:
-            index: what ``batch["index"]`` is: ``buffer_ids`` and ``index``, int64 ``[B]`` each.
+            index: ``batch["index"]``: ``buffer_ids`` and ``index``, int64 ``[B]`` each.
             priority: float ``[B]``, or one number for all.
 
         Raises:
-            UsageError: the index does not say which rows of which buffer, or a row does not exist.
+            UsageError: ``index`` lacks ``buffer_ids`` or ``index``, or a row does not exist.
         """
         update_row_priorities(self.buffers, index, priority)
 
     def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
-        """Give the rows of a batch of any format the priorities that their members look for.
+        """Update the priorities of the rows of a batch of any format.
 
-        Each reads its own ``priority_key``; of one without priorities nothing happens.
+        They are read from the ``priority_key`` of each member; members without priorities are
+        skipped.
 
         Raises:
-            UsageError: the batch has none, or no ``index``.
+            UsageError: the batch lacks the priorities or ``index``.
         """
         update_batch_priorities(self.buffers, batch)
 
     def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
-        """Apply one more transform to every batch, after the others; return the same object.
+        """Append a transform, which is applied to every batch; return the same object.
 
         Args:
-            transform: any callable from batch to batch.
+            transform: a callable from batch to batch.
             invert: apply its ``inv`` instead.
         """
         return self.insert_transform(len(self.transform), transform, invert=invert)
@@ -418,7 +452,7 @@ class MixedBuffers(ABC):
     def insert_transform(
         self, index: int, transform: TransformLike, *, invert: bool = False
     ) -> Self:
-        """Apply one more transform at a place among the others; return the same object."""
+        """Insert a transform before the transform at ``index``; return the same object."""
         added = Inverted(transform) if invert else transform
         for reader in (buffer.reader for buffer in self.buffers):
             reader.check_transform(added, reader.sampler, reader.storage)
@@ -428,7 +462,7 @@ class MixedBuffers(ABC):
     def set_rng(self, generator: torch.Generator) -> None:
         """Seed the draws of each member from a generator."""
         for buffer in self.buffers:
-            # A seed, and no generator to hand out, so that a dataset is still read ahead.
+            # A seed rather than a generator, so that a dataset is still read ahead.
             seed = int(torch.randint(2**62, (), generator=generator))
             buffer.reader.use_generator(None, seed)
 
@@ -524,18 +558,19 @@ class MixedBuffers(ABC):
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size
         if size is None:
-            raise UsageError(
-                f"No batch size is given. Pass sample(batch_size), or give {type(self).__name__} a "
-                "batch_size."
+            raise WrongSize(
+                "sample() needs a batch size.",
+                argument="batch_size",
+                advice=f"Pass sample(batch_size), or give {type(self).__name__} a batch_size.",
             )
         return whole_number("batch_size", size, 1)
 
     def _draw(self, counts: Iterable[tuple[int, int]]) -> list[MemberBatch]:
-        """Return parts of as many rows of each member."""
+        """Return the parts of members, ``counts`` rows each."""
         return [draw_member_batch(self.buffers[member], member, size) for member, size in counts]
 
     def _finished(self, rows: Rows, details: Rows | None) -> Rows:
-        """Return a batch, or ``(batch, info)`` where there are details, as a user gets them."""
+        """Return a batch, or ``(batch, info)``, transformed and in the format of batches."""
         batch = self._formatted(self.transform(rows))
         return batch if details is None else (batch, self._formatted(details))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
 from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
 from datasets_cli.own.steps import StepColumns
@@ -18,9 +18,13 @@ from datasets_cli.replay.arguments import NestedKey, StateDict
 from datasets_cli.replay.batches.reader import CollateFunction
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.mixing.agreement import manifest_of
-from datasets_cli.replay.mixing.members import Member, MemberLike, mixture_storage
-from datasets_cli.replay.mixing.storage import MixtureStorage
+from datasets_cli.replay.mixing.columns import Member
+from datasets_cli.replay.mixing.members import (
+    MemberLike,
+    MixtureStorage,
+    manifest_of,
+    mixture_storage,
+)
 from datasets_cli.replay.mixing.weights import MixtureWeights, WeightsLike
 from datasets_cli.replay.samplers.epochs import bounds_reached, mixed_order
 from datasets_cli.replay.samplers.orders import Order
@@ -32,6 +36,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.schema.columns import MEMBER, TRAJECTORY_END, rows_per_block, show_key
+from datasets_cli.schema.shapes import Offsets
 from datasets_cli.schema.steps import MADE_BY_THE_CORE
 
 if TYPE_CHECKING:
@@ -39,7 +44,7 @@ if TYPE_CHECKING:
 
 
 EpochEnd = Literal["all", "first", "last"]
-"""When an epoch ends: every item once, or when the first or the last member has none left."""
+"""The end of an epoch: after every item, or when the first or the last member is exhausted."""
 
 
 class Weighted(IndependentDraw):
@@ -57,27 +62,28 @@ class Weighted(IndependentDraw):
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
         """Return items int64 ``[count]``."""
-        return self._drawn(storage, items, _uniform(count, 2, generator)), {}
+        return self._drawn(storage, items, _uniforms(count, 2, generator)), {}
 
     def take_slices(
         self, storage: Storage, windows: SliceWindows, count: int, generator: torch.Generator
     ) -> tuple[SliceBegins, Info]:
         """Return where ``count`` slices begin."""
-        uniform = _uniform(count, 3, generator)  # the third says where a slice is in its trajectory
-        return windows.begins(self._drawn(storage, windows, uniform), uniform[:, 2]), {}
+        # Columns: the member, the trajectory, the start of the slice in it.
+        uniforms = _uniforms(count, 3, generator)
+        return windows.begins(self._drawn(storage, windows, uniforms), uniforms[:, 2]), {}
 
-    def _drawn(self, storage: Storage, items: Sized, uniform: torch.Tensor) -> torch.Tensor:
-        """Return items int64 ``[B]``: the first number says the member, the second its item."""
-        mixture = mixture_of(storage)
+    def _drawn(self, storage: Storage, items: Sized, uniforms: torch.Tensor) -> torch.Tensor:
+        """Return items int64 ``[B]``: column 0 draws the member, column 1 its item."""
+        mixture = as_mixture(storage)
         shares = self.weights.shares(mixture)
-        bounds, numbers = item_bounds(mixture, items, shares).numpy(), uniform.numpy()
+        bounds, numbers = item_bounds(mixture, items, shares).numpy(), uniforms.numpy()
         member = draw_members(shares.numpy(), numbers[:, 0])
-        # A product below the member's number of items: cut to a whole number it is one of them.
+        # The product is below the member's number of items: its integer part is an item.
         item = numbers[:, 1] * np.diff(bounds).take(member)
         return torch.from_numpy(item.astype(np.int64) + bounds.take(member))
 
     def state_dict(self) -> StateDict:
-        """Return the weights: what is drawn next is in the generator's state."""
+        """Return the weights; the draws follow from the generator's state."""
         return {"weights": self.weights.state()}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -94,7 +100,8 @@ class MixtureEpochs(SharedEpochs):
         super().__init__(shared, fills_up=False)
         self.weights = weights
         self.end = end
-        self._of: tuple[list[int], torch.Tensor] = [], torch.empty(0)  # items, shares of members
+        self._lengths: list[int] = []  # items of each member
+        self._shares = torch.empty(0)  # of each member
 
     def __repr__(self) -> str:
         return f"MixtureEpochs({self.weights.state()!r}, epoch={self.end!r})"
@@ -103,93 +110,97 @@ class MixtureEpochs(SharedEpochs):
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
     ) -> tuple[torch.Tensor, Info]:
         """Return this process's next items int64 ``[count]``, fewer at the end of its epoch."""
-        mixture = mixture_of(storage)
-        shares = self.weights.shares(mixture)
-        self._of = item_bounds(mixture, items, shares).diff().tolist(), shares
+        mixture = as_mixture(storage)
+        self._shares = self.weights.shares(mixture)
+        self._lengths = item_bounds(mixture, items, self._shares).diff().tolist()
         return super().take(storage, items, count, generator)
 
     def state_dict(self) -> StateDict:
-        """Return the epoch, how much of it was drawn by all processes together, and the weights."""
+        """Return the epoch, the number of items that all processes drew of it, and the weights."""
         return super().state_dict() | {"weights": self.weights.state(), "end": self.end}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue in the middle of the epoch of ``state``, with as many processes or not."""
+        """Continue within the epoch of ``state``, with any number of processes."""
         self.weights.check_state(state, end=self.end)
         super().load_state_dict(state)
 
     def _order(self, num_items: int, processes: int) -> Order:
-        lengths, shares = self._of
-        counts = epoch_counts(lengths, shares.tolist(), self.end)
-        return mixed_order(lengths, counts, self.seed + self.epoch)
+        counts = epoch_counts(self._lengths, self._shares.tolist(), self.end)
+        return mixed_order(self._lengths, counts, self.seed + self.epoch)
 
 
-def _uniform(count: int, numbers: int, generator: torch.Generator) -> torch.Tensor:
-    """Return numbers for each item, one item after the other: as many at once give the same."""
-    return torch.rand((count, numbers), generator=generator, dtype=torch.float64)
+def _uniforms(count: int, columns: int, generator: torch.Generator) -> torch.Tensor:
+    """Return uniform numbers ``[count, columns]``."""
+    # Row by row, so that two draws of `n` items are one draw of `2 n`.
+    return torch.rand((count, columns), generator=generator, dtype=torch.float64)
 
 
 def epoch_counts(lengths: Sequence[int], shares: Sequence[float], end: EpochEnd) -> list[int]:
-    """Return how many items of each member an epoch has."""
+    """Return the number of items that an epoch has of each member."""
     if end == "all":
         return list(lengths)
-    # A member's items would last for `length / share` items of the epoch. The shortest of these
-    # ends an epoch of "first", the longest one of "last": that member's items are all drawn.
+    # A member's items last for `length / share` items of the epoch. The shortest of these ends an
+    # epoch of "first", the longest ends an epoch of "last": all items of that member are drawn.
+    #   lengths 10 30, shares 0.5 0.5      last for 20 60      "first": 10 10, "last": 30 30
     drawn = [member for member, share in enumerate(shares) if share > 0]
     limit = min if end == "first" else max
     bound = limit(drawn, key=lambda member: lengths[member] / shares[member])
-    # Rounding must not take an item of another member twice, or leave its last one out.
+    # The limit corrects rounding, which may exceed "first" or miss the last item of "last".
     return [
         limit(length, max(1, round(lengths[bound] * share / shares[bound]))) if share > 0 else 0
         for length, share in zip(lengths, shares, strict=True)
     ]
 
 
-def item_bounds(mixture: MixtureStorage, items: Sized, shares: torch.Tensor) -> torch.Tensor:
-    """Return where each member's items begin, int64 ``[M + 1]``: rows, or trajectories."""
+def item_bounds(mixture: MixtureStorage, items: Sized, shares: torch.Tensor) -> Offsets:
+    """Return the first item, a row or a trajectory, of each member."""
     if isinstance(items, SliceWindows):
         return windows_by_member(mixture, items, shares)
     return mixture.bounds
 
 
 def draw_members(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Return a member for each number: whole numbers ``[B]`` of a small type."""
-    # shares: the part of each member, float64 `[M]` with the sum 1.
+    """Return the member drawn by each uniform number, ``[B]`` of a small integer dtype."""
+    # shares: the share of each member, float64 `[M]` with the sum 1.
     # uniform: float64 `[B]` in [0, 1).
-    # Member m has the numbers from the sum of the shares before it up to the sum with its own, so
-    # that a member of share 0 has none.
+    #   shares   0.5 0 0.3 0.2      ends 0.5 0.5 0.8 1
+    #   number   0.4 -> 0, 0.5 -> 2, 0.9 -> 3      a member of share 0 has an empty interval
     ends = shares.cumsum()
-    last = shares.nonzero()[0][-1]  # none after it is drawn, whatever is lost by rounding
+    last = shares.nonzero()[0][-1]  # without its end, which may be below 1 by rounding
     return bounds_reached(uniform, ends[:last])
 
 
 def windows_by_member(
     mixture: MixtureStorage, windows: SliceWindows, shares: torch.Tensor
-) -> torch.Tensor:
-    """Return where each member's trajectories begin, int64 ``[M + 1]``, of those that are drawn."""
-    # shares: the part of each member, float64 `[M]`.
-    # Trajectories that are too short for a slice are left out, and each is of one member. The
-    # others come in the order of their first rows, as members do, so that those of member m are the
-    # trajectories whose first row is one of `bounds[m]` to `bounds[m + 1] - 1`:
-    #   bounds        0      5    8       12      of members with 5, 3 and 4 rows
-    #   first rows    0  3        8  10           of the trajectories that can be drawn
-    #   begins        0      2    2       4       none of member 1: the bound 5 is before row 8
+) -> Offsets:
+    """Return the first drawable trajectory of each member."""
+    # shares: the share of each member, float64 `[M]`.
+    # Trajectories shorter than a slice are skipped. The others are sorted by their first rows, so
+    # that the trajectories of member m have first rows from `bounds[m]` to `bounds[m + 1] - 1`:
+    #   bounds        0      5    8       12      members with 5, 3 and 4 rows
+    #   first rows    0  3        8  10           of drawable trajectories
+    #   begins        0      2    2       4       member 1 has 2 - 2 = 0 trajectories
     begins = torch.searchsorted(windows.first_rows(), mixture.bounds)
     lacking = (begins.diff() == 0) & (shares > 0)
     if bool(lacking.any()):
         names = [mixture.names[member] for member in lacking.nonzero().flatten().tolist()]
-        raise UsageError(
-            f"{', '.join(names)}: no trajectory is long enough for a slice, and the weights ask "
-            "for some. Ask for shorter slices, pass strict_length=False, or give it the weight 0."
+        raise WrongSize(
+            f"{', '.join(names)}: every trajectory is shorter than a slice, but the weight is "
+            "above 0.",
+            found=names,
+            advice="Ask for shorter slices, pass strict_length=False, or give it the weight 0.",
         )
     return begins
 
 
-def mixture_of(storage: Storage) -> MixtureStorage:
-    """Return the storage of a mixture as one."""
+def as_mixture(storage: Storage) -> MixtureStorage:
+    """Return the storage, checked to be a mixture's."""
     if not isinstance(storage, MixtureStorage):
-        raise UsageError(
-            f"Weights are those of the members of a Mixture, which a {type(storage).__name__} is "
-            "not. Use RandomSampler there."
+        raise Unsupported(
+            f"Weights need the storage of a Mixture, not a {type(storage).__name__}.",
+            expected="MixtureStorage",
+            found=type(storage).__name__,
+            advice="Use RandomSampler.",
         )
     return storage
 
@@ -212,61 +223,74 @@ class MixtureOptions(TensorDictBatchOptions, SliceOptions):
         self._check_drawing()
 
     @property
-    def given_weights(self) -> WeightsLike | None:
-        """The weights, where they are given."""
+    def weights_argument(self) -> WeightsLike | None:
+        """The weights from ``members`` or ``weights``, or None by default."""
         return list(self.members.values()) if isinstance(self.members, Mapping) else self.weights
 
     def _check_members(self) -> None:
         if isinstance(self.members, Mapping):
             if self.weights is not None:
-                raise UsageError("Members are given with their weights, and weights= gives others.")
-        # A buffer is iterable, too: a list of its batches would never end.
+                raise UsageError(
+                    "weights= cannot be combined with members={buffer: weight}.",
+                    argument="weights",
+                    found=self.weights,
+                    advice="Pass a list of members, or leave out weights=.",
+                )
+        # A buffer is iterable, too: a list of its batches would be endless.
         elif isinstance(self.members, ReplayBuffer | Member) or not isinstance(
             self.members, Iterable
         ):
             raise UsageError(
-                "The members of a mixture are given as {buffer: weight, another: weight}, or as a "
-                f"list of them; not as one {type(self.members).__name__}."
+                "members must be {buffer: weight, another: weight} or a list, not a "
+                f"{type(self.members).__name__}.",
+                argument="members",
+                expected="{buffer: weight} or a list",
+                found=type(self.members).__name__,
             )
 
     def _check_drawing(self) -> None:
-        """Check that no argument on draws is without an effect."""
+        """Check that every argument of draws has an effect."""
         epochs = {
             "drop_last": self.drop_last,
             "num_replicas": self.num_replicas is not None,
             "rank": self.rank is not None,
         }
         drawing = {
-            "weights": self.given_weights is not None,
+            "weights": self.weights_argument is not None,
             "epoch": self.epoch is not None,
             "slices": self.has_slices,
             **epochs,
         }
-        given = [name for name, is_given in drawing.items() if is_given]
-        if self.sampler is not None and given:
+        names = [name for name, is_set in drawing.items() if is_set]
+        if self.sampler is not None and names:
             raise UsageError(
-                f"A sampler draws by itself: {', '.join(given)} would do nothing. Leave out one or "
-                "the other; weights of a mixture are no part of a sampler that is given."
+                f"sampler= cannot be combined with {', '.join(names)}.",
+                argument="sampler",
+                found=names,
+                advice="Leave out one or the other.",
             )
-        of_epochs = [name for name, is_given in epochs.items() if is_given]
-        if of_epochs and self.epoch is None:
+        epoch_names = [name for name, is_set in epochs.items() if is_set]
+        if epoch_names and self.epoch is None:
             raise UsageError(
-                f"{', '.join(of_epochs)}: only epochs are shared out. Pass epoch='all', 'first' or "
-                "'last', too; with replacement, give each rank its own seed."
+                f"{', '.join(epoch_names)} needs epoch=: only epochs are shared by ranks.",
+                argument=epoch_names[0],
+                advice="Pass epoch='all', 'first' or 'last'; with replacement, give each rank "
+                "another seed.",
             )
         if self.generator is not None and self.epoch is not None and not self.has_slices:
             raise UsageError(
-                "The rows of an epoch are ordered by seed=, which is the same in all processes, "
-                "and not by a generator. Pass seed=."
+                "generator= cannot order the rows of an epoch, whose order all processes share.",
+                argument="generator",
+                advice="Pass seed=.",
             )
 
 
 @dataclass(frozen=True)
 class JoinOptions(OwnOptions):
-    """What ``Mixture.preprocess`` takes.
+    """Arguments of ``Mixture.preprocess``.
 
     Args:
-        id: ``family/name`` of the new dataset; the family is any word that no published family has.
+        id: ``family/name`` of the new dataset, whose family is not a published family.
     """
 
     id: str
@@ -278,10 +302,9 @@ class Mixture(TensorDictReplayBuffer):
         mixture = Mixture({medium: 0.7, expert: 0.3}, batch_size=256)
         mixture.sample()["member"]      0, 1, 0, 0, 0, 1, 0, ...
 
-    A batch has ``"member"``, int64 ``[B]``: which member a row is of, by its place in ``members``.
-    A member is drawn by its weight, then a row of it, or a trajectory, uniformly. Without
-    replacement the draws are shared in epochs among ranks and loader workers, as those of
-    ``DistributedSampler``, and no item is drawn twice for it.
+    A batch has ``"member"``, int64 ``[B]``: the index of each row's member in ``members``. A member
+    is drawn by its weight, then one of its rows, or trajectories, uniformly. In epochs, ranks and
+    loader workers share the draws, as with ``DistributedSampler``: each item is drawn once.
 
     Args:
         members: weights by member, or a list of members, which ``weights`` weighs. A member is a
@@ -314,9 +337,8 @@ class Mixture(TensorDictReplayBuffer):
         priority_key: the entry that ``update_tensordict_priority`` reads.
 
     Raises:
-        UsageError: members have different columns or mean different things by their numbers, and
-            nothing says how to map them; a member cannot be mixed; or arguments exclude one
-            another.
+        UsageError: members have different columns; a member cannot be mixed; or arguments exclude
+            one another.
     """
 
     @suggests_keywords
@@ -370,8 +392,10 @@ class Mixture(TensorDictReplayBuffer):
         rows = mixture_storage([*options.members])
         if options.prefetch and rows.written:
             raise UsageError(
-                f"{', '.join(rows.written)}: rows are written to it, and batches that were made "
-                "ahead would be of older ones. Leave out prefetch."
+                f"prefetch cannot be combined with {', '.join(rows.written)}, whose rows change.",
+                argument="prefetch",
+                found=rows.written,
+                advice="Leave out prefetch.",
             )
         batches = part_of(options, TensorDictBatchOptions)
         if options.sampler is None:
@@ -381,15 +405,15 @@ class Mixture(TensorDictReplayBuffer):
 
     @property
     def members(self) -> tuple[str, ...]:
-        """The names of the members; a batch has their places, in ``"member"``."""
+        """The names of the members; ``"member"`` in a batch is an index of these."""
         return self._rows.names
 
     @takes_fields(JoinOptions)
     def preprocess(self, options: JoinOptions) -> InstalledDataset:
-        """Write the rows of all members, one member after the other, into one dataset.
+        """Write the rows of all members, in the order of members, into one dataset.
 
-        The values are those that a batch has. ``episode`` counts the trajectories of all members,
-        and ``"member"`` is not written. The manifest names the members.
+        Columns are mapped as in batches. ``episode`` counts the trajectories of all members, and
+        ``"member"`` is not written. The manifest names the members.
 
         Raises:
             UsageError: a member is a buffer, whose rows change, or has no observation, action or
@@ -397,8 +421,10 @@ class Mixture(TensorDictReplayBuffer):
         """
         rows, names = self._rows, ", ".join(self._rows.names)
         if rows.written:
-            raise UsageError(
-                f"{', '.join(rows.written)}: its rows change. Join datasets and views."
+            raise NotWritable(
+                f"{', '.join(rows.written)}: its rows change; only datasets and views are joined.",
+                argument="members",
+                found=rows.written,
             )
         manifests = [each for each in map(manifest_of, rows.storages) if each is not None]
         first, *others = [each.metadata for each in manifests]
@@ -409,18 +435,18 @@ class Mixture(TensorDictReplayBuffer):
         }
         info = {**shared, "members": rows.reference()["members"], **(options.info or {})}
         id, texts = own_id(options.id), {text.key for each in manifests for text in each.texts}
-        with making(id, options := replace(options, info=info)) as told:
-            if left := sorted(show_key(key) for key in texts if not rows.has(key)):
-                told.note(
-                    f"{id}: {', '.join(left)} is left out: text=True reads the text of members"
+        with making(id, options := replace(options, info=info)) as progress:
+            if skipped := sorted(show_key(key) for key in texts if not rows.has(key)):
+                progress.note(
+                    f"{id}: {', '.join(skipped)} is not written: open members with text=True"
                 )
             return save_steps(
-                id, _steps(rows), options, told, lambda: {"filename": f"rows of {names}"}
+                id, _steps(rows), options, progress, lambda: {"filename": f"rows of {names}"}
             )
 
 
 SHARED = frozenset({"env_spec", "licence", "citation", "ref_min_score", "ref_max_score"})
-"""Metadata of all members that are true of their rows together."""
+"""Metadata that apply to the joined rows if all members agree on them."""
 
 
 def _steps(rows: MixtureStorage) -> Iterator[StepColumns]:
@@ -431,18 +457,18 @@ def _steps(rows: MixtureStorage) -> Iterator[StepColumns]:
     names = f"rows of {', '.join(rows.names)}"
     size = rows_per_block(sum(each.nbytes for each in arrays_of(rows.run(0, 1), names).values()))
     for start in range(0, len(rows), size):
-        marks = is_end[start : start + size]
-        columns = arrays_of(rows.run(start, start + len(marks)), names)
-        kept = columns.keys() - MADE_BY_THE_CORE - {MEMBER}
-        yield {**{key: columns[key] for key in kept}, TRAJECTORY_END: marks}
+        ends = is_end[start : start + size]
+        columns = arrays_of(rows.run(start, start + len(ends)), names)
+        keys = columns.keys() - MADE_BY_THE_CORE - {MEMBER}
+        yield {**{key: columns[key] for key in keys}, TRAJECTORY_END: ends}
 
 
 def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
     """Return the sampler that the options describe, over the members' rows."""
-    given = options.given_weights
-    weights = MixtureWeights("rows" if given is None else given, rows.names)
+    argument = options.weights_argument
+    weights = MixtureWeights("rows" if argument is None else argument, rows.names)
     if options.epoch is None:
-        if weights.given == "rows" and not options.has_slices:
+        if weights.value == "rows" and not options.has_slices:
             return RandomSampler()
         return sampler_of(Weighted(weights), options)
     _check_epoch(rows, weights, options.epoch)
@@ -456,15 +482,24 @@ def _choose_sampler(rows: MixtureStorage, options: MixtureOptions) -> Sampler:
 
 
 def _check_epoch(rows: MixtureStorage, weights: MixtureWeights, end: EpochEnd) -> None:
-    if end not in ("all", "first", "last"):
-        raise UsageError(f"epoch is 'all', 'first', 'last' or None, not {end!r}.")
-    if end == "all" and weights.given != "rows":
+    if end not in get_args(EpochEnd):
         raise UsageError(
-            f"epoch='all' draws everything once, so that the weights {weights.state()} cannot be "
-            "kept. Leave them out, or let the epoch end with epoch='first' or epoch='last'."
+            f"epoch must be 'all', 'first', 'last' or None, not {end!r}.",
+            argument="epoch",
+            expected=[*get_args(EpochEnd), None],
+            found=end,
+        )
+    if end == "all" and weights.value != "rows":
+        raise UsageError(
+            f"epoch='all' draws every row once; it cannot be combined with {weights.state()}.",
+            argument="weights",
+            found=weights.state(),
+            advice="Leave out the weights, or pass epoch='first' or epoch='last'.",
         )
     if rows.written:
         raise UsageError(
-            f"{', '.join(rows.written)}: rows are written to it, so that an epoch of the mixture "
-            "would change while it is drawn. Leave out epoch= to draw with replacement."
+            f"epoch cannot be combined with {', '.join(rows.written)}, whose rows change.",
+            argument="epoch",
+            found=rows.written,
+            advice="Leave out epoch= to draw with replacement.",
         )

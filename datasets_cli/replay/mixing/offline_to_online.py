@@ -1,4 +1,4 @@
-"""A dataset and rows that are written, sampled as one by a fraction."""
+"""A dataset and a written buffer, sampled as one by a fraction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from pathlib import Path
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import (
+    EmptyBuffer,
+    NotWritable,
+    UnknownKey,
+    Unsupported,
+    UsageError,
+    WrongRows,
+    WrongSize,
+)
 from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, seeded
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.checkpoint.dump_folder import PAIR_PARTS, DumpFolder
-from datasets_cli.replay.mixing.agreement import batch_leaves
+from datasets_cli.replay.mixing.columns import batch_leaves
 from datasets_cli.replay.mixing.mixed_buffers import (
     WEIGHT,
     MemberBatch,
@@ -35,7 +43,7 @@ SHARE = "share.json"
 
 
 class OfflineToOnline(MixedBuffers):
-    """Draws batches from a dataset and from a buffer that is written, by a fraction.
+    """Draws batches from a dataset and from a written buffer, by a fraction.
 
     >>> from datasets_cli import ExperienceReplay, LazyTensorStorage, TensorDictReplayBuffer
     >>> replay = ExperienceReplay("d4rl/door-human-v0")
@@ -47,38 +55,38 @@ class OfflineToOnline(MixedBuffers):
     >>> both.sample()["index", "buffer_ids"]
     tensor([0, 0, 0, 1, 1, 1])
 
-    The offline rows of a batch come first, then the online ones. ``("index", "buffer_ids")`` is 0
-    for offline rows and 1 for online ones, ``("index", "index")`` is the row's number there, as one
-    number also where a storage has several dimensions.
+    Offline rows come first in a batch, then online rows. ``("index", "buffer_ids")`` is 0 for
+    offline rows and 1 for online rows. ``("index", "index")`` is the row's number in its buffer;
+    one number, also in a storage of several dimensions.
 
-    Nothing is rounded away: the rest of each batch is carried to the next, so that over any number
-    of batches the offline rows are the fraction of all, to half a row; with samplers of slices,
-    of which both need the same ``slice_len``, to half a slice.
+    The remainder of rounding is carried to the next batch. Over any number of batches the offline
+    rows are the fraction of all rows, to half a row; with samplers of slices, whose ``slice_len``
+    must be equal, to half a slice.
 
     Args:
-        offline: a buffer over a dataset, a mixture, or rows of earlier runs; never written here.
-        online: a buffer over rows that are written; ``extend`` and ``add`` write there.
-        fraction: of the rows of a batch that are offline, from 0 to 1.
-        anneal: moves the fraction, such as ``LinearAnneal(to=0.1, over=100_000)``; or a function of
-            ``fraction`` and of the rows written online, ``online.write_count``.
-        min_online: rows that ``online`` must have to be drawn from; before, all rows of a batch are
-            offline, and do not count for the fraction.
-        keys: the entries that batches have, groups such as ``"next"`` whole; by default all, and
-            then both must have the same.
+        offline: a buffer over a dataset, a mixture, or rows of earlier runs; it is never written.
+        online: a writable buffer; ``extend`` and ``add`` write to it.
+        fraction: the fraction of offline rows in a batch, from 0 to 1.
+        anneal: changes the fraction, such as ``LinearAnneal(to=0.1, over=100_000)``; or a function
+            of ``fraction`` and of the rows written online, ``online.write_count``.
+        min_online: number of online rows from which ``online`` is drawn; below it, batches are all
+            offline and do not count for the fraction.
+        keys: keys of the entries of batches, such as ``"next"`` for the whole group; by default all
+            entries, which must be equal in both buffers.
         batch_size: rows in a batch; ``sample`` can override it.
-        transform: applied to every batch, after those of the two buffers. What is written passes
-            those of ``online`` alone.
-        seed: seeds the draws of both; by default each draws as it did before.
-        format: what batches are made of; see ``with_format``. Those of the two do not matter.
-        cast: of ``format``; see there.
+        transform: applied to every batch, after the transforms of the two buffers. Written rows
+            pass the transforms of ``online`` only.
+        seed: seeds the draws of both; by default each buffer keeps its generator.
+        format: the format of batches; see ``with_format``. The formats of the two are ignored.
+        cast: see ``with_format``.
 
     Raises:
-        UsageError: an argument is out of its range, or ``online`` cannot be written or never has
-            ``min_online`` rows.
+        UsageError: an argument is out of its range, ``online`` cannot be written, or its storage is
+            smaller than ``min_online``.
 
     Attributes:
-        transform: what is applied to every batch.
-        ran_out: whether an offline epoch ended with the batch just drawn; iteration stops there.
+        transform: the transforms that are applied to every batch.
+        ran_out: whether the batch just drawn ended an offline epoch; iteration stops there.
     """
 
     _names = PAIR_NAMES
@@ -103,50 +111,65 @@ class OfflineToOnline(MixedBuffers):
         _check_pair(offline, online, self._share.min_online)
         self.keys = None if keys is None else keys_of(keys)
         if self.keys == []:
-            raise UsageError("keys names no entry; leave it out for batches with all entries.")
+            raise UsageError(
+                "keys is empty.",
+                argument="keys",
+                found=[],
+                advice="Leave it out for batches with all entries.",
+            )
         super().__init__((offline, online), batch_size, transform, format, cast)
         if seed is not None:
             self.set_rng(seeded(seed))
 
     @property
     def offline(self) -> ReplayBuffer:
-        """The first buffer: a dataset, or rows that are never written here."""
+        """The first buffer: a dataset, or rows that are never written."""
         return self.buffers[OFFLINE]
 
     @property
     def online(self) -> ReplayBuffer:
-        """The second buffer, whose rows are written."""
+        """The second buffer, which is written."""
         return self.buffers[ONLINE]
 
     @property
     def fraction(self) -> float:
-        """The fraction of offline rows in the next batch; 1 while online has too few rows."""
+        """The fraction of offline rows in the next batch; 1 below ``min_online`` rows."""
         return self._share.fraction(len(self.online), self.online.write_count)
 
     def _shown(self) -> list[str]:
         share = self._share
-        own = f"anneal={share.anneal!r}", f"min_online={share.min_online}", f"keys={self.keys}"
-        return [*super()._shown(), f" fraction={share.start}", *(f" {each}" for each in own)]
+        return [
+            *super()._shown(),
+            f" fraction={share.start}",
+            f" anneal={share.anneal!r}",
+            f" min_online={share.min_online}",
+            f" keys={self.keys}",
+        ]
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
         """Return a batch ``[B]``, offline rows first.
 
         Args:
-            batch_size: rows to draw; this object's own by default.
-            return_info: return ``(batch, info)``, where info has ``index`` and what the samplers of
-                both say of the rows.
+            batch_size: rows to draw; ``self.batch_size`` by default.
+            return_info: return ``(batch, info)``, where info has ``index`` and the info of both
+                samplers.
 
         Raises:
-            UsageError: no batch size is given, or the samplers refuse it; or offline and online
-                rows have other entries, element types or shapes; the message lists them.
+            UsageError: the batch size is missing, or a sampler cannot draw it; or offline and
+                online rows have different entries, dtypes or shapes, which the message lists.
         """
         size = self._size(batch_size)
         unit = unit_of(self.buffers, size)
         fraction = self.fraction
         num_offline, carried = self._share.split(size // unit, fraction)
         if num_offline and not len(self.offline):
-            why = self.offline.storage.no_rows
-            raise EmptyBuffer(f"There are no offline rows to draw; fraction=0 needs none. {why}")
+            raise EmptyBuffer(
+                f"offline is empty, and {num_offline * unit} of {size} rows are drawn from it.",
+                argument="offline",
+                expected=num_offline * unit,
+                found=0,
+                advice=f"Pass fraction=0 to draw online rows only. {self.offline.storage.no_rows}",
+            )
         counts = {OFFLINE: num_offline * unit, ONLINE: size - num_offline * unit}
         parts = self._draw((member, count) for member, count in counts.items() if count)
         drawn = [member for member, part in ((OFFLINE, fraction), (ONLINE, 1 - fraction)) if part]
@@ -154,18 +177,18 @@ class OfflineToOnline(MixedBuffers):
             part.flatten_index(self.buffers[part.member].reader.storage)
         balance_weights(self.buffers, parts, drawn)
         names = [PAIR_NAMES[part.member] for part in parts]
-        rows = joined(names, [_kept(part, self.keys) for part in parts], _by_keys)
+        rows = joined(names, [_select(part, self.keys) for part in parts], _advise_keys)
         self._share.carried = carried
         self.ran_out = any(part.is_last for part in parts if part.member == OFFLINE)
-        details = joined(names, [part.info() for part in parts]) if return_info else None
+        details = joined(names, [part.info_batch() for part in parts]) if return_info else None
         return self._finished(rows, details)
 
     def extend(self, data: Rows, update_priority: bool | None = None) -> torch.Tensor:
-        """Write rows online; see ``ReplayBuffer.extend``, also for what is returned."""
+        """Write rows to ``online``, and return the same as ``ReplayBuffer.extend``."""
         return self.online.extend(data, update_priority)
 
     def add(self, data: Rows) -> int | torch.Tensor | None:
-        """Write one row online; see ``ReplayBuffer.add``, also for what is returned."""
+        """Write one row to ``online``, and return the same as ``ReplayBuffer.add``."""
         return self.online.add(data)
 
     @property
@@ -196,38 +219,57 @@ def _check_pair(offline: ReplayBuffer, online: ReplayBuffer, min_online: int) ->
         if not isinstance(buffer, ReplayBuffer):
             raise UsageError(
                 f"{name} must be a replay buffer, such as ExperienceReplay(...) or "
-                f"TensorDictReplayBuffer(...), not {type(buffer).__name__}."
+                f"TensorDictReplayBuffer(...), not {type(buffer).__name__}.",
+                argument=name,
+                expected="a replay buffer",
+                found=type(buffer).__name__,
             )
     storage = online.reader.storage
     if not is_writable(storage):
-        raise UsageError(
-            "online must be a buffer that can be written; the rows of this one are a dataset. Give "
-            "TensorDictReplayBuffer(storage=LazyTensorStorage(...)), and the dataset as offline."
+        raise NotWritable(
+            "online must be a writable buffer; its rows are a dataset.",
+            argument="online",
+            expected="a writable buffer",
+            advice="Pass TensorDictReplayBuffer(storage=LazyTensorStorage(...)) as online, and the "
+            "dataset as offline.",
         )
     if offline.reader.storage is storage:
-        raise UsageError("offline and online are the same rows. Give two buffers.")
-    if storage.max_size < min_online:
         raise UsageError(
-            f"online has room for {storage.max_size} rows and would never have min_online="
-            f"{min_online}. Give it a larger storage, or a smaller min_online."
+            "offline and online have the same storage. Pass two buffers.", argument="online"
+        )
+    if storage.max_size < min_online:
+        raise WrongSize(
+            f"The storage of online has {storage.max_size} rows at most, less than min_online="
+            f"{min_online}.",
+            argument="min_online",
+            expected=f"{storage.max_size} at most",
+            found=min_online,
+            advice="Pass a larger storage, or a smaller min_online.",
         )
 
 
 def unit_of(buffers: Sequence[ReplayBuffer], batch_size: int) -> int:
-    """Return the rows that a batch is shared out by: 1, or the length of slices."""
+    """Return the rows of a unit, which is from one buffer: 1, or the length of slices."""
     samplers = [buffer.reader.sampler for buffer in buffers]
     if not any(sampler.has_slices for sampler in samplers):
         return 1
     lengths = [_slice_len(*pair) for pair in zip(PAIR_NAMES, samplers, strict=True)]
     if lengths[0] != lengths[1]:
-        raise UsageError(
-            f"offline draws slices of {lengths[0]} rows and online of {lengths[1]}. Give both "
-            "samplers the same slice_len."
+        raise WrongSize(
+            f"offline draws slices of {lengths[0]} rows and online of {lengths[1]}.",
+            argument="slice_len",
+            expected=lengths[0],
+            found=lengths[1],
+            advice="Pass both samplers the same slice_len.",
         )
     if batch_size % lengths[0]:
-        raise UsageError(
-            f"A batch of {batch_size} rows is not a whole number of slices of {lengths[0]}. Ask "
-            f"for {max(1, batch_size // lengths[0]) * lengths[0]}."
+        nearest = max(1, batch_size // lengths[0]) * lengths[0]
+        raise WrongSize(
+            f"A batch of {batch_size} rows is not a whole number of slices of {lengths[0]}.",
+            argument="batch_size",
+            expected=f"a multiple of {lengths[0]}",
+            found=batch_size,
+            advice=f"Ask for {nearest}.",
         )
     return lengths[0]
 
@@ -235,33 +277,42 @@ def unit_of(buffers: Sequence[ReplayBuffer], batch_size: int) -> int:
 def _slice_len(name: str, sampler: Sampler) -> int:
     slice_len = getattr(sampler, "slice_len", None) if sampler.has_slices else None
     if not isinstance(slice_len, int):
-        raise UsageError(
-            f"{name} draws by {sampler!r}, and a batch of slices needs those of both buffers to "
-            "have one length. Give both a sampler with slice_len=, such as "
-            "SliceSampler(slice_len=32); num_slices= would cut the slices of a part shorter."
+        raise Unsupported(
+            f"{name} draws by {sampler!r}; a batch of slices needs one fixed length in both "
+            "buffers.",
+            argument=name,
+            expected="a sampler with slice_len",
+            found=sampler,
+            advice="Use slice_len=, such as SliceSampler(slice_len=32), in both.",
         )
     return slice_len
 
 
-def _kept(part: MemberBatch, keys: Sequence[Key] | None) -> Rows:
-    """Return the entries of a part that are asked for, and those that priorities go back by."""
+def _select(part: MemberBatch, keys: Sequence[Key] | None) -> Rows:
+    """Return the selected entries of a part, with the index and weights for priorities."""
     rows = part.rows
     if keys is None:
         return rows
+    name = PAIR_NAMES[part.member]
     if not isinstance(rows, TensorDictBase):
-        raise UsageError(
-            f"keys= chooses entries of TensorDicts; {PAIR_NAMES[part.member]} has rows of "
-            f"{type(rows).__name__}. Leave keys= out."
+        raise WrongRows(
+            f"keys= needs TensorDicts; {name} has rows of {type(rows).__name__}.",
+            argument="keys",
+            expected="TensorDicts",
+            found=type(rows).__name__,
+            advice="Leave out keys=.",
         )
-    if missing := [show_key(key) for key in keys if entry(rows, key) is None]:
-        known = ", ".join(map(show_key, batch_leaves(rows)))
-        raise UsageError(
-            f"keys= asks for {', '.join(missing)}, which {PAIR_NAMES[part.member]} does not have. "
-            f"It has: {known}."
+    if missing := [key for key in keys if entry(rows, key) is None]:
+        known = [show_key(key) for key in batch_leaves(rows)]
+        raise UnknownKey(
+            f"{name} has no entry {', '.join(map(show_key, missing))}. It has: {', '.join(known)}.",
+            argument="keys",
+            key=missing[0],
+            found=known,
         )
     return rows.select(*keys, "index", WEIGHT, strict=False)
 
 
-def _by_keys(keys: Sequence[Key]) -> str:
-    given = [key if len(key) > 1 else key[0] for key in keys]
-    return f"leave entries out of all batches with keys={given}"
+def _advise_keys(keys: Sequence[Key]) -> str:
+    names = [key if len(key) > 1 else key[0] for key in keys]
+    return f"drop entries of all batches with keys={names}"

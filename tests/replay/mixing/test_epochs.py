@@ -192,9 +192,9 @@ def test_a_state_of_another_epoch_is_refused(members: Members) -> None:
     mixture = Mixture(members, 8, weights=[1, 2, 3, 4], epoch="first")
     mixture.sample()
     state = mixture.state_dict()
-    with pytest.raises(UsageError, match="with end='first'; this one has end='last'"):
+    with pytest.raises(UsageError, match="end='first'; expected end='last'"):
         Mixture(members, 8, weights=[1, 2, 3, 4], epoch="last").load_state_dict(state)
-    with pytest.raises(UsageError, match=r"with weights=.* with the same to continue"):
+    with pytest.raises(UsageError, match=r"weights=\[1.0, 2.0, 3.0, 4.0\]; expected"):
         Mixture(members, 8, weights=[1, 2, 3, 5], epoch="first").load_state_dict(state)
 
 

@@ -18,9 +18,10 @@ from datasets_cli import (
 )
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NotWritable
 from datasets_cli.replay.mixing import mixture
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from tests.support.refusals import refused
 
 EPISODE = ("episode",)
 
@@ -91,6 +92,6 @@ def test_what_cannot_be_joined_is_refused_before_anything_is_written(config: Con
     assert main(["preprocess", "demo/iris", "--force"]) == 2
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(10))
     buffer.extend(ExperienceReplay("demo/iris")[:10])
-    with pytest.raises(UsageError, match="its rows change"):
+    with refused(NotWritable, argument="members"):
         Mixture([buffer]).preprocess("mine/both")
     assert not (Path(config.root) / "datasets" / "mine").exists()

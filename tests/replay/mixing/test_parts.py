@@ -21,8 +21,9 @@ from datasets_cli import (
     StorageEnsemble,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows, WrongSize
 from tests.replay.storages.test_storages import steps
+from tests.support.refusals import refused
 
 
 def member(num_rows: int, start: int = 0, kind: Any = ReplayBuffer, **arguments: Any) -> Any:
@@ -70,7 +71,7 @@ def test_a_transform_may_make_other_rows_of_those_a_member_drew() -> None:
             batch["number"], batch["index", "index"] + 50 * batch["index", "buffer_ids"]
         )
         assert torch.equal(batch["index", "index"].view(2, 6), info["index", "index"])
-    with pytest.raises(UsageError, match="drew 4 rows"):
+    with refused(WrongRows, expected=[4]):
         everyone(member(20, transform=lambda x: x.view(-1, 2))).sample(4)
 
 
@@ -95,13 +96,13 @@ def test_what_only_some_members_say_cannot_be_joined_and_names_it() -> None:
     ranked = member(10, kind=PrioritizedReplayBuffer, alpha=1.0, beta=1.0)
     ensemble = everyone(ranked, member(10))
     assert len(ensemble.sample_flat()) == 8
-    with pytest.raises(UsageError, match="buffer 0 and buffer 1 differ in priority_weight"):
+    with refused(WrongRows, key=("priority_weight",)):
         ensemble.sample_flat(return_info=True)
     wide = ReplayBuffer(storage=LazyTensorStorage(4))
     wide.extend(TensorDict({"x": torch.zeros(4, 5)}, [4]))
     narrow = ReplayBuffer(storage=LazyTensorStorage(4))
     narrow.extend(TensorDict({"x": torch.zeros(4, 3)}, [4]))
-    with pytest.raises(UsageError, match=r"differ in x:\n.*\n  x  float32 \[5\]  float32 \[3\]"):
+    with refused(WrongRows, key=("x",)):
         everyone(wide, narrow).sample_flat()
 
 
@@ -140,5 +141,5 @@ def test_a_row_of_a_member_is_named_by_all_of_its_dimensions() -> None:
 
 @pytest.mark.parametrize("drawn", [0, -1])
 def test_a_batch_is_drawn_of_at_least_one_member(drawn: int) -> None:
-    with pytest.raises(UsageError, match=f"1 buffer or more, not {drawn}"):
+    with refused(WrongSize, argument="num_buffer_sampled", found=drawn):
         ReplayBufferEnsemble(member(4), num_buffer_sampled=drawn)

@@ -299,7 +299,7 @@ def test_an_empty_view_says_so_when_it_is_drawn_from(replay: ExperienceReplay) -
     with pytest.raises(IndexError, match=r"filter.* left no row"):
         empty[0]
     online = TensorDictReplayBuffer(batch_size=2)
-    with pytest.raises(EmptyBuffer, match=r"no offline rows .* filter.* left no row"):
+    with pytest.raises(EmptyBuffer, match=r"offline is empty.* filter.* left no row"):
         OfflineToOnline(empty, online, batch_size=2).sample()
     assert empty.to_pandas().shape == (0, len(replay.to_pandas().columns))
 
