@@ -240,25 +240,16 @@ _LAZY_IMPORTS = {
     # specs
     "TensorSpec": "specs.spec",
     "Bounded": "specs.bounded",
-    "BoundedTensorSpec": "specs.bounded",
     "Unbounded": "specs.bounded",
     "UnboundedContinuous": "specs.bounded",
-    "UnboundedContinuousTensorSpec": "specs.bounded",
     "UnboundedDiscrete": "specs.bounded",
-    "UnboundedDiscreteTensorSpec": "specs.bounded",
     "Categorical": "specs.categorical",
-    "DiscreteTensorSpec": "specs.categorical",
     "OneHot": "specs.one_hot",
-    "OneHotDiscreteTensorSpec": "specs.one_hot",
     "MultiCategorical": "specs.categorical",
-    "MultiDiscreteTensorSpec": "specs.categorical",
     "MultiOneHot": "specs.one_hot",
-    "MultiOneHotDiscreteTensorSpec": "specs.one_hot",
     "Binary": "specs.categorical",
-    "BinaryDiscreteTensorSpec": "specs.categorical",
     "NonTensor": "specs.leaf",
     "Composite": "specs.composite",
-    "CompositeSpec": "specs.composite",
     "check_env_specs": "specs.check",
     "spec_from_gymnasium": "specs.gymnasium_spaces",
     "spec_to_gymnasium": "specs.gymnasium_spaces",
@@ -295,17 +286,10 @@ _LAZY_IMPORTS = {
     "ParallelEnv": "environments.batched_env",
     "RandomPolicy": "environments.policies",
     "Collector": "environments.collectors.collectors",
-    "SyncDataCollector": "environments.collectors.collectors",
     "MultiSyncCollector": "environments.collectors.collectors",
-    "MultiSyncDataCollector": "environments.collectors.collectors",
     "MultiAsyncCollector": "environments.collectors.collectors",
-    "MultiaSyncDataCollector": "environments.collectors.collectors",
     "DistributedCollector": "environments.collectors.distributed",
-    "DistributedDataCollector": "environments.collectors.distributed",
     "DistributedSyncCollector": "environments.collectors.distributed",
-    "DistributedSyncDataCollector": "environments.collectors.distributed",
-    "RPCCollector": "environments.collectors.distributed",
-    "RPCDataCollector": "environments.collectors.distributed",
     "RayCollector": "environments.collectors.distributed",
 }
 """Every public name with the module that defines it: the one list of them.
@@ -313,6 +297,26 @@ _LAZY_IMPORTS = {
 ``python -m tests.support.public_names`` writes ``__init__.pyi``, which type checkers and editors
 read, and the table of docs/python.md from it.
 """
+
+_ALIASES = {
+    "BoundedTensorSpec": "Bounded",
+    "UnboundedContinuousTensorSpec": "UnboundedContinuous",
+    "UnboundedDiscreteTensorSpec": "UnboundedDiscrete",
+    "DiscreteTensorSpec": "Categorical",
+    "OneHotDiscreteTensorSpec": "OneHot",
+    "MultiDiscreteTensorSpec": "MultiCategorical",
+    "MultiOneHotDiscreteTensorSpec": "MultiOneHot",
+    "BinaryDiscreteTensorSpec": "Binary",
+    "CompositeSpec": "Composite",
+    "SyncDataCollector": "Collector",
+    "MultiSyncDataCollector": "MultiSyncCollector",
+    "MultiaSyncDataCollector": "MultiAsyncCollector",
+    "DistributedDataCollector": "DistributedCollector",
+    "DistributedSyncDataCollector": "DistributedSyncCollector",
+    "RPCCollector": "DistributedCollector",
+    "RPCDataCollector": "DistributedCollector",
+}
+"""Names that older versions of TorchRL give to some of these; importable, and listed once."""
 
 _SUBPACKAGES = ("errors", "formats", "recipe", "replay", "torchrl")
 """What else is public: the modules to import from by their own names."""
@@ -322,6 +326,8 @@ __all__ += ["__version__"]
 
 
 def __getattr__(name: str) -> object:  # what it is, the stub beside this file says
+    if name in _ALIASES:
+        return getattr(sys.modules[__name__], _ALIASES[name])
     if name in _LAZY_IMPORTS:
         value = getattr(import_module(f"datasets_cli.{_LAZY_IMPORTS[name]}"), name)
         return globals().setdefault(name, value)  # found without this function from now on

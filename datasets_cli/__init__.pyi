@@ -14,29 +14,14 @@ from datasets_cli.environments.collectors.collectors import Collector as Collect
 from datasets_cli.environments.collectors.collectors import (
     MultiAsyncCollector as MultiAsyncCollector,
 )
-from datasets_cli.environments.collectors.collectors import (
-    MultiaSyncDataCollector as MultiaSyncDataCollector,
-)
 from datasets_cli.environments.collectors.collectors import MultiSyncCollector as MultiSyncCollector
-from datasets_cli.environments.collectors.collectors import (
-    MultiSyncDataCollector as MultiSyncDataCollector,
-)
-from datasets_cli.environments.collectors.collectors import SyncDataCollector as SyncDataCollector
 from datasets_cli.environments.collectors.distributed import (
     DistributedCollector as DistributedCollector,
 )
 from datasets_cli.environments.collectors.distributed import (
-    DistributedDataCollector as DistributedDataCollector,
-)
-from datasets_cli.environments.collectors.distributed import (
     DistributedSyncCollector as DistributedSyncCollector,
 )
-from datasets_cli.environments.collectors.distributed import (
-    DistributedSyncDataCollector as DistributedSyncDataCollector,
-)
 from datasets_cli.environments.collectors.distributed import RayCollector as RayCollector
-from datasets_cli.environments.collectors.distributed import RPCCollector as RPCCollector
-from datasets_cli.environments.collectors.distributed import RPCDataCollector as RPCDataCollector
 from datasets_cli.environments.gym_env import GymEnv as GymEnv
 from datasets_cli.environments.policies import RandomPolicy as RandomPolicy
 from datasets_cli.errors import AccessError as AccessError
@@ -246,34 +231,21 @@ from datasets_cli.setup.settings import change_setting as change_setting
 from datasets_cli.setup.settings import settings as settings
 from datasets_cli.setup.settings import settings_path as settings_path
 from datasets_cli.specs.bounded import Bounded as Bounded
-from datasets_cli.specs.bounded import BoundedTensorSpec as BoundedTensorSpec
 from datasets_cli.specs.bounded import Unbounded as Unbounded
 from datasets_cli.specs.bounded import UnboundedContinuous as UnboundedContinuous
-from datasets_cli.specs.bounded import (
-    UnboundedContinuousTensorSpec as UnboundedContinuousTensorSpec,
-)
 from datasets_cli.specs.bounded import UnboundedDiscrete as UnboundedDiscrete
-from datasets_cli.specs.bounded import UnboundedDiscreteTensorSpec as UnboundedDiscreteTensorSpec
 from datasets_cli.specs.categorical import Binary as Binary
-from datasets_cli.specs.categorical import BinaryDiscreteTensorSpec as BinaryDiscreteTensorSpec
 from datasets_cli.specs.categorical import Categorical as Categorical
-from datasets_cli.specs.categorical import DiscreteTensorSpec as DiscreteTensorSpec
 from datasets_cli.specs.categorical import MultiCategorical as MultiCategorical
-from datasets_cli.specs.categorical import MultiDiscreteTensorSpec as MultiDiscreteTensorSpec
 from datasets_cli.specs.check import check_env_specs as check_env_specs
 from datasets_cli.specs.composite import Composite as Composite
-from datasets_cli.specs.composite import CompositeSpec as CompositeSpec
 from datasets_cli.specs.gymnasium_spaces import spec_from_gymnasium as spec_from_gymnasium
 from datasets_cli.specs.gymnasium_spaces import spec_to_gymnasium as spec_to_gymnasium
 from datasets_cli.specs.json_form import spec_from_json as spec_from_json
 from datasets_cli.specs.json_form import spec_to_json as spec_to_json
 from datasets_cli.specs.leaf import NonTensor as NonTensor
 from datasets_cli.specs.one_hot import MultiOneHot as MultiOneHot
-from datasets_cli.specs.one_hot import (
-    MultiOneHotDiscreteTensorSpec as MultiOneHotDiscreteTensorSpec,
-)
 from datasets_cli.specs.one_hot import OneHot as OneHot
-from datasets_cli.specs.one_hot import OneHotDiscreteTensorSpec as OneHotDiscreteTensorSpec
 from datasets_cli.specs.spec import TensorSpec as TensorSpec
 from datasets_cli.store.deep_check.report import DeepReport as DeepReport
 from datasets_cli.store.manifest import Manifest as Manifest
@@ -308,5 +280,23 @@ from datasets_cli.trainer.replay_buffer import ReplayBufferTrainer as ReplayBuff
 from datasets_cli.trainer.trainer import Trainer as Trainer
 from datasets_cli.version import __version__ as __version__
 
+BoundedTensorSpec = Bounded
+UnboundedContinuousTensorSpec = UnboundedContinuous
+UnboundedDiscreteTensorSpec = UnboundedDiscrete
+DiscreteTensorSpec = Categorical
+OneHotDiscreteTensorSpec = OneHot
+MultiDiscreteTensorSpec = MultiCategorical
+MultiOneHotDiscreteTensorSpec = MultiOneHot
+BinaryDiscreteTensorSpec = Binary
+CompositeSpec = Composite
+SyncDataCollector = Collector
+MultiSyncDataCollector = MultiSyncCollector
+MultiaSyncDataCollector = MultiAsyncCollector
+DistributedDataCollector = DistributedCollector
+DistributedSyncDataCollector = DistributedSyncCollector
+RPCCollector = DistributedCollector
+RPCDataCollector = DistributedCollector
+
 _LAZY_IMPORTS: dict[str, str]
+_ALIASES: dict[str, str]
 _SUBPACKAGES: tuple[str, ...]

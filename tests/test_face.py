@@ -75,6 +75,12 @@ def test_type_checkers_and_editors_see_the_same_names() -> None:
     assert found == {"__version__": "version", **TABLE}, "run python -m tests.support.public_names"
 
 
+def test_an_older_name_of_torchrls_is_the_same_object_and_is_not_listed() -> None:
+    for alias, name in datasets_cli._ALIASES.items():
+        assert getattr(datasets_cli, alias) is getattr(datasets_cli, name)
+        assert alias not in datasets_cli.__all__
+
+
 def test_no_public_name_is_also_a_module() -> None:
     modules = {module.name for module in pkgutil.iter_modules(datasets_cli.__path__)}
     assert not modules & set(datasets_cli.__all__)
@@ -480,7 +486,7 @@ def test_every_argument_is_written_out() -> None:
         parameters = inspect.signature(getattr(datasets_cli, name)).parameters.values()
         if inspect.Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters}:
             takes_any.add(name)
-    assert takes_any == {"Composite", "CompositeSpec", "GymEnv", *of_families}
+    assert takes_any == {"Composite", "GymEnv", *of_families}
 
 
 def test_a_misspelt_keyword_names_the_class_that_was_called() -> None:

@@ -18,6 +18,7 @@ FLOORS = [
     ["errors", "json_form", "version", "quantities"],
     [
         *("checked_json", "damage", "progress", "formats.limits", "gymnasium_extra", "options"),
+        "torchrl.keywords",
         "system_errors",
     ],
     ["config", "progress_lines"],
@@ -27,7 +28,7 @@ FLOORS = [
     ["store"],
     ["store.deep_check", "parallel", "audit.rules"],
     ["audit"],
-    ["catalogue", "replay.arguments", "replay.torchrl_words"],
+    ["catalogue", "replay.arguments"],
     ["specs"],
     [
         *("install", "replay.trajectories"),

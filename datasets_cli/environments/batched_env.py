@@ -17,30 +17,11 @@ from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.options import takes_fields
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
-from datasets_cli.replay.torchrl_words import Word, takes
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 AutoresetMode = gymnasium.vector.AutoresetMode
 MakeEnv = Callable[..., Any]
 EnvArguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
-
-
-_ANY = (True, False)
-_MEMORY = "What environments return is in gymnasium's memory."
-BATCHED: dict[str, Word] = {
-    **dict.fromkeys(("pin_memory", "memmap"), Word(False, instead=_MEMORY)),
-    **dict.fromkeys(("share_individual_td", "use_buffers"), Word(None, _ANY)),
-    **dict.fromkeys(("shared_memory", "consolidate"), Word(True, _ANY)),
-    **dict.fromkeys(
-        ("serial_for_single", "non_blocking", "metadata_from_workers", "daemon"), Word(False, _ANY)
-    ),
-    "policy_proof": Word(None, instead="Policies are called with what the environments return."),
-    "allow_step_when_done": Word(False, instead="A trajectory begins before the next step."),
-    "num_threads": Word(None, (1,), instead="A process has one thread."),
-    "num_sub_threads": Word(1, instead="A process has one thread."),
-    "mp_start_method": Word(None, ("spawn",), instead="Processes are spawned."),
-    "shutdown_timeout": Word(10.0, (10,), instead="close() waits for the processes."),
-}
-"""Keywords of TorchRL's environments side by side that change nothing, for ``takes``."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +99,7 @@ class BatchedEnv(Environment):
         return f"{type(self).__name__}({len(self._makers)} x {self._name})"
 
 
-@takes(**BATCHED)
+@accepts_keywords
 class SerialEnv(BatchedEnv):
     """Several environments in this process, one lane each: gymnasium's ``SyncVectorEnv``."""
 
@@ -130,7 +111,7 @@ class SerialEnv(BatchedEnv):
         return gymnasium.vector.SyncVectorEnv(self._makers, copy=False, autoreset_mode=self._mode)
 
 
-@takes(**BATCHED)
+@accepts_keywords
 class ParallelEnv(BatchedEnv):
     """Several environments in one process each: gymnasium's ``AsyncVectorEnv``.
 

@@ -13,25 +13,10 @@ from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.lanes import GymnasiumLanes, SingleLane
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.replay.torchrl_words import Word, takes
-
-_WRAPPER = "Wrap the environment of gymnasium: GymEnv(gymnasium.wrappers...)."
-_SERIAL = "SerialEnv and ParallelEnv have several."
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
-GYM: dict[str, Word] = {
-    **dict.fromkeys(("from_pixels", "allow_done_after_reset"), Word(False, instead=_WRAPPER)),
-    "pixels_only": Word(True, (False,)),  # of from_pixels
-    "frame_skip": Word(None, (1,), instead=_WRAPPER),
-    "missing_obs_value": Word(None, instead=_WRAPPER),
-    "convert_actions_to_numpy": Word(True, instead="gymnasium's environments take arrays."),
-    "batch_size": Word(None, (torch.Size([]), (), []), instead=_SERIAL),
-    **dict.fromkeys(("num_envs", "num_workers"), Word(None, (0, 1), instead=_SERIAL)),
-}
-"""Keywords of TorchRL's environments of gymnasium that change nothing, for ``takes``."""
-
-
-@takes(**GYM)
+@accepts_keywords
 class GymEnv(Environment):
     """An environment of gymnasium as a function of TensorDicts.
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
+from datasets_cli.options import check_choice
 from datasets_cli.progress import ProgressOptions
 from datasets_cli.replay.batches.formats import BatchFormat
 from datasets_cli.replay.buffer.buffer import (
@@ -99,6 +100,20 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
     def chosen_format(self, default: BatchFormat | None) -> BatchFormat | None:
         """Return the format that is given, or another one."""
         return choose_format(self.format, cast=self.cast) if self.format else default
+
+
+START_METHODS = ("fork", "spawn", "forkserver")
+
+
+def check_start_method(method: str) -> None:
+    """Check a start method of processes; warn unless it is the one that is used, ``"spawn"``."""
+    check_choice("mp_start_method", method, START_METHODS)
+    if method != "spawn":
+        warnings.warn(
+            f"mp_start_method={method!r} has no effect: processes are spawned, because one "
+            "that is forked after torch began threads may hang. Leave it out.",
+            stacklevel=5,  # the caller of preprocess, or of AtariDQNExperienceReplay
+        )
 
 
 def warn_of_override(replacement: bool, **sizes: int | None) -> None:

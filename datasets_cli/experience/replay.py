@@ -24,6 +24,7 @@ from datasets_cli.experience.options import (
     OpenOptions,
     SequenceBufferOptions,
     TrajectoryDatasetOptions,
+    check_start_method,
     row_sampler,
     warn_of_override,
 )
@@ -55,7 +56,6 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack, open_storage
 from datasets_cli.replay.storages.options import SequenceOptions
 from datasets_cli.replay.storages.sequences import Sequences
-from datasets_cli.replay.torchrl_words import check_start_method
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writing.writers import Writer

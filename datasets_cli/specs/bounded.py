@@ -165,9 +165,6 @@ class Bounded(LeafSpec):
         return f"Bounded{self.domain.title()}"
 
 
-BoundedTensorSpec = Bounded
-
-
 def _equal(first: torch.Tensor, second: torch.Tensor) -> bool:
     same = first.device == second.device and first.dtype == second.dtype
     return same and torch.equal(first, second)
@@ -286,7 +283,3 @@ class UnboundedDiscrete(Unbounded):
         dtype: torch.dtype | None = torch.int64,
     ) -> None:
         super().__init__(shape, device, dtype)
-
-
-UnboundedContinuousTensorSpec = UnboundedContinuous
-UnboundedDiscreteTensorSpec = UnboundedDiscrete

@@ -13,9 +13,9 @@ from torch.nn.functional import pad
 
 import datasets_cli
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.specs.leaf import CategorySpec, LeafSpec
 from datasets_cli.specs.spec import Change, ShapeLike, TensorSpec, as_tensor, shape_of
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,6 @@ class Categorical(CategorySpec):
         numbers = torch.arange(self.n, device=self.device).to(self.dtype)
         numbers = numbers.reshape(-1, *(1,) * self.ndim).expand(self.n, *self.shape)
         return self._listed(numbers, use_mask)
-
-
-DiscreteTensorSpec = Categorical
 
 
 def counted(n: Any) -> int:
@@ -258,10 +255,7 @@ class Binary(LeafSpec):
         return rows.expand(len(numbers), *self.shape)
 
 
-BinaryDiscreteTensorSpec = Binary
-
-
-@takes(remove_singleton=Word(True, (False,)))  # one item keeps its dimension
+@accepts_keywords
 class MultiCategorical(CategorySpec):
     """Numbers that each have their own categories: item ``i`` is from 0 to ``nvec[i] - 1``.
 
@@ -401,9 +395,6 @@ class MultiCategorical(CategorySpec):
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
         return super()._moved(device, dtype)._like_this(nvec=self.nvec.to(device))
-
-
-MultiDiscreteTensorSpec = MultiCategorical
 
 
 def _one_row(nvec: torch.Tensor) -> list[int] | None:

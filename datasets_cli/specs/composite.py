@@ -12,10 +12,10 @@ from tensordict import TensorDict, unravel_key
 import datasets_cli
 from datasets_cli.errors import UnknownKey, UsageError
 from datasets_cli.quantities import MOST_LINES, few_lines, html_table
-from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.schema.columns import show_key
 from datasets_cli.specs.leaf import NonTensor
 from datasets_cli.specs.spec import Change, ShapeLike, TensorSpec, known_device, shape_of
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 if TYPE_CHECKING:
     import pandas
@@ -274,11 +274,7 @@ PARTS = {
 """What each of TorchRL's specs is made of, but for its shape and device."""
 
 
-@takes(
-    batch_size=Word(None, means="shape"),
-    data_cls=Word(None, instead="Values are TensorDicts."),
-    step_mdp_static=Word(False, instead="What step_mdp keeps, it says itself."),
-)
+@accepts_keywords
 class Composite(SpecEntries):
     """What the entries of a TensorDict may be, by name.
 
@@ -489,9 +485,6 @@ class Composite(SpecEntries):
     def _lines(self) -> list[str]:
         entries = [f"{name}: {spec!r}" for name, spec in self._specs.items()]
         return [*entries, f"device={self.device}", f"shape={self.shape}"]
-
-
-CompositeSpec = Composite
 
 
 def _is_empty(spec: TensorSpec) -> bool:

@@ -10,7 +10,6 @@ import torch
 from tensordict import NonTensorData
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.specs.spec import (
     ShapeLike,
     TensorSpec,
@@ -20,6 +19,7 @@ from datasets_cli.specs.spec import (
     ends_with,
     known_device,
 )
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 class LeafSpec(TensorSpec):
@@ -152,9 +152,6 @@ def _same_mask(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
     return first.shape == second.shape and torch.equal(first, second)
 
 
-ONE_VALUE = "A batch of the example is one value, not a stack of them."
-
-
 @dataclass(frozen=True)
 class TextBox:
     """Texts of some characters."""
@@ -176,7 +173,7 @@ class TextBox:
         )
 
 
-@takes(batched=Word(None, (False,), ONE_VALUE), feature_dims=Word(None, instead=ONE_VALUE))
+@accepts_keywords
 class NonTensor(TensorSpec):
     """Values of any type.
 

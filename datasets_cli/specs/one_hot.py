@@ -250,10 +250,6 @@ class MultiOneHot(CategoryVectors):
         return MultiCategorical(self._sizes, size, self.device, mask=mask)
 
 
-OneHotDiscreteTensorSpec = OneHot
-MultiOneHotDiscreteTensorSpec = MultiOneHot
-
-
 def _refuse_register(use_register: bool) -> None:
     """Refuse values that are numbered in the order in which they are met."""
     if use_register:

@@ -24,14 +24,9 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.description import RowsJson, bytes_of, describe, restore
 from datasets_cli.replay.storages.lists import NO_LIMIT, ListStorage
 from datasets_cli.replay.storages.protocol import Storage, is_writable
-from datasets_cli.replay.torchrl_words import BUFFER, LIST, Word, takes
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.writing.writers import Writer
-
-PRIORITIZED = {
-    **BUFFER,
-    "sync": Word(True, instead="The process that writes rows draws them, too."),
-}
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +74,7 @@ class PrioritizedOptions(BufferOptions, PriorityOptions):
     dtype: torch.dtype = torch.float
 
 
-@takes(**PRIORITIZED)
+@accepts_keywords
 class PrioritizedReplayBuffer(ReplayBuffer):
     """A replay buffer that draws rows in proportion to their priority.
 
@@ -118,7 +113,7 @@ class TensorDictPrioritizedOptions(TensorDictBufferOptions, PriorityOptions):
     sampler: None = field(default=None, init=False)  # it is made of these options
 
 
-@takes(**PRIORITIZED)
+@accepts_keywords
 class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
     """A buffer of TensorDicts that draws rows in proportion to their priority.
 
@@ -178,7 +173,7 @@ class HEROptions(TensorDictBufferOptions):
             raise UsageError(f"reward_fn must be a function of a batch, not {self.reward_fn!r}.")
 
 
-@takes(**BUFFER)
+@accepts_keywords
 class HERReplayBuffer(TensorDictReplayBuffer):
     """A replay buffer that gives a share of the rows goals that were reached, in hindsight.
 
@@ -284,7 +279,7 @@ class _Compressed:
     tensors: list[tuple[torch.Tensor, TensorFacts]]
 
 
-@takes(**LIST)
+@accepts_keywords
 class CompressedListStorage(ListStorage):
     """Rows of any kind, one object each, whose tensors are compressed, such as images.
 

@@ -24,7 +24,7 @@ from tensordict import TensorDict
 from tqdm import tqdm
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.torchrl_words import TRAINER, takes
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 POINTS = (
     "batch_process",
@@ -130,7 +130,7 @@ class Logger(Protocol):
         """Show a number, at a count of frames."""
 
 
-@takes(**TRAINER)
+@accepts_keywords
 class Trainer:
     """Collects batches, and after each does some optimisation steps.
 

@@ -38,7 +38,10 @@ def stub() -> str:
         *modules,
         "from datasets_cli.version import __version__ as __version__",
         "",
+        *(f"{alias} = {name}" for alias, name in datasets_cli._ALIASES.items()),
+        "",
         "_LAZY_IMPORTS: dict[str, str]",
+        "_ALIASES: dict[str, str]",
         "_SUBPACKAGES: tuple[str, ...]",
     ]
     return "\n".join(lines) + "\n"
@@ -48,6 +51,7 @@ def groups() -> dict[str, list[str]]:
     """Return the names below each comment of the table, in its order."""
     found: dict[str, list[str]] = {}
     source = (PROJECT / "datasets_cli" / "__init__.py").read_text(encoding="utf-8")
+    source = source.partition("_ALIASES = {")[0]
     for comment, name in re.findall(r'^    (?:# (.+)|"(\w+)": ".+",)$', source, re.MULTILINE):
         if comment:
             title = comment

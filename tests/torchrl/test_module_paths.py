@@ -101,7 +101,8 @@ def names_only() -> dict[str, ModuleType]:
 def names_of_torchrl(path: str) -> set[str]:
     """Return which of our names TorchRL's module at a path has, or its pages say that it has."""
     theirs = importlib.import_module(f"torchrl.{path}")
-    present = {name for name in datasets_cli._LAZY_IMPORTS if hasattr(theirs, name)}
+    names = (*datasets_cli._LAZY_IMPORTS, *datasets_cli._ALIASES)
+    present = {name for name in names if hasattr(theirs, name)}
     depth = theirs.__name__.count(".")
     if path == "envs.utils" or (path not in datasets_cli.torchrl.__all__ and depth > 2):
         # A module that TorchRL does not open to users also has what it imports for itself.

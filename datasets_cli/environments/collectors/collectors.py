@@ -27,11 +27,10 @@ from datasets_cli.environments.collectors.source import (
     PolicyWeights,
     environment_of,
 )
-from datasets_cli.environments.collectors.words import ASYNC, ONE, SEVERAL
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
-from datasets_cli.replay.torchrl_words import takes
 from datasets_cli.replay.trajectories.split import split_trajectories
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 class NoLength(UsageError, TypeError):
@@ -276,7 +275,7 @@ class DataCollector(ABC):
         )
 
 
-@takes(**ONE)
+@accepts_keywords
 class Collector(DataCollector):
     """Collects rows from an environment in this process, batch after batch.
 
@@ -304,7 +303,7 @@ class Collector(DataCollector):
         return self._source.collect(random=self._is_random(self._frames))
 
 
-@takes(**SEVERAL)
+@accepts_keywords
 class MultiSyncCollector(DataCollector):
     """Collects rows in several processes; a batch has equally many rows of each.
 
@@ -349,7 +348,7 @@ class MultiSyncCollector(DataCollector):
         return torch.cat(parts, self._joined)
 
 
-@takes(**ASYNC)
+@accepts_keywords
 class MultiAsyncCollector(DataCollector):
     """Collects rows in several processes; a batch is of the one that is ready first.
 
@@ -388,8 +387,3 @@ class MultiAsyncCollector(DataCollector):
             begun = taken + self._source.num_asked * self.frames_per_batch
             if not self._source.asked(worker) and self._is_due(begun):
                 self._source.ask(worker, random=self._is_random(begun))
-
-
-SyncDataCollector = Collector
-MultiSyncDataCollector = MultiSyncCollector
-MultiaSyncDataCollector = MultiAsyncCollector

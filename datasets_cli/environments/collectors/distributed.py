@@ -12,38 +12,17 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.collectors.collectors import (
-    Collector,
     DataCollector,
     MultiAsyncCollector,
     MultiSyncCollector,
 )
 from datasets_cli.environments.collectors.options import JoinedProcesses, share_of
 from datasets_cli.environments.collectors.processes import Processes
-from datasets_cli.environments.collectors.words import SEVERAL
 from datasets_cli.environments.collectors.worker import TRAJECTORY
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.parallel.engine import Engine, Workers
-from datasets_cli.replay.torchrl_words import Word, takes
-
-_ENGINE = "engine= and address= say where processes are, and batches and weights go that way."
-DISTRIBUTED: dict[str, Word] = {
-    **SEVERAL,
-    "collector_class": Word(None, ("single", Collector), instead="Processes are as Collector."),
-    "num_workers_per_collector": Word(1, instead="A process may have ParallelEnv(2, make_env)."),
-    "num_collectors": Word(None, means="num_workers"),
-    "update_after_each_batch": Word(False, means="update_at_each_batch"),
-    "max_weight_update_interval": Word(-1, (None,), instead="Use update_interval=1."),
-    "backend": Word("gloo", instead=_ENGINE),
-    "launcher": Word("submitit", ("mp",), instead=_ENGINE),
-    **dict.fromkeys(
-        ("slurm_kwargs", "tcp_port", "visible_devices", "tensorpipe_options"),
-        Word(None, instead=_ENGINE),
-    ),
-    "use_env_creator": Word(False, (True,)),  # functions are sent by value anyway
-    "no_cuda_sync": Word(None, (True, False)),  # rows are copied before they are given
-}
-"""Keywords of TorchRL's distributed collectors that change nothing."""
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +90,7 @@ class RayProcesses(DistributedProcesses):
         return ray_pool(self.address, init, **(self.remote_configs or {}))
 
 
-@takes(**DISTRIBUTED)
+@accepts_keywords
 class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
     """Collects rows in processes of a cluster, or of this machine; those that die are made again.
 
@@ -171,7 +150,7 @@ class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
         return kind._collect(self)
 
 
-@takes(**DISTRIBUTED)
+@accepts_keywords
 class DistributedSyncCollector(DistributedCollector):
     """Is a ``DistributedCollector`` that waits for all processes, with new weights each time."""
 
@@ -180,15 +159,10 @@ class DistributedSyncCollector(DistributedCollector):
         self._begin(options)
 
 
-@takes(**DISTRIBUTED)
+@accepts_keywords
 class RayCollector(DistributedCollector):
     """Is a ``DistributedCollector`` of actors of Ray."""
 
     @takes_fields(RayProcesses)
     def __init__(self, options: RayProcesses) -> None:
         self._begin(options)
-
-
-DistributedDataCollector = DistributedCollector
-DistributedSyncDataCollector = DistributedSyncCollector
-RPCCollector = RPCDataCollector = DistributedCollector

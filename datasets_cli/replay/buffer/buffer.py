@@ -42,12 +42,12 @@ from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
 from datasets_cli.replay.storages.protocol import Storage, is_writable
 from datasets_cli.replay.storages.shared import SharedStorage
 from datasets_cli.replay.storages.tensors import LazyMemmapStorage
-from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
 from datasets_cli.replay.writing.row_writer import RowWriter, writable
 from datasets_cli.replay.writing.writers import TensorDictRoundRobinWriter, Writer
 from datasets_cli.schema.columns import Key
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 NAMES = ("torch", "numpy", "jax")
 DTYPES = "transform=DTypeCastTransform(torch.float32, torch.float16) gives other element types."
@@ -300,7 +300,7 @@ class TensorDictBatchOptions(BatchOptions):
     priority_key: NestedKey = "td_error"
 
 
-@takes(**BUFFER)
+@accepts_keywords
 class ReplayBuffer(ReadableBuffer):
     """A replay buffer: a storage holds rows, a sampler draws batches, a writer places new rows.
 

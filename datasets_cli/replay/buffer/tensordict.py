@@ -18,13 +18,13 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
-from datasets_cli.replay.torchrl_words import BUFFER, takes
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writing.writers import Writer
 from datasets_cli.schema.tree import Tree, entry
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
-@takes(**BUFFER)
+@accepts_keywords
 class TensorDictReplayBuffer(ReplayBuffer):
     """A replay buffer of TensorDicts, whose batches also carry ``index`` and the sampler's info.
 

@@ -35,10 +35,10 @@ from datasets_cli.replay.mixing.mixed_buffers import (
 )
 from datasets_cli.replay.mixing.weights import weight_numbers
 from datasets_cli.replay.samplers.protocol import Sampler
-from datasets_cli.replay.storages.protocol import NO_ROWS, Storage, is_writable
-from datasets_cli.replay.torchrl_words import CHECKPOINTER, ENSEMBLE, takes
+from datasets_cli.replay.storages.protocol import CHECKPOINTER, NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writing.writers import Writer, refuse_to_write
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 MemberWeights = Sequence[float] | torch.Tensor | Literal["size"]
 """Weights of members: numbers, or ``"size"`` for their numbers of rows."""
@@ -269,7 +269,7 @@ def members_of(
     )
 
 
-@takes(**ENSEMBLE)
+@accepts_keywords
 class ReplayBufferEnsemble(MixedBuffers):
     """Draws batches from several buffers.
 

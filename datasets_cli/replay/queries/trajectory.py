@@ -12,7 +12,6 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import NestedKey, key_of
-from datasets_cli.replay.torchrl_words import TRAJECTORY, takes
 from datasets_cli.replay.trajectories.table import (
     AS_FLOAT32,
     BLOCK_ROWS,
@@ -31,9 +30,10 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.store.dataset import Dataset
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
-@takes(**TRAJECTORY)
+@accepts_keywords
 class Trajectory:
     """The rows of one trajectory, in the order of time.
 

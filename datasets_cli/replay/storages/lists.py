@@ -13,14 +13,14 @@ from datasets_cli.replay.storages.collate import lazy_stack, map_rows, stack_row
 from datasets_cli.replay.storages.columns import inner_shape
 from datasets_cli.replay.storages.description import TensorBytes, describe, restore
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
-from datasets_cli.replay.torchrl_words import LIST, takes
 from datasets_cli.schema.bits import stack_tensors
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 NO_LIMIT = 2**63 - 1
 
 
-@takes(**LIST)
+@accepts_keywords
 class ListStorage(WritableStorage):
     """Rows of any kind, one object each.
 
@@ -176,7 +176,7 @@ def _owned(part: Rows) -> Rows:
     return part.clone() if is_copied and not part.requires_grad else part
 
 
-@takes(**LIST)
+@accepts_keywords
 class LazyStackStorage(ListStorage):
     """Rows that are TensorDicts, one object each; a batch is a lazy stack of copies of them.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeGuard
+from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import make_batch, map_rows
-from datasets_cli.replay.torchrl_words import CHECKPOINTER, STORAGE_PROTOCOL, takes
 from datasets_cli.replay.trajectories.bounds import (
     TrajectoryIndex,
     TrajectoryKeys,
@@ -23,6 +22,7 @@ from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.schema.shapes import check_run
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
@@ -70,7 +70,21 @@ class Position:
         self.cursor, self.write_count = cursor, write_count
 
 
-@takes(**STORAGE_PROTOCOL)
+def _reject_checkpointer(storage: object, checkpointer: object) -> None:
+    if checkpointer is not None:
+        raise Unsupported(
+            f"{type(storage).__name__} has no checkpointer; found {checkpointer!r}.",
+            argument="checkpointer",
+            found=checkpointer,
+            advice="dumps() and loads() of its buffer write and read one kind of files.",
+        )
+
+
+CHECKPOINTER: Any = property(lambda storage: None, _reject_checkpointer)
+"""TorchRL's attribute of storages, which is always None."""
+
+
+@accepts_keywords
 class Storage(Protocol):
     """Rows that can be read.
 

@@ -26,12 +26,12 @@ from datasets_cli.replay.storages.columns import (
 from datasets_cli.replay.storages.mapped_files import ColumnFiles, check_empty
 from datasets_cli.replay.storages.processes import call_after_fork
 from datasets_cli.replay.storages.protocol import WritableStorage
-from datasets_cli.replay.torchrl_words import LAZY, MAPPED, STORAGE, takes
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
 from datasets_cli.schema.tree import Tree
 from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 @dataclass
@@ -250,7 +250,7 @@ class TensorRows(WritableStorage):
         return self._known().numbers(key, len(self))
 
 
-@takes(**STORAGE)
+@accepts_keywords
 class TensorStorage(TensorRows):
     """Tensors that are there already, all of them rows: nothing is copied.
 
@@ -287,7 +287,7 @@ class TensorStorage(TensorRows):
         self.counters.num_rows = math.prod(grid)
 
 
-@takes(**LAZY)
+@accepts_keywords
 class LazyTensorStorage(TensorStorage):
     """Tensors in memory, allocated when the first rows are written.
 
@@ -311,7 +311,7 @@ class LazyTensorStorage(TensorStorage):
         TensorRows.__init__(self, max_size, device=device, ndim=ndim)  # no tensors are there yet
 
 
-@takes(**MAPPED)
+@accepts_keywords
 class LazyMemmapStorage(LazyTensorStorage):
     """Tensors in memory-mapped files, created when the first rows are written.
 

@@ -19,11 +19,11 @@ from datasets_cli.replay.arguments import (
     optional_key,
     whole_number,
 )
-from datasets_cli.replay.torchrl_words import Word, takes
 from datasets_cli.replay.trajectories.bounds import begins_of, first_of, sum_so_far, sum_to_go
 from datasets_cli.replay.transforms.transform import KeyMap, StepTransform, required_entry
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.shapes import StepFlags
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 DONE: Key = ("next", "done")
 
@@ -113,7 +113,7 @@ class InitTracker(StepTransform):
 REWARD: NestedKeys = [("next", "reward")]
 
 
-@takes(reward_spec=Word(False, instead="It has no specs."))
+@accepts_keywords
 class RewardSum(StepTransform):
     """Sums the rewards of each run of steps, such as a slice, from its first step to each one.
 

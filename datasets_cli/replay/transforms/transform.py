@@ -13,15 +13,15 @@ from tensordict import TensorDict
 
 from datasets_cli.errors import UnknownKey, UsageError, WrongSize
 from datasets_cli.replay.arguments import NestedKeys, key_of, keys_of
-from datasets_cli.replay.torchrl_words import KEYS, takes
 from datasets_cli.schema.columns import Key, refuse_missing_reward, show_key
 from datasets_cli.schema.tree import entry
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 TransformLike = Callable[[TensorDict], TensorDict]
 """Any callable from batch to batch: a ``Transform``, one of TorchRL's, or a function."""
 
 
-@takes(**KEYS)
+@accepts_keywords
 @runtime_checkable
 class Transform(Protocol):
     """A function from batch to batch, whose ``inv`` may change the rows that a buffer stores.
@@ -124,7 +124,7 @@ class Inverted(Transform):
         self.transform.on_clear()
 
 
-@takes(**KEYS)
+@accepts_keywords
 class Compose(Transform):
     """Applies transforms in order, and their inverses in reverse order.
 

@@ -14,8 +14,8 @@ from datasets_cli.replay.arguments import REDUCTIONS, Numbers, Rows, StateDict, 
 from datasets_cli.replay.storages.columns import outline
 from datasets_cli.replay.storages.protocol import Generations, Position, Storage, WritableStorage
 from datasets_cli.replay.storages.shared import SharedPosition
-from datasets_cli.replay.torchrl_words import COMPILABLE, PROTOCOL, takes
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 GENERATIONS = "generations"
 """In the state of a writer: how often each row was written."""
@@ -26,7 +26,7 @@ def _steps(index: Numbers) -> torch.Tensor:
     return torch.as_tensor(index[0] if isinstance(index, tuple) else index, dtype=torch.int64)
 
 
-@takes(**PROTOCOL)
+@accepts_keywords
 class Writer(Protocol):
     """Chooses the rows of a storage that data are written to.
 
@@ -66,7 +66,7 @@ class Writer(Protocol):
         return
 
 
-@takes(**PROTOCOL)
+@accepts_keywords
 class RoundRobinWriter(Writer):
     """Writes row after row, and over the oldest rows once the storage is full.
 
@@ -168,7 +168,7 @@ class RoundRobinWriter(Writer):
         self.position.set(cursor, write_count)
 
 
-@takes(**PROTOCOL)
+@accepts_keywords
 class TensorDictRoundRobinWriter(RoundRobinWriter):
     """Writes TensorDicts row after row; batches carry ``index``, the data are not changed."""
 
@@ -177,7 +177,7 @@ class TensorDictRoundRobinWriter(RoundRobinWriter):
         super().__init__(track_generations=track_generations)
 
 
-@takes(compilable=COMPILABLE)
+@accepts_keywords
 class ImmutableDatasetWriter(Writer):
     """The writer of a dataset: it refuses."""
 
@@ -212,7 +212,7 @@ RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
 """How several numbers a row become its rank."""
 
 
-@takes(compilable=COMPILABLE)
+@accepts_keywords
 class TensorDictMaxValueWriter(Writer):
     """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.
 

@@ -13,7 +13,11 @@ from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.errors import UsageError
-from datasets_cli.experience.options import DatasetOptions, TrajectoryDatasetOptions
+from datasets_cli.experience.options import (
+    DatasetOptions,
+    TrajectoryDatasetOptions,
+    check_start_method,
+)
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.batches.row_numbers import rows_at
@@ -21,11 +25,11 @@ from datasets_cli.replay.buffer.buffer import choose_format
 from datasets_cli.replay.samplers.slices import SliceOptions
 from datasets_cli.replay.storages.options import PreviousRewardOptions
 from datasets_cli.replay.storages.tensors import TensorStorage
-from datasets_cli.replay.torchrl_words import DATASET, Word, check_start_method, takes
 from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.replay.transforms.transform import Compose
 from datasets_cli.replay.writing.writers import ImmutableDatasetWriter
 from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.torchrl.keywords import accepts_keywords
 from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithoutReplacement
 
 Options = TypeVar("Options", bound=TrajectoryDatasetOptions)
@@ -117,7 +121,7 @@ class D4RLOptions(PreviousRewardOptions, TrajectoryDatasetOptions):
         refuse("terminate_on_end=True", bool(self.terminate_on_end))
 
 
-@takes(**DATASET, name=Word(None, means="dataset_id"))
+@accepts_keywords
 class D4RLExperienceReplay(ExperienceReplay):
     """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
 
@@ -161,7 +165,7 @@ class AtariOptions(TrajectoryDatasetOptions):
     mp_start_method: str = "spawn"
 
 
-@takes(**DATASET)
+@accepts_keywords
 class AtariDQNExperienceReplay(ExperienceReplay):
     """A run of the DQN Replay Dataset by game and run, such as ``Pong/5``.
 
@@ -213,7 +217,7 @@ class OpenMLOptions(DatasetOptions):
     batch_size: int | None = None
 
 
-@takes(**DATASET)
+@accepts_keywords
 class OpenMLExperienceReplay(ExperienceReplay):
     """A table of OpenML by one of TorchRL's names, such as ``adult_onehot``, or by its id.
 

@@ -22,7 +22,6 @@ from datasets_cli.install.source_check import OtherFiles
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import Rows, seeded
 from datasets_cli.replay.queries.views import TrajectoryNumbers, trajectory_numbers
-from datasets_cli.replay.torchrl_words import DATASET, takes
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import (
     REWARD,
@@ -35,6 +34,7 @@ from datasets_cli.schema.columns import (
 from datasets_cli.schema.tree import entry
 from datasets_cli.specs.gymnasium_spaces import DescribedSpace, build, published_spaces, space_at
 from datasets_cli.torchrl.families.families import AvailableDatasets, open_split, with_slices
+from datasets_cli.torchrl.keywords import accepts_keywords
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -193,7 +193,7 @@ class MinariDatasetSpec:
     version: int | None
 
 
-@takes(**DATASET)
+@accepts_keywords
 class MinariExperienceReplay(ExperienceReplay):
     """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``.
 
