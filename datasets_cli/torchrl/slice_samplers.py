@@ -20,8 +20,8 @@ from datasets_cli.replay.samplers.windows import Overhang
 from datasets_cli.replay.trajectories.bounds import (
     TrajectoryKeys,
     TrajectorySource,
+    default_number_key,
     ends_of_numbers,
-    found_number,
     index_from_ends,
 )
 from datasets_cli.replay.transforms.frame_stacks import StackedSlices, StackedSteps, StackPadding
@@ -206,7 +206,7 @@ class SliceSampler(Slices):
         keys = self._keys
         number = keys.number
         if number is None and not keys.ends and self._windows is not None:
-            number = found_number(self._windows[0])
+            number = default_number_key(self._windows[0])
         return None if number is None else as_named(number)
 
     @property

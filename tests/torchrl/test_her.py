@@ -172,7 +172,7 @@ def test_loading_a_state_leaves_it_as_it_is() -> None:
 @pytest.mark.parametrize(
     "arguments, error, message",
     [
-        ({"strategy": "past"}, UsageError, "no strategy 'past'"),
+        ({"strategy": "past"}, UsageError, "not 'past'"),
         ({"her_ratio": 2}, UsageError, "ratio must be a number from 0 to 1"),
         ({"reward_fn": 3}, UsageError, "reward_fn must be a function"),
         ({"checkpointer": 1}, Unsupported, "^HERReplayBuffer does not support checkpointer=1"),

@@ -149,7 +149,7 @@ def test_the_flags_and_steps_of_a_dataset_give_the_trajectories_of_its_table(doo
     [
         ({"episode": [0, 0], "step_count": [1, 1]}, "episode=0 has step 1 twice"),
         ({"episode": [0.0, 1.0], "step_count": [0, 0]}, "is torch.float32"),
-        ({"step_count": [0, 1]}, "Name the column with traj_key"),
+        ({"step_count": [0, 1]}, "as traj_key"),
     ],
 )
 def test_rows_that_lie_apart_need_numbers(columns: dict[str, Any], message: str) -> None:

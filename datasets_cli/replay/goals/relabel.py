@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, Numbers, as_tensor, key_of
 from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.storages.collate import make_batch
@@ -19,18 +19,19 @@ from datasets_cli.replay.storages.sequences import dataset_of_rows
 from datasets_cli.replay.transforms.transform import Transform, required_entry
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import DONE, REWARD, TERMINATED, TRUNCATED, Key, show_key
+from datasets_cli.schema.shapes import Mask, RowNumbers
 from datasets_cli.schema.tree import Tree, entry, put
 
 RELABELLED = ("relabelled",)
-"""Where batches say which rows have a new goal."""
+"""The flag in a batch of rows with a new goal."""
 
 SUCCESS = ("next", "info", "success")
-"""Where Minari's rows say whether a step was a success."""
+"""The flag of successful steps in Minari's rows."""
 
 
 @dataclass(frozen=True)
 class GoalKeys:
-    """Where goals and what follows from them are."""
+    """The keys of goals, and of the entries that a rule computes from them."""
 
     achieved: Key
     desired: Key
@@ -40,83 +41,99 @@ class GoalKeys:
 
     @property
     def reached(self) -> Key:
-        """What the step achieved."""
+        """The key of the goal that the step achieved."""
         return ("next", *self.achieved)
 
     def check(self, storage: Storage, rule: GoalRule) -> None:
-        """Check that rows have what is read and changed."""
+        """Raise if rows do not have the entries that are read and replaced."""
         if self.achieved == self.desired:
             raise UsageError(
-                f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; what "
-                "was achieved would be written over by goals. Name two entries."
+                f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; "
+                "new goals would overwrite the achieved ones.",
+                argument="desired_goal_key",
+                key=self.desired,
+                found=self.desired,
+                advice="Name two entries.",
             )
         if storage.row_batch_size:
-            raise UsageError(
-                f"Each row has its own batch size, {list(storage.row_batch_size)}, and a goal "
-                "is that of a single step. Write steps as rows."
+            raise WrongRows(
+                f"Rows have the batch size {list(storage.row_batch_size)}; goals need single steps "
+                "as rows.",
+                expected=[],
+                found=list(storage.row_batch_size),
+                advice="Write steps as rows.",
             )
         ends = () if rule.terminated is None else (TERMINATED, DONE)
         success = (self.success,) if self.needs_success else ()
         if success and rule.success is None:
             raise UsageError(
-                f"success_key names {show_key(self.success)}, and the rule does not say what is a "
-                "success. Give GoalRule a success, or leave out success_key."
+                f"success_key={show_key(self.success)!r} needs a rule with a success function.",
+                argument="success_key",
+                found=self.success,
+                advice="Pass success to GoalRule, or leave out success_key.",
             )
         if self.reward == REWARD and (dataset := dataset_of_rows(storage)):
             dataset.manifest.check_rewards("a goal in hindsight")
         needed = (self.reached, self.desired, self.reward, *ends, *success)
         if missing := [show_key(key) for key in needed if not storage.has(key)]:
-            raise UsageError(
+            raise UnknownKey(
                 f"Goals need {', '.join(map(show_key, needed))}, and the rows do not have "
-                f"{', '.join(missing)} as one tensor. Name the keys that they have, with "
-                "achieved_goal_key, desired_goal_key, reward_key and success_key."
+                f"{', '.join(missing)} as one tensor.",
+                expected=[show_key(key) for key in needed],
+                found=missing,
+                advice="Name the keys of the rows with achieved_goal_key, desired_goal_key, "
+                "reward_key and success_key.",
             )
         if storage.has(RELABELLED):
-            raise UsageError(
-                f"The rows have {show_key(RELABELLED)}, where batches say which goals are new. "
-                "Rename it."
+            raise WrongRows(
+                f"The rows already have {show_key(RELABELLED)}, the key of the flags of new goals.",
+                key=RELABELLED,
+                advice="Rename it.",
             )
 
-    def goals(self, storage: Storage, rows: torch.Tensor) -> torch.Tensor:
-        """Return what the steps of the rows int64 ``[M]`` achieved, ``[M, ...]``."""
+    def goals(self, storage: Storage, rows: RowNumbers) -> torch.Tensor:
+        """Return the goals that the steps of rows achieved, ``[M, ...]``."""
         goals = storage.entry(self.reached, rows)
         if goals is None:
-            raise UsageError(f"Some rows do not have {show_key(self.reached)}. Write it with each.")
+            raise WrongRows(
+                f"Some rows do not have {show_key(self.reached)}.",
+                key=self.reached,
+                advice="Write it with every row.",
+            )
         return goals
 
 
 def relabel(
     rows: Tree | TensorDictBase,
-    is_new: torch.Tensor,
+    is_new: Mask,
     goals: torch.Tensor,
     keys: GoalKeys,
     rule: GoalRule,
 ) -> None:
-    """Put goals into gathered rows, and what follows from them."""
-    # rows: the batch, or the nested dict of its leaves `[B, ...]`; other leaves are put in place of
-    # those that change.
-    # is_new: which rows get a goal, bool `[B]`.
-    # goals: of these rows, `[M, ...]`.
+    """Write new goals ``[M, ...]`` into gathered rows, and the rewards and flags of these goals.
+
+    Leaves are replaced, not modified. ``is_new`` flags the rows that get a goal.
+    """
     stored = _leaf(rows, keys.desired)
     is_new = is_new.to(stored.device)  # goals are drawn on the CPU
     desired = _with_goals(stored, is_new, goals.to(stored.device), keys)
     put(rows, keys.desired, desired)
     if entry(rows, ("next", *keys.desired)) is not None:
-        put(rows, ("next", *keys.desired), desired.clone())  # no memory that another leaf has
+        put(rows, ("next", *keys.desired), desired.clone())  # leaves do not share memory
     follow(rows, is_new, _leaf(rows, keys.reached), desired, keys, rule)
 
 
 def follow(
     rows: Tree | TensorDictBase,
-    is_new: torch.Tensor,
+    is_new: Mask,
     achieved: torch.Tensor,
     desired: torch.Tensor,
     keys: GoalKeys,
     rule: GoalRule,
 ) -> None:
-    """Put what follows from goals into gathered rows, of which some are new."""
-    # A trajectory still ends where it did: where its last step terminated and does not with the new
-    # goal, it is truncated. One that now terminates earlier is done there.
+    """Write the rewards and flags of goals into the gathered rows with new goals."""
+    # A trajectory still ends at its last step: if that terminated, and does not with the new goal,
+    # it is truncated. A step that terminates with the new goal is done.
     batch = _batch(rows, is_new)
     before = None if rule.terminated is None else _flags(rows, TERMINATED)
     for key, function, name in (
@@ -127,27 +144,32 @@ def follow(
         if function is not None:
             _replace(rows, key, is_new, function(achieved, desired, batch), name)
     if before is not None:
-        _mend_ends(rows, is_new, before)
+        _update_ends(rows, is_new, before)
 
 
 def _replace(
-    rows: Tree | TensorDictBase, key: Key, is_new: torch.Tensor, result: Numbers, name: str
+    rows: Tree | TensorDictBase, key: Key, is_new: Mask, result: Numbers, name: str
 ) -> None:
-    """Put what a function of the rule returned in place of an entry, in rows with new goals."""
+    """Replace an entry of rows with new goals by the result of a function of the rule."""
     stored, values = _leaf(rows, key), as_tensor(result)
     if values.shape not in (stored.shape, stored.shape[:1]) or (
         not torch.can_cast(values.dtype, stored.dtype)
     ):
-        raise UsageError(
-            f"The rule's {name} must be {stored.dtype} {list(stored.shape)}, as {show_key(key)} "
-            f"is, or {list(stored.shape[:1])}; it returned {values.dtype} {list(values.shape)}. "
-            "Return one number a row."
+        raise WrongRows(
+            f"The rule's {name} must return {stored.dtype} {list(stored.shape)} or "
+            f"{list(stored.shape[:1])}, like {show_key(key)}; found {values.dtype} "
+            f"{list(values.shape)}.",
+            argument="rule",
+            key=key,
+            expected=f"{stored.dtype} {list(stored.shape)}",
+            found=f"{values.dtype} {list(values.shape)}",
+            advice="Return one number a row.",
         )
     fresh = values.to(stored).reshape(stored.shape)
     put(rows, key, torch.where(_beside(is_new, stored), fresh, stored))
 
 
-def _batch(rows: Tree | TensorDictBase, is_new: torch.Tensor) -> TensorDictBase:
+def _batch(rows: Tree | TensorDictBase, is_new: Mask) -> TensorDictBase:
     """Return rows as a batch ``[B]`` of the same tensors."""
     if isinstance(rows, TensorDictBase):
         return rows.copy()
@@ -155,48 +177,62 @@ def _batch(rows: Tree | TensorDictBase, is_new: torch.Tensor) -> TensorDictBase:
 
 
 def _with_goals(
-    stored: torch.Tensor, is_new: torch.Tensor, goals: torch.Tensor, keys: GoalKeys
+    stored: torch.Tensor, is_new: Mask, goals: torch.Tensor, keys: GoalKeys
 ) -> torch.Tensor:
-    """Return the desired goals ``[B, ...]`` with new ones in their places."""
+    """Return the desired goals ``[B, ...]``, replaced by new goals in flagged rows."""
     if goals.dtype != stored.dtype or goals.shape[1:] != stored.shape[1:]:
-        raise UsageError(
-            f"{show_key(keys.reached)} is {goals.dtype} {list(goals.shape[1:])} a row, and cannot "
-            f"be a goal: {show_key(keys.desired)} is {stored.dtype} {list(stored.shape[1:])}. "
-            "Write rows in which both have the same form."
+        expected = f"{stored.dtype} {list(stored.shape[1:])}"
+        found = f"{goals.dtype} {list(goals.shape[1:])}"
+        raise WrongRows(
+            f"{show_key(keys.reached)} is {found} a row, and cannot become a goal: "
+            f"{show_key(keys.desired)} is {expected}.",
+            key=keys.reached,
+            expected=expected,
+            found=found,
+            advice="Write both with the same dtype and shape.",
         )
     desired = stored.clone()
     desired[is_new] = goals
     return desired
 
 
-def _mend_ends(rows: Tree | TensorDictBase, is_new: torch.Tensor, before: torch.Tensor) -> None:
-    """Let the other flags be what they must beside other terminations."""
-    # is_new: which rows have a new goal, bool `[B]`.
-    # before: the stored `terminated` `[B, ...]`.
+def _update_ends(rows: Tree | TensorDictBase, is_new: Mask, before: torch.Tensor) -> None:
+    """Update ``done`` and ``truncated`` after ``terminated`` changed from ``before``."""
     terminated, done = _flags(rows, TERMINATED), _flags(rows, DONE)
     put(rows, DONE, done | terminated & _beside(is_new, done))
     if entry(rows, TRUNCATED) is not None:
         put(rows, TRUNCATED, _flags(rows, TRUNCATED) | before & ~terminated)
 
 
-def _beside(is_new: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+def _beside(is_new: Mask, leaf: torch.Tensor) -> torch.Tensor:
     """Return a mask of rows ``[B]`` in as many dimensions as a leaf ``[B, ...]``."""
     return is_new.view(-1, *(1,) * (leaf.ndim - 1))
 
 
 def _leaf(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
-    """Return a leaf as a tensor, where it is an array of numpy too."""
+    """Return a tensor or numpy array of rows as a tensor."""
     leaf = _tensor(entry(rows, key))
     if not isinstance(leaf, torch.Tensor):
         kind = "missing from some rows" if leaf is None else type(leaf).__name__
-        raise UsageError(f"{show_key(key)} is {kind}; goals need one tensor of all rows.")
+        raise WrongRows(
+            f"{show_key(key)} is {kind}; goals need one tensor of all rows.",
+            key=key,
+            expected="one tensor of all rows",
+            found=kind,
+        )
     return leaf
 
 
 def _flags(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor:
     flags = _leaf(rows, key)
     if flags.dtype != torch.bool:
-        raise UsageError(f"{show_key(key)} is {flags.dtype}, not a flag. Write it as bool.")
+        raise WrongRows(
+            f"{show_key(key)} is {flags.dtype}, not a flag.",
+            key=key,
+            expected=torch.bool,
+            found=flags.dtype,
+            advice="Write it as bool.",
+        )
     return flags
 
 
@@ -212,18 +248,17 @@ def _tensor(leaf: Any) -> Any:
 
 
 class RelabelGoal(Transform):
-    """Makes the reward of each step anew, from what it achieved.
+    """Recomputes the reward of each step from the goal that it achieved.
 
-    A transform of batches, or the function of ``preprocess``. What the rule says of ``terminated``,
-    as ``terminates=True`` does, changes ``done`` and ``truncated``, too; and
-    ``("next", "info", "success")`` is made anew where rows have it. A step that terminated and
-    whose next state is not recorded, but zeros, keeps what is stored.
+    Use it as a transform of batches, or as the function of ``preprocess``. If the rule has
+    ``terminated``, as with ``terminates=True``, then ``done`` and ``truncated`` change too;
+    ``("next", "info", "success")`` is recomputed if rows have it. A terminated step whose next
+    state is not recorded, but zeros, is not changed.
 
     Args:
-        rule: what follows from a goal: ``GoalRule.sparse(0.5, terminates=True)``.
-        achieved: where rows have what their step achieved: as many numbers of it, the first ones,
-            as a goal has.
-        goal: where they have their goal; or the numbers of one goal of all.
+        rule: computes rewards from goals: ``GoalRule.sparse(0.5, terminates=True)``.
+        achieved: the key of the achieved goal; its first numbers are used, as many as a goal has.
+        goal: the key of the goal; or the numbers of one goal for all rows.
     """
 
     def __init__(
@@ -244,10 +279,17 @@ class RelabelGoal(Transform):
         else:
             dtype = reached.dtype if reached.is_floating_point() else torch.float64
             desired = torch.as_tensor(self.goal, dtype=dtype, device=reached.device)
-            desired = desired.expand(len(rows), -1)  # a rule is given a goal for each row
+            desired = desired.expand(len(rows), -1)  # a rule takes a goal for each row
         if (size := desired.shape[1]) > reached.shape[1]:
             name = show_key(self.achieved)
-            raise UsageError(f"A goal is {size} numbers, and {name} is fewer. Name another.")
+            raise WrongRows(
+                f"A goal has {size} numbers; {name} has only {reached.shape[1]}.",
+                argument="achieved",
+                key=self.achieved,
+                expected=f"at least {size} numbers",
+                found=reached.shape[1],
+                advice="Pass the key of another entry as achieved.",
+            )
         ended = required_entry(rows, TERMINATED, "RelabelGoal").reshape(-1)
         is_known = ~(ended & (reached == 0).all(1))
         required_entry(rows, REWARD, "RelabelGoal")

@@ -18,16 +18,16 @@ GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDictBase], Numbers]
 
 @dataclass(frozen=True)
 class GoalRule:
-    """What follows from goals. Each function is called once for a batch, of all its rows.
+    """The functions that compute rewards and flags from goals, each once for a whole batch.
 
-    It takes what the step of each row achieved, ``[B, ...]``, the goal that is now desired,
-    ``[B, ...]``, and the batch, a TensorDict ``[B]`` with that goal, which it does not change.
+    Each takes the achieved goals ``[B, ...]``, the desired goals ``[B, ...]``, and the batch, a
+    TensorDict ``[B]`` with the desired goals, which it must not modify.
 
     Args:
-        reward: returns rewards, ``[B]`` or in the shape of those stored.
-        terminated: returns whether a step ends its trajectory, bool ``[B]``; None leaves what is
-            stored, which is right where goals end none.
-        success: returns whether a step is a success, bool ``[B]``; None leaves what is stored.
+        reward: returns rewards, ``[B]`` or in the shape of the stored rewards.
+        terminated: returns whether a step ends its trajectory, bool ``[B]``. None keeps the stored
+            flags, for goals that do not end a trajectory.
+        success: returns whether a step is a success, bool ``[B]``; None keeps the stored flags.
     """
 
     reward: GoalFunction
@@ -43,23 +43,25 @@ class GoalRule:
         missed: float = 0.0,
         terminates: bool = False,
     ) -> GoalRule:
-        """Return the rule of one reward near the goal, and another one elsewhere.
+        """Return a rule with one reward near the goal, and another one elsewhere.
 
         Args:
             threshold: the distance up to which the goal is reached.
             reached: the reward there.
             missed: the reward elsewhere.
-            terminates: whether a step that reaches the goal, and no other, ends its trajectory;
-                otherwise what is stored stays.
+            terminates: whether exactly the steps that reach the goal end their trajectories;
+                otherwise the stored flags stay.
 
         Raises:
-            UsageError: the threshold is not a number from 0 on.
+            UsageError: the threshold is negative or not finite.
         """
         is_number = isinstance(threshold, int | float)
         if not is_number or not 0 <= threshold < math.inf:
             raise UsageError(
-                "threshold is a distance from 0 on, up to which a goal is reached; not "
-                f"{threshold!r}."
+                f"threshold must be a finite distance, not negative; found {threshold!r}.",
+                argument="threshold",
+                expected="a finite distance, not negative",
+                found=threshold,
             )
         near = Near(threshold)
         return cls(_Either(near, reached, missed), near if terminates else None, near)
@@ -95,9 +97,9 @@ class _Either:
 
 
 def distance(achieved: torch.Tensor, desired: torch.Tensor) -> torch.Tensor:
-    """Return the Euclidean distances ``[B]`` of goals ``[B, n]``, n from 1 on, or ``[B]``."""
+    """Return the Euclidean distances ``[B]`` of goals ``[B, n]`` or ``[B]``."""
     apart = (achieved - desired).reshape(len(achieved), -1)
     if not apart.is_floating_point():
         apart = apart.double()
-    # Not vector_norm: numpy sums squares too, and a stored reward is to come out bit for bit.
+    # Not vector_norm: environments sum squares with numpy; stored rewards are equal bit for bit.
     return apart.square().sum(-1).sqrt()

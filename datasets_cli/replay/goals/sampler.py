@@ -1,4 +1,4 @@
-"""HERSampler: rows with goals that were reached, in hindsight (Andrychowicz et al., 2017)."""
+"""HERSampler: hindsight goals for rows of another sampler (Andrychowicz et al., 2017)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.buffer.parts import as_sampler
@@ -23,22 +23,29 @@ from datasets_cli.replay.samplers.windows import begin_flags
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import FROM_STORAGE, TrajectoryIndex, TrajectorySource
 from datasets_cli.schema.columns import Key
+from datasets_cli.schema.shapes import (
+    Lengths,
+    Mask,
+    RowNumbers,
+    Steps,
+    TrajectoryNumbers,
+    Uniforms,
+)
 from datasets_cli.schema.tree import Tree, put
 
 
 class HindsightStrategy(StrEnum):
-    """Where new goals come from: what was reached by a step of ...
+    """The step whose achieved goal becomes the goal of a row.
 
-    Andrychowicz et al. (2017) name the first four, https://arxiv.org/abs/1707.01495.
+    Andrychowicz et al. (2017) define the first four, https://arxiv.org/abs/1707.01495.
 
     Attributes:
-        FUTURE: the same trajectory from the row's own step on, each step alike.
+        FUTURE: the row's own step or a later one of the same trajectory, uniformly.
         FINAL: the last step of the same trajectory.
-        EPISODE: the same trajectory, each step alike.
-        RANDOM: any row there is, each alike.
-        GEOMETRIC: the same trajectory from the row's own step on, each step ``gamma`` times as
-            likely as the one before; the shares of steps after its end go to those before, in
-            proportion, as if drawn again.
+        EPISODE: any step of the same trajectory, uniformly.
+        RANDOM: any row of the storage, uniformly.
+        GEOMETRIC: the row's own step or a later one of the same trajectory, each ``gamma`` times as
+            likely as the step before it; a truncated geometric distribution.
     """
 
     FUTURE = "future"
@@ -50,28 +57,28 @@ class HindsightStrategy(StrEnum):
 
 def goal_steps(
     strategy: HindsightStrategy,
-    step: torch.Tensor,
-    lengths: torch.Tensor,
-    uniform: torch.Tensor,
+    step: Steps,
+    lengths: Lengths,
+    uniform: Uniforms,
     gamma: float,
-) -> torch.Tensor:
-    """Return the steps int64 ``[B]`` that give goals, each of the trajectory of its row."""
-    # step: of each row in its trajectory, int64 `[B]`.
-    # lengths: steps of the trajectory of each row, int64 `[B]`.
-    # uniform: float64 `[B]` in [0, 1), which decides.
+) -> Steps:
+    """Return the steps whose goals rows get, by the step of each row and uniform numbers.
+
+    length 5, step 2      FINAL 4      EPISODE 0 to 4      FUTURE and GEOMETRIC 2 to 4
+    """
     if strategy is HindsightStrategy.FINAL:
         return lengths - 1
     if strategy is HindsightStrategy.EPISODE:
         return uniform_below(lengths, uniform)
-    ahead = lengths - step  # steps from the row's own to the end
+    ahead = lengths - step  # the number of steps from the row's own to the last
     if strategy is HindsightStrategy.FUTURE:
         return step + uniform_below(ahead, uniform)
     return step + geometric_below(ahead, uniform, gamma)
 
 
-def uniform_below(limit: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-    """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, each alike."""
-    # A product may be rounded up to the limit itself.
+def uniform_below(limit: torch.Tensor, uniform: Uniforms) -> torch.Tensor:
+    """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, uniformly distributed."""
+    # Rounding can make the product equal to the limit.
     return torch.minimum((uniform * limit).long(), limit - 1)
 
 
@@ -87,38 +94,43 @@ def geometric_below(limit: torch.Tensor, uniform: torch.Tensor, gamma: float) ->
 
 
 class TrajectoryPlaces:
-    """Finds the trajectory and the step of rows; the other way round than ``TrajectoryIndex``.
+    """Finds the trajectory and the step of rows: the inverse of ``TrajectoryIndex``.
 
         a ring of 8 rows, cursor at 3      row   0 1 2 3 4 5 6 7
                                            step  2 3 4|0 1 2 0 1      row 1 is step 3 of the last
 
-    Memory is proportional to the trajectories; to the rows only where those of one are apart.
+    Memory is proportional to the number of trajectories; to the number of rows if fragmented.
     """
 
     def __init__(self, trajectories: TrajectoryIndex) -> None:
         self.trajectories = trajectories
         self._num_steps = max(1, trajectories.capacity // trajectories.stride)
         self._rank: torch.Tensor | None = None
-        if trajectories.order is not None:  # the place of each row in that order
+        if trajectories.order is not None:  # the position of each row in that order
             self._rank = torch.full((trajectories.capacity,), -1)
             self._rank[trajectories.order] = torch.arange(len(trajectories.order))
         begins = self._in_turn(trajectories.starts)
         in_order = begins.argsort()
         self._number = in_order[trajectories.lengths[in_order] > 0]
         self._begins = begins[self._number]
-        # Of each environment the last one, which alone can continue at row 0.
+        # The last trajectory of each environment: no other can continue at row 0.
         ends = torch.arange(1, trajectories.stride + 1) * self._num_steps
         self._last = self._search(ends, "left")
 
-    def of(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the trajectory and the step in it, each int64 ``[B]``, of rows int64 ``[B]``."""
+    def of(self, rows: RowNumbers) -> tuple[TrajectoryNumbers, Steps]:
+        """Return the trajectory and the step of rows."""
         if not len(self._number):
-            raise UsageError("No trajectory is given, and rows were drawn. Give those of all rows.")
+            raise WrongRows(
+                "trajectories= is empty, and rows were drawn.",
+                argument="trajectories",
+                advice="Pass the trajectories of all rows.",
+            )
         places = rows if self._rank is None else self._rank[rows]
         at = self._in_turn(places)
+        # The last trajectory that begins at a row or before it.
         near = self._search(at, "right")
         if self.trajectories.wraps:
-            # A row before the first begin of its environment is of the one that continues there.
+            # A row before the first begin of its environment: the last trajectory continues there.
             environment = at // self._num_steps
             is_other = (near < 0) | (self._begins[near] // self._num_steps != environment)
             near = torch.where(is_other, self._last[environment], near)
@@ -126,32 +138,35 @@ class TrajectoryPlaces:
         number = self._number[near]
         outside = (places < 0) | (near < 0) | (step >= self.trajectories.lengths[number])
         if bool(outside.any()):
-            raise UsageError(
-                f"Row {int(rows[outside][0])} is in none of the {len(self._number)} trajectories "
-                "that were given. Give trajectories of all rows that are drawn."
+            row = int(rows[outside][0])
+            raise WrongRows(
+                f"Row {row} is outside the {len(self._number)} trajectories of this sampler.",
+                argument="trajectories",
+                row=row,
+                advice="Pass trajectories of all rows that are drawn.",
             )
         return number, step
 
-    def row(self, number: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """Return the rows int64 ``[B]`` that are steps of trajectories, each int64 ``[B]``."""
+    def row(self, number: TrajectoryNumbers, step: Steps) -> RowNumbers:
+        """Return the rows at steps of trajectories."""
         first = self.trajectories.starts[number]
         return self.trajectories.rows(first, step.unsqueeze(1)).squeeze(1)
 
     def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
-        """Return the last trajectory that begins before each place int64 ``[B]``, or at it."""
-        # -1 for no goal; `"right"` lets one at the place count. By numpy: torch shares even
-        # short searches among threads, which takes longer than they do.
+        """Return the last trajectory that begins before each position, or at it (``"right"``)."""
+        # -1 if no trajectory does. By numpy: torch splits even short searches among threads, which
+        # takes longer than the search.
         return torch.from_numpy(np.searchsorted(self._begins.numpy(), at.numpy(), side) - 1)
 
     def _in_turn(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return where rows int64 ``[B]`` are if environments stand one after the other."""
+        """Return the positions of rows in an order that is sorted by environment, then by step."""
         stride = self.trajectories.stride
-        # Row t * W + w, of W environments side by side, comes at w * T + t.
+        # Row t * W + w, of W environments side by side, has position w * T + t.
         return rows if stride == 1 else rows % stride * self._num_steps + rows // stride
 
 
 class GoalRows:
-    """Draws the rows that give goals to others."""
+    """Draws the rows whose achieved goals become new goals."""
 
     def __init__(
         self,
@@ -168,17 +183,14 @@ class GoalRows:
             self._places = TrajectoryPlaces(trajectories_of(storage, trajectories))
 
     def draw(
-        self, rows: torch.Tensor, ratio: float, generator: torch.Generator
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return which rows get a goal, bool ``[S]``, and the rows int64 ``[S]`` that give them."""
-        # The latter are -1 for no goal.
-        # rows: int64 `[S]`.
+        self, rows: RowNumbers, ratio: float, generator: torch.Generator
+    ) -> tuple[Mask, RowNumbers]:
+        """Return whether each row gets a new goal, and the row of that goal; -1 without one."""
         chance, uniform = torch.rand((2, len(rows)), dtype=torch.float64, generator=generator)
         is_new = chance < ratio
-        return is_new, torch.where(is_new, self._given(rows, uniform), -1)
+        return is_new, torch.where(is_new, self._goal_rows(rows, uniform), -1)
 
-    def _given(self, rows: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Return the rows int64 ``[S]`` that ``uniform``, float64 ``[S]`` in [0, 1), says."""
+    def _goal_rows(self, rows: RowNumbers, uniform: Uniforms) -> RowNumbers:
         if self._places is None:
             return uniform_below(torch.full_like(rows, self._num_rows), uniform)
         number, step = self._places.of(rows)
@@ -188,42 +200,42 @@ class GoalRows:
 
 
 GOAL_ROW = ("goal_row",)
-_GOALS = ("hindsight", "goals")  # between sample() and relabel(); not seen by anyone else
+_GOALS = ("hindsight", "goals")  # an entry of info from sample() to relabel(), which removes it
 
 
 class HERSampler(Sampler):
-    """Draws rows as another sampler does, and gives a share of them goals that were reached.
+    """Draws rows by another sampler, and replaces the goals of some by goals that were reached.
 
         trajectory       s0 a0 s1 a1 s2 a2 s3        row 1 is (s1, a1, s2)
         future, row 1    the goal is what s2 or s3 achieved
 
-    The goal of a row is what a step achieved, ``("next", *achieved_goal_key)`` of the step's row.
-    It becomes the desired goal of the row and of its successor, and reward, ``terminated`` and
-    success follow from it by a rule. Of a slice all rows get the same goal, by its last row: one in
-    the future is in the future of them all. Batches have ``relabelled``, bool ``[B, 1]``; info has
-    it too, and ``goal_row``, the row that gave the goal, -1 where it is the stored one.
+    The new goal of a row is the achieved goal of a step, ``("next", *achieved_goal_key)`` in the
+    step's row. It becomes the desired goal of the row and of its successor; a rule computes reward,
+    ``terminated`` and success from it. All rows of a slice get the same goal, drawn for its last
+    row: a future goal is then in the future of every row. Batches and info have ``relabelled``,
+    bool ``[B, 1]``; info also has ``goal_row``, the row of the new goal, or -1 for the stored goal.
 
     Args:
-        rule: what follows from a goal, or a function that returns the reward alone; for mazes of
-            gymnasium-robotics ``GoalRule.sparse(0.45)``.
+        rule: computes rewards and flags from goals, or a function that returns the reward; for
+            mazes of gymnasium-robotics ``GoalRule.sparse(0.45)``.
         sampler: draws the rows; uniformly with replacement by default. It cannot have priorities.
-        strategy: which step gives a goal; see ``HindsightStrategy``.
-        ratio: how likely a row, or a slice, gets another goal.
-        gamma: of ``geometric``: how likely a step is compared with the one before it; 0.99 by
-            default.
-        trajectories: where they are; those of the storage by default.
-        achieved_goal_key: what was achieved.
-        desired_goal_key: the goal.
-        reward_key: the reward.
-        success_key: whether a step was a success; ``("next", "info", "success")`` by default, where
+        strategy: the step whose goal a row gets; see ``HindsightStrategy``.
+        ratio: the probability that a row, or a slice, gets a new goal.
+        gamma: only with ``geometric``: the probability of a step relative to the step before it;
+            0.99 by default.
+        trajectories: the trajectories of the rows; by default those of the storage.
+        achieved_goal_key: the key of the achieved goal.
+        desired_goal_key: the key of the desired goal.
+        reward_key: the key of the reward.
+        success_key: the key of the success flag; by default ``("next", "info", "success")``, if
             rows have it.
 
     Raises:
-        UsageError: a number is out of its range, there is no such strategy, or the sampler has
-            priorities.
+        UsageError: a number is out of range, or the strategy is unknown.
+        Unsupported: the sampler has priorities.
 
     Attributes:
-        sampler: the one that draws the rows.
+        sampler: the sampler that draws the rows.
     """
 
     kind = "rows with goals"
@@ -244,20 +256,38 @@ class HERSampler(Sampler):
     ) -> None:
         self._rule = GoalRule(rule) if callable(rule) else rule
         if not isinstance(self._rule, GoalRule):
-            raise UsageError(f"A rule is a GoalRule or a function, not {rule!r}.")
+            raise UsageError(
+                f"rule must be a GoalRule or a function, not {rule!r}.",
+                argument="rule",
+                expected="a GoalRule or a function",
+                found=rule,
+            )
         self.sampler = as_sampler(RandomSampler() if sampler is None else sampler)
         if self.sampler.has_priorities:
-            raise UsageError(
-                f"{type(sampler).__name__} draws by priorities, which say nothing of rows with "
-                "another goal. Give HERSampler one that does not."
+            raise Unsupported(
+                f"{type(sampler).__name__} draws by priorities, which do not apply to rows with "
+                "new goals.",
+                argument="sampler",
+                found=sampler,
+                advice="Pass a sampler without priorities to HERSampler.",
             )
         self._strategy = _strategy(strategy)
         self.ratio = ratio
         if gamma is not None and self._strategy is not HindsightStrategy.GEOMETRIC:
-            raise UsageError(f"gamma is of the strategy 'geometric', not of {str(strategy)!r}.")
-        self._gamma = _share("gamma", 0.99 if gamma is None else gamma)
+            raise UsageError(
+                f"gamma requires strategy='geometric', not {str(strategy)!r}.",
+                argument="gamma",
+                found=gamma,
+            )
+        self._gamma = _fraction("gamma", 0.99 if gamma is None else gamma)
         if self._gamma == 1:
-            raise UsageError("gamma=1 makes each step as likely as the next: use 'future'.")
+            raise UsageError(
+                "gamma=1 makes all steps equally likely.",
+                argument="gamma",
+                expected="a number from 0 to below 1",
+                found=gamma,
+                advice="Use strategy='future'.",
+            )
         self._trajectories = trajectories
         self._keys = GoalKeys(
             achieved=key_of(achieved_goal_key),
@@ -277,32 +307,34 @@ class HERSampler(Sampler):
 
     @property
     def strategy(self) -> HindsightStrategy:
-        """Which step gives a goal."""
+        """The strategy that draws the step of a new goal."""
         return self._strategy
 
     @property
     def ratio(self) -> float:
-        """How likely a row, or a slice, gets another goal.
+        """The probability that a row, or a slice, gets a new goal.
 
-        It may be set between batches; those that were made ahead keep what it was.
+        It can be set between batches; prefetched batches have the old ratio.
         """
         return self._ratio
 
     @ratio.setter
     def ratio(self, ratio: float) -> None:
-        self._ratio = _share("ratio", ratio)
+        self._ratio = _fraction("ratio", ratio)
 
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return row numbers int64 ``[B]``, what is said of them, and goals for ``relabel``.
+    ) -> tuple[RowNumbers, Info]:
+        """Return row numbers int64 ``[B]``, their info, and goals for ``relabel``.
 
         Raises:
-            UsageError: as the other sampler; or rows do not have goals, or no rule is known.
+            UnknownKey: the rows do not have goals.
+            UsageError: as the wrapped sampler.
         """
-        _, _, _, goal_rows = self._prepare(storage)  # first: what it refuses loses no batch
+        # Prepare first: if it raises, no batch of an epoch is lost.
+        _, _, _, goal_rows = self._prepare(storage)
         index, info = draw_rows(self.sampler, storage, batch_size, generator)
-        if self.ratio == 0:  # nothing is drawn, so that batches are those of the other sampler
+        if self.ratio == 0:  # draw no goals: batches then equal the batches of the wrapped sampler
             is_new, goal_row = torch.zeros(len(index), dtype=torch.bool), torch.full_like(index, -1)
         elif self.has_slices:
             last, slice_of = self._slices(info)
@@ -317,7 +349,7 @@ class HERSampler(Sampler):
         return index, info
 
     def relabel(self, rows: Tree | TensorDictBase, info: Info) -> None:
-        """Put the goals that were drawn into the rows, and what follows from them."""
+        """Write the drawn goals into the rows, and the rewards and flags of these goals."""
         is_new = info[RELABELLED]
         goals = info.pop(_GOALS, None)
         if goals is not None:
@@ -326,35 +358,37 @@ class HERSampler(Sampler):
         put(rows, RELABELLED, is_new)
 
     def _prepare(self, storage: Storage) -> tuple[Storage, int, GoalRule, GoalRows]:
-        """Return what is known of a storage; worked out once after each write."""
+        """Return the storage, its revision, the rule and the goal rows; cached until a write."""
         if not len(storage):
             raise EmptyBuffer(storage.no_rows)
-        known = self._prepared
-        if known is None or known[0] is not storage:
+        cached = self._prepared
+        if cached is None or cached[0] is not storage:
             rule = self._rule
             self._keys.check(storage, rule)
-        elif known[1] == storage.revision:
-            return known
+        elif cached[1] == storage.revision:
+            return cached
         else:
-            rule = known[2]
+            rule = cached[2]
         rows = GoalRows(storage, self._strategy, self._gamma, self._trajectories)
         self._prepared = storage, storage.revision, rule, rows
         return self._prepared
 
     def _slices(self, info: Info) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return where slices end in the batch, int64 ``[S]``, and each row's slice ``[B]``."""
+        """Return the positions of slice ends in the batch, int64 ``[S]``, and each row's slice."""
         key = self.sampler.truncated_key
         if key is None or key not in info:
             raise UsageError(
-                f"{self.sampler!r} does not mark where its slices end, and rows of a slice share a "
-                "goal. Give it a truncated_key."
+                f"{self.sampler!r} does not flag the ends of its slices, whose rows share a goal.",
+                argument="truncated_key",
+                found=key,
+                advice="Pass it a truncated_key.",
             )
-        # The last row that is not padding is marked; padding follows it and is of the same slice.
+        # The flagged row is the last real one; the padding after it belongs to the same slice.
         is_last = info[key]
         begins = begin_flags(is_last, info.get(MASK))
         return is_last.view(-1).nonzero().squeeze(1), begins.view(-1).cumsum(0) - 1
 
-    # What follows is the other sampler's.
+    # All members below belong to the wrapped sampler.
 
     @property
     def ran_out(self) -> bool:  # type: ignore[override]
@@ -375,7 +409,7 @@ class HERSampler(Sampler):
         self.sampler.on_clear()
 
     def state_dict(self) -> StateDict:
-        """Return where the other sampler stands; goals are drawn from the buffer's generator."""
+        """Return the state of the wrapped sampler; goals are drawn from the buffer's generator."""
         return {"kind": self.kind, "sampler": self.sampler.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -383,19 +417,28 @@ class HERSampler(Sampler):
         self.sampler.load_state_dict(state["sampler"])
 
     def __getstate__(self) -> StateDict:
-        return {**self.__dict__, "_prepared": None}  # worked out again from the storage
+        return {**self.__dict__, "_prepared": None}  # computed again from the storage
 
 
 def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:
     try:
         return HindsightStrategy(name)
     except ValueError:
+        expected = ", ".join(HindsightStrategy)
         raise UsageError(
-            f"There is no strategy {name!r}; expected one of {', '.join(HindsightStrategy)}."
+            f"strategy must be one of {expected}, not {name!r}.",
+            argument="strategy",
+            expected=expected,
+            found=name,
         ) from None
 
 
-def _share(name: str, value: float) -> float:
+def _fraction(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise UsageError(f"{name} must be a number from 0 to 1, not {value!r}.")
+        raise UsageError(
+            f"{name} must be a number from 0 to 1, not {value!r}.",
+            argument=name,
+            expected="a number from 0 to 1",
+            found=value,
+        )
     return float(value)

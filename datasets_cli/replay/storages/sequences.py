@@ -28,8 +28,8 @@ from datasets_cli.replay.trajectories.bounds import (
 from datasets_cli.replay.trajectories.table import (
     BLOCK_ROWS,
     Blocks,
+    cached_array,
     joined,
-    kept_array,
     values_of_view,
 )
 from datasets_cli.schema.bits import MOVABLE, fill_rows
@@ -81,7 +81,7 @@ def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.nd
     def work_out() -> Blocks:
         return _blocks(rewards, dataset.offsets.numpy(), gamma, block_rows, dtype)
 
-    return kept_array(dataset, root, f"returns-to-go-{gamma!r}", form, work_out)
+    return cached_array(dataset, root, f"returns-to-go-{gamma!r}", form, work_out)
 
 
 def dataset_of_rows(storage: Storage) -> Dataset | None:

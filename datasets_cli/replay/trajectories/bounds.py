@@ -18,30 +18,28 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.schema.bits import bits_of
 from datasets_cli.schema.columns import DONE, EPISODE, Key, show_key
+from datasets_cli.schema.shapes import Lengths, RowNumbers, StepFlags, Steps, TrajectoryNumbers
 
 Cursor = int | torch.Tensor | range | None
 
 
 class TrajectoryBounds(NamedTuple):
-    """Trajectories of several sequences, one sequence after the other."""
+    """Trajectories of several sequences, sequence by sequence.
 
-    # sequence: the sequence of each trajectory, int64 `[K]`.
-    # first: its first step, int64 `[K]`.
-    # last: its last step, int64 `[K]`.
-    # lengths: its number of steps, int64 `[K]`.
+    ``sequence`` is the number of the sequence of each trajectory, int64 ``[K]``.
+    """
 
     sequence: torch.Tensor
-    first: torch.Tensor
-    last: torch.Tensor
-    lengths: torch.Tensor
+    first: Steps
+    last: Steps
+    lengths: Lengths
 
 
-def bounds_of(ends: torch.Tensor) -> TrajectoryBounds:
-    """Return the trajectories that end; steps after the last end of a sequence are in none."""
-    # ends: whether a step ends its trajectory, bool `[S, T]`.
+def bounds_of(ends: StepFlags) -> TrajectoryBounds:
+    """Return the trajectories of sequences ``[S, T]``, up to the last end of each sequence."""
     sequence, last = ends.nonzero().unbind(1)
     first = last.roll(1) + 1  # the step after the last one of the trajectory before
     first[_opens(sequence)] = 0
@@ -64,21 +62,21 @@ def ring_bounds_of(ends: torch.Tensor) -> TrajectoryBounds:
 
 
 def ends_of_numbers(number: torch.Tensor, time: int = -1) -> torch.Tensor:
-    """Return the steps whose trajectory number is another one than that of the step after."""
+    """Return whether the trajectory number of each step differs from that of the next step."""
     if not (number.is_floating_point() or number.is_complex()):
-        number = bits_of(number)  # equal where they are; some devices do not compare uint16
+        number = bits_of(number)  # the same comparison; some devices do not compare uint16
     return number != number.roll(-1, time)
 
 
 def begins_of(ends: torch.Tensor) -> torch.Tensor:
-    """Return the steps that begin a trajectory, bool ``[*B, T]``, from those that end one."""
+    """Return the flags of steps that begin a trajectory, from the flags of steps that end one."""
     begins = ends.roll(1, -1)
     begins[..., :1] = True
     return begins
 
 
 def ends_of(begins: torch.Tensor) -> torch.Tensor:
-    """Return the steps that end a trajectory, bool ``[*B, T]``, from those that begin one."""
+    """Return the flags of steps that end a trajectory, from the flags of steps that begin one."""
     ends = begins.roll(-1, -1)
     ends[..., -1:] = True
     return ends
@@ -103,23 +101,26 @@ def numbers_of(begins: torch.Tensor) -> torch.Tensor:
     return begins.cumsum(0) - 1
 
 
-def steps_of(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the trajectory and the step in it, each int64 ``[N]``, of all steps in order."""
-    # lengths: steps of each trajectory, int64 `[K]`.
+def steps_of(lengths: Lengths) -> tuple[TrajectoryNumbers, Steps]:
+    """Return the trajectory and the step of each row, trajectory by trajectory.
+
+    lengths 3, 2      trajectory 0 0 0 1 1      step 0 1 2 0 1
+    """
     number = torch.repeat_interleave(lengths)
-    begin = lengths.cumsum(0) - lengths  # steps of all trajectories before
+    begin = lengths.cumsum(0) - lengths  # the steps of all earlier trajectories
     return number, torch.arange(len(number)) - begin[number]
 
 
 def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
-    """Return for each step the discounted sum of its value and those after it, up to an end."""
-    # Each pass doubles how far the sums reach, so that a million steps take twenty passes at most;
-    # nothing, not even a NaN, gets past an end.
-    # values: `[*B, T, ...]`; whole numbers are summed as int64.
-    # ends: bool `[*B, T]`.
+    """Return for each step the discounted sum of the values from it to its trajectory's end.
+
+    The values ``[*B, T, ...]`` of whole numbers are summed as int64.
+    """
+    # Each pass doubles the reach of the sums: a million steps take twenty passes at most. No value,
+    # not even NaN, passes an end.
     time = ends.ndim - 1
     total = (values if values.is_floating_point() else values.long()).movedim(time, 0).clone()
-    # Of the sums' own type from the start: 0.99 of float32 is another number than of float64.
+    # Of the dtype of the sums: 0.99 as float32 differs from 0.99 as float64.
     link = torch.full_like(ends, gamma, dtype=total.dtype).masked_fill_(ends, 0).movedim(time, 0)
     link = link.reshape(*link.shape, *[1] * (values.ndim - ends.ndim))
     reach = 1
@@ -132,7 +133,7 @@ def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.T
 
 
 def sum_so_far(values: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
-    """Return for each step the sum of its value and those before it, back to a beginning."""
+    """Return for each step the sum of the values from its trajectory's start to it."""
     time = begins.ndim - 1
     return sum_to_go(values.flip(time), begins.flip(time), 1.0).flip(time)
 
@@ -145,7 +146,7 @@ def find_start_stop_traj(
     cursor: Cursor = None,
     device: torch.device | str | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return where the trajectories of a storage begin and end, and how long they are.
+    """Return the first rows, last rows and lengths of the trajectories of a storage.
 
         row    0 1 2 3 4 5 6 7 8 9        full, written last at row 4, so that 5 is the oldest
         end    . . x . . . . x . .
@@ -156,24 +157,38 @@ def find_start_stop_traj(
         end: bool ``[T, *B]``, True on the last row of each; exclusive with ``trajectory``.
         at_capacity: whether the storage is a full ring, in which row 0 follows the last row. A
             dataset never is.
-        cursor: in a full ring, the row written last: what followed it is gone, so it is an end.
-        device: where to search; the results are on the device of the input.
+        cursor: in a full ring, the row written last. The row after it was overwritten, so that its
+            trajectory ends there.
+        device: the device of the search; the results are on the device of the input.
 
     Returns:
-        first rows and last rows int64 ``[K, 1 + len(B)]``, time in column 0 and the place in the
-        batch in the others, and lengths int64 ``[K]``. A last row belongs to its trajectory.
+        first rows and last rows int64 ``[K, 1 + len(B)]``, time in column 0 and the position in the
+        batch in the next ones, and lengths int64 ``[K]``. A last row belongs to its trajectory.
 
     Raises:
-        UsageError: none or both of the two are given, or they have no rows.
+        UsageError: neither or both of ``trajectory`` and ``end`` are given.
+        WrongRows: they are empty.
     """
     signal = end if trajectory is None else trajectory
     if signal is None or (end is not None and trajectory is not None):
-        raise UsageError("Give either trajectory, the ids, or end, the flags of last rows.")
+        count = "neither" if signal is None else "both"
+        raise UsageError(
+            f"Expected either trajectory or end; found {count}.",
+            argument="trajectory",
+            found=count,
+            advice="Pass trajectory, the ids, or end, the flags of last rows.",
+        )
     if signal.ndim == 0 or signal.shape[0] == 0:
-        raise UsageError(f"Trajectories need rows [T, *B], not a tensor {list(signal.shape)}.")
+        name = "end" if trajectory is None else "trajectory"
+        raise WrongRows(
+            f"{name} must have rows [T, *B]; found a tensor {list(signal.shape)}.",
+            argument=name,
+            expected="[T, *B]",
+            found=list(signal.shape),
+        )
     ends = _last_rows(signal.to(device or signal.device), end is None, at_capacity, cursor)
-    # Each place in the batch is a separate ring; without at_capacity the last row is an end, so
-    # that nothing continues at row 0.
+    # Each position in the batch is a separate ring. Without at_capacity the last row is an end: no
+    # trajectory continues at row 0.
     rings = ends.reshape(len(ends), -1).t()
     ring, first, last, lengths = ring_bounds_of(rings)
     place = torch.stack((ring, *torch.unravel_index(ring, ends.shape[1:])), 1)[:, 1:]
@@ -185,12 +200,12 @@ def find_start_stop_traj(
 def _last_rows(
     signal: torch.Tensor, is_ids: bool, at_capacity: bool, cursor: Cursor
 ) -> torch.Tensor:
-    """Return bool ``[T, *B]``: which rows are the last of their trajectory; each column has one."""
+    """Return whether rows end their trajectory, bool ``[T, *B]``; each column has an end."""
     end = ends_of_numbers(signal, time=0) if is_ids else signal.clone()
     if not at_capacity:
         end[-1] = True
         return end
-    if cursor is not None:  # of several rows that were written at once, the last one counts
+    if cursor is not None:  # if several rows were written at once, the last one counts
         where = torch.as_tensor(list(cursor) if isinstance(cursor, range) else cursor)
         end[where.reshape(-1)[-1:] % len(end)] = True
     end[-1] |= ~end.any(0)  # one trajectory without an end fills the ring: cut it somewhere
@@ -198,9 +213,9 @@ def _last_rows(
 
 
 def _opens(sequence: torch.Tensor) -> torch.Tensor:
-    """Return which trajectories are the first of their sequence, bool ``[K]``."""
+    """Return whether each trajectory is the first of its sequence, bool ``[K]``."""
     opens = sequence != sequence.roll(1)
-    opens[:1] = True  # also where there is one sequence, so that no number differs
+    opens[:1] = True  # with a single sequence no number differs
     return opens
 
 
@@ -211,23 +226,21 @@ class TrajectoryIndex:
         a ring of 8 rows, cursor at 3      row   0 1 2 3 4 5 6 7
                                            step  2 3 4|0 1 2 0 1      the last continues at row 0
 
-    Where the rows of a trajectory are apart, these are places in ``order``, which has the rows.
+    If trajectories are fragmented, these are positions in ``order``, which contains the rows.
     """
 
-    starts: torch.Tensor
-    lengths: torch.Tensor
+    starts: RowNumbers
+    lengths: Lengths
     stride: int
     capacity: int
-    order: torch.Tensor | None = None
+    order: RowNumbers | None = None
 
-    def ahead(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-        """Return the rows int64 ``[B]`` that are ``steps`` int64 ``[B]`` ahead, not wrapped."""
+    def ahead(self, first: RowNumbers, steps: Steps) -> RowNumbers:
+        """Return the rows ``steps`` after ``first``, not wrapped around the ring."""
         return first + (steps if self.stride == 1 else steps * self.stride)
 
-    def rows(self, first: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-        """Return the rows int64 ``[B, T]`` that are some steps ahead of others."""
-        # first: rows int64 `[B]`, as `starts` and `ahead` give them.
-        # steps: int64 `[T]`, or `[B, T]`.
+    def rows(self, first: RowNumbers, steps: Steps) -> RowNumbers:
+        """Return the rows ``[B, T]`` at steps ``[T]`` or ``[B, T]`` after each row ``first``."""
         if self.stride != 1:
             steps = steps * self.stride
         rows = first.unsqueeze(1) + steps
@@ -236,8 +249,8 @@ class TrajectoryIndex:
         # Only a trajectory that continues at row 0 leaves the capacity.
         return rows.remainder_(self.capacity) if self.wraps else rows
 
-    def every_row(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return the trajectory, the step and the row int64 ``[N]`` of every step, in order."""
+    def every_row(self) -> tuple[TrajectoryNumbers, Steps, RowNumbers]:
+        """Return the trajectory, the step and the row of every step, trajectory by trajectory."""
         number, step = steps_of(self.lengths)
         row = (self.starts[number] + step * self.stride) % self.capacity
         return number, step, row if self.order is None else self.order[row]
@@ -250,15 +263,13 @@ class TrajectoryIndex:
 
 
 def index_from_ends(is_end: torch.Tensor, cursor: int) -> TrajectoryIndex:
-    """Return the trajectories between ends."""
-    # is_end: whether a step ends its trajectory, bool `[T, W]`, in the order of rows: W
-    # environments side by side, T steps.
+    """Return the trajectories between end flags ``[T, W]``: T steps of W environments."""
     num_steps, width = is_end.shape
-    # Turned so that the oldest step is the first, each trajectory is a run of steps.
+    # Rotated so that the oldest step is the first: each trajectory is then a run of steps.
     ends = is_end.roll(-cursor, 0)
     ends[-1] = True
     environment, first, _, lengths = bounds_of(ends.T)
-    first = (first + cursor) % num_steps  # turned back
+    first = (first + cursor) % num_steps  # rotated back
     return TrajectoryIndex(first * width + environment, lengths, width, num_steps * width)
 
 
@@ -267,7 +278,7 @@ NUMBER_KEYS: tuple[Key, ...] = (("collector", "traj_ids"), EPISODE)
 
 @dataclass(frozen=True)
 class TrajectoryKeys:
-    """The columns that tell trajectories apart; with none of them, what a storage knows."""
+    """The columns that separate trajectories; without any, the storage's own table is used."""
 
     number: Key | None = None
     ends: tuple[Key, ...] = ()
@@ -275,10 +286,10 @@ class TrajectoryKeys:
 
 
 TrajectorySource = TrajectoryKeys | TrajectoryIndex
-"""Where trajectories are: the columns of a storage that tell, or what is known already."""
+"""The source of trajectories: columns of a storage, or an index of its rows."""
 
 FROM_STORAGE = TrajectoryKeys()
-"""What the storage knows of them."""
+"""The trajectories by the storage's own table or columns."""
 
 
 class Columns(Protocol):
@@ -295,8 +306,8 @@ class ScalarColumns(Columns, Protocol):
         """Return a column ``[T, W]``: T steps of W environments side by side."""
 
 
-def found_number(rows: Columns) -> Key | None:
-    """Return the column of numbers that tells trajectories apart where none was named."""
+def default_number_key(rows: Columns) -> Key | None:
+    """Return the default column of trajectory numbers, or None if the rows do not have one."""
     return next((key for key in NUMBER_KEYS if rows.has(key)), None)
 
 
@@ -306,12 +317,15 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
     if number is not None and keys.ends and not rows.has(number):
         number = None
     elif number is None and not keys.ends:
-        number = found_number(rows)
+        number = default_number_key(rows)
     if keys.step is not None:
         if number is None:
-            raise UsageError(
-                "Rows of a trajectory that are apart are found by its number, and there is no "
-                "column of numbers. Name the column with traj_key."
+            raise UnknownKey(
+                "Fragmented trajectories need a column of trajectory numbers, and the rows do not "
+                f"have {' or '.join(map(show_key, NUMBER_KEYS))}.",
+                argument="traj_key",
+                expected=NUMBER_KEYS,
+                advice="Pass the name of the column as traj_key.",
             )
         numbers, steps = (_whole(key, rows.scalar_column(key)) for key in (number, keys.step))
         return fragmented_index(numbers, steps, number)
@@ -319,32 +333,35 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
         is_end = ends_of_numbers(rows.scalar_column(number), time=0)
         return index_from_ends(is_end.cpu(), cursor)
     ends = keys.ends or (DONE,)
-    # Without any of them the first is asked for, and its rows say that there is none.
-    known = [key for key in ends if rows.has(key)] or ends[:1]
-    flags = torch.stack([_flags(key, rows.scalar_column(key)) for key in known])
+    # If all are missing, reading the first one raises the error of a missing column.
+    present = [key for key in ends if rows.has(key)] or ends[:1]
+    flags = torch.stack([_flags(key, rows.scalar_column(key)) for key in present])
     return index_from_ends(flags.any(0).cpu(), cursor)
 
 
 def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> TrajectoryIndex:
-    """Return the trajectories of rows that are apart (pytorch/rl#4180).
+    """Return trajectories whose rows are not adjacent (pytorch/rl#4180).
 
-    Such are those of environments that take turns in a flat storage. A missing step parts a
-    trajectory in two.
+    In a flat storage, environments that take turns write such rows. A missing step splits a
+    trajectory into two.
 
         number   0 1 0 1 1 0        trajectories: rows 0 2, row 5 (step 2 is missing), rows 1 3 4
         step     0 0 1 1 2 3
     """
     numbers, steps = _sortable(number), _sortable(step)
-    # Stable sorts, the second one by the number: rows by number, and of one number by step.
+    # Two stable sorts: by step, then by number. Rows with the same number stay ordered by step.
     order = steps.argsort(stable=True)
     order = order[numbers[order].argsort(stable=True)]
     ahead = steps[order].diff()
     is_same = numbers[order].diff() == 0
     if bool((twice := is_same & (ahead == 0)).any()):
         row = order[int(twice.nonzero()[0, 0])]
-        raise UsageError(
-            f"{show_key(key)}={number[row].item()} has step {step[row].item()} twice. Trajectories "
-            "whose rows are apart need their own numbers, over all that is stored."
+        raise WrongRows(
+            f"{show_key(key)}={number[row].item()} has step {step[row].item()} twice.",
+            key=key,
+            row=int(row),
+            found=step[row].item(),
+            advice="Give every trajectory in the storage another number.",
         )
     is_end = torch.ones(1, len(order), dtype=torch.bool)
     is_end[0, :-1] = ~is_same | (ahead != 1)
@@ -355,8 +372,11 @@ def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> Traj
 def _whole(key: Key, column: torch.Tensor) -> torch.Tensor:
     """Return a column ``[T, W]`` of whole numbers as ``[T * W]``."""
     if column.dtype == torch.bool or column.is_floating_point() or column.is_complex():
-        raise UsageError(
-            f"{show_key(key)} is {column.dtype}; rows that are apart are found by whole numbers."
+        raise WrongRows(
+            f"{show_key(key)} is {column.dtype}; fragmented trajectories need whole numbers.",
+            key=key,
+            expected="whole numbers",
+            found=column.dtype,
         )
     return column.reshape(-1).cpu()
 
@@ -374,4 +394,9 @@ def _flags(key: Key, column: torch.Tensor) -> torch.Tensor:
     try:
         return column.bool()
     except NotImplementedError as error:
-        raise UsageError(f"{show_key(key)} is {column.dtype}, not a flag.") from error
+        raise WrongRows(
+            f"{show_key(key)} is {column.dtype}, not a flag.",
+            key=key,
+            expected=torch.bool,
+            found=column.dtype,
+        ) from error

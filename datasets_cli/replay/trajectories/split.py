@@ -7,7 +7,7 @@ import itertools
 import torch
 from tensordict import NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import begins_of, bounds_of, ends_of, numbers_of
 from datasets_cli.schema.bits import MOVABLE, bits_of, take
@@ -22,36 +22,48 @@ def split_trajectories(
     done_key: NestedKey | None = None,
     as_nested: bool | torch.layout = False,
 ) -> TensorDict:
-    """Return the trajectories of a rollout, one a row, padded with zeros, and text with ``""``.
+    """Return the trajectories of a rollout, one a row, padded with zeros; text with ``""``.
 
         ids         0 0 0 1 1              obs   a b c     mask   x x x
         obs         a b c d e                    d e .            x x .
 
-    An id that comes back continues its trajectory, as with rows of several environments that take
-    turns, unless that had ended. Different entries of a batch never share a trajectory.
+    An id that reappears continues its trajectory, as with rows of several environments that take
+    turns, unless the trajectory had ended. Batch entries never share a trajectory.
 
     Args:
         rollout_tensordict: ``[*B, T]``, time last.
-        prefix: where ``traj_ids`` and ``mask`` are: ``"collector"`` where the rollout has that,
-            else nowhere but at the root.
-        trajectory_key: where the ids ``[*B, T]`` are; instead of ``(prefix, "traj_ids")``.
-        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default. It counts
-            where there are no ids, which are then written.
-        as_nested: leave out the padding and the mask: give nested tensors, of this layout.
+        prefix: the key above ``traj_ids`` and ``mask``: by default ``"collector"`` if the rollout
+            has that entry, else the root.
+        trajectory_key: the key of the ids ``[*B, T]``; instead of ``(prefix, "traj_ids")``.
+        done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default. Without
+            ids in the rollout, ids are computed from it and written.
+        as_nested: return nested tensors, of this layout, without padding and mask.
 
     Returns:
-        ``[K, T_max]`` with the bool ``[K, T_max]`` ``mask`` of what is not padding, in the order in
-        which trajectories first appear.
+        ``[K, T_max]`` with ``mask``, bool ``[K, T_max]``, False for padding, in the order in which
+        trajectories first appear.
 
     Raises:
-        UsageError: there are no rows, or neither ids nor flags of the rollout's shape; or it is no
-            TensorDict.
+        WrongRows: the rollout is empty, or its ids have another shape.
+        UnknownKey: the rollout has neither ids nor flags of its shape.
+        UsageError: it is not a TensorDict.
     """
     if not isinstance(rollout_tensordict, TensorDictBase):
-        raise UsageError(f"A rollout is a TensorDict, not {type(rollout_tensordict).__name__}.")
+        found = type(rollout_tensordict).__name__
+        raise UsageError(
+            f"Expected a TensorDict; found {found}.",
+            argument="rollout_tensordict",
+            expected="TensorDict",
+            found=found,
+        )
     shape = rollout_tensordict.batch_size
     if not shape or not shape.numel():
-        raise UsageError(f"A rollout {list(shape)} has nothing to split.")
+        raise WrongRows(
+            f"A rollout {list(shape)} is empty; expected [*B, T].",
+            argument="rollout_tensordict",
+            expected="[*B, T]",
+            found=list(shape),
+        )
     if prefix is None and "collector" in rollout_tensordict:
         prefix = "collector"
     below = () if prefix is None else key_of(prefix)
@@ -63,9 +75,12 @@ def split_trajectories(
         ids = _ids_from(done, rollout)
         rollout.set(ids_key, ids)
     if ids.shape != rollout.batch_size:
-        raise UsageError(
-            f"Trajectory ids must have the rollout's shape {list(rollout.batch_size)}; those at "
-            f"{show_key(ids_key)} have {list(ids.shape)}."
+        raise WrongRows(
+            f"Trajectory ids must have the rollout's shape {list(rollout.batch_size)}; "
+            f"{show_key(ids_key)} has {list(ids.shape)}.",
+            key=ids_key,
+            expected=list(rollout.batch_size),
+            found=list(ids.shape),
         )
     order, lengths = _group(ids, done)
     flat = rollout.reshape(-1).copy()
@@ -81,7 +96,7 @@ def split_trajectories(
 
 
 def _flags(rollout: TensorDict, key: Key) -> torch.Tensor | None:
-    """Return the flags bool ``[*B, T]`` at a key, or None where there are none of that shape."""
+    """Return the flags bool ``[*B, T]`` at a key, or None if missing or of another shape."""
     flags = rollout.get(key, None)
     if flags is not None and flags.shape == (*rollout.batch_size, 1):
         flags = flags.squeeze(-1)
@@ -89,11 +104,15 @@ def _flags(rollout: TensorDict, key: Key) -> torch.Tensor | None:
 
 
 def _ids_from(done: torch.Tensor | None, rollout: TensorDict) -> torch.Tensor:
-    """Return ids int64 ``[*B, T]``, another one after each flag and in each entry of the batch."""
+    """Return ids int64 ``[*B, T]``, increased after each flag and for each entry of the batch."""
     if done is None:
-        raise UsageError(
-            "There are neither trajectory ids nor flags of the rollout's shape "
-            f"{list(rollout.batch_size)}, or one followed by 1. Pass trajectory_key or done_key."
+        expected = list(rollout.batch_size)
+        raise UnknownKey(
+            f"The rollout has neither trajectory ids nor done flags of the shape {expected} or "
+            f"{[*expected, 1]}.",
+            argument="trajectory_key",
+            expected=expected,
+            advice="Pass trajectory_key or done_key.",
         )
     return numbers_of(begins_of(done).reshape(-1)).view(done.shape)
 
@@ -120,7 +139,7 @@ def _group(ids: torch.Tensor, done: torch.Tensor | None) -> tuple[torch.Tensor, 
 
 
 def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
-    """Return rows ``[N]`` in another order; of any element type, which torch cannot all index."""
+    """Return rows ``[N]`` in another order, also of dtypes that torch cannot index."""
     dtypes = {leaf.dtype for leaf in rows.values(True, True) if isinstance(leaf, torch.Tensor)}
     if dtypes <= MOVABLE:
         return rows[order]
@@ -128,7 +147,7 @@ def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
 
 
 def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[object]]:
-    """Take what is not a tensor out of rows ``[N]``, in another order; ``apply`` would lose it."""
+    """Remove entries that are not tensors, and return them in another order."""
     entries = rows.items(True, True, is_leaf=is_leaf_nontensor)
     texts = {key_of(key): entry.tolist() for key, entry in entries if is_non_tensor(entry)}
     for key in texts:
@@ -139,7 +158,7 @@ def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[object]
 def _with_texts(
     split: TensorDict, texts: dict[Key, list[object]], lengths: torch.Tensor, *, pad: bool
 ) -> TensorDict:
-    """Put what ``_take_texts`` took into trajectories, padded or each of its own length."""
+    """Add the entries of ``_take_texts`` to trajectories, padded or of their lengths."""
     sizes = lengths.tolist()
     ends = [*itertools.accumulate(sizes)]
     for key, values in texts.items():
@@ -153,7 +172,7 @@ def _with_texts(
 
 
 def _empty(value: object) -> object:
-    """Return what pads values like this one: empty text, nested as it is; None for others."""
+    """Return the padding for a value: ``""``, nested like a list, or None."""
     if isinstance(value, list):
         return [_empty(item) for item in value]
     return "" if isinstance(value, str) else None

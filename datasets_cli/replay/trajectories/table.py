@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from datasets_cli.errors import RldsError, UnknownKey, UsageError
+from datasets_cli.errors import RldsError, UnknownKey, UsageError, WrongRows
 from datasets_cli.quantities import counted, html_table
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.schema.columns import (
@@ -26,6 +26,7 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.element_types import NUMPY_TYPES
+from datasets_cli.schema.shapes import OffsetArray, RowArray
 from datasets_cli.schema.trajectories import lengths_of, runs_within
 from datasets_cli.store.arrays import ArraySource, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -43,34 +44,34 @@ Blocks = Iterable[tuple[int, np.ndarray]]
 """Parts of an array, each after the place of its first value."""
 
 
-def kept_array(
+def cached_array(
     dataset: ArraySource,
     root: CacheRoot | None,
     name: str,
     form: tuple[np.dtype, tuple[int, ...]],
-    work_out: Callable[[], Blocks],
+    compute: Callable[[], Blocks],
 ) -> np.ndarray:
-    """Return an array of this element type and shape: from its file, or worked out now."""
+    """Return an array of the given dtype and shape, from the cache or computed."""
     dtype, shape = form
     content = dataset.manifest.content
-    # The tables are those of a dataset's content, which a view does not have.
+    # The cache holds tables of whole datasets, by their content; not of views.
     if root is not None and dataset.selection is None:
-        if (kept := map_array(root, content, name, dtype, shape)) is not None:
-            return kept
-        # Nothing is kept of a dataset that was deleted while it was open.
+        if (cached := map_array(root, content, name, dtype, shape)) is not None:
+            return cached
+        # Do not cache the table of a dataset that was deleted while it was open.
         if has_manifest(dataset.folder):
             try:
-                write_array(root, content, name, dtype, shape, work_out())
-                if (kept := map_array(root, content, name, dtype, shape)) is not None:
-                    return kept
-            except (OSError, RldsError) as error:  # they can be had in memory, too
-                logger.debug("%s of %s is not kept: %s", name, content, error)
+                write_array(root, content, name, dtype, shape, compute())
+                if (cached := map_array(root, content, name, dtype, shape)) is not None:
+                    return cached
+            except (OSError, RldsError) as error:  # compute it in memory
+                logger.debug("%s of %s is not cached: %s", name, content, error)
     check_memory(math.prod(shape) * dtype.itemsize, dataset.id)
-    return joined(work_out(), dtype, shape)
+    return joined(compute(), dtype, shape)
 
 
 def joined(blocks: Blocks, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """Return an array that is made of its parts."""
+    """Return an array of the given blocks."""
     array = np.empty(shape, dtype)
     for first, values in blocks:
         array[first : first + len(values)] = values.reshape(-1, *shape[1:])
@@ -118,7 +119,7 @@ UFUNCS = {
     "any": np.logical_or,
     "all": np.logical_and,
 }
-"""Reductions of several numbers; the first and the last are of rows alone."""
+"""Reductions of several numbers; "first" and "last" select rows."""
 
 AS_FLOAT32 = frozenset(
     {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
@@ -142,8 +143,8 @@ def reduced_leaf(
     def values_of(part: ArraySource) -> np.ndarray:
         form = dtype, (part.num_trajectories, *column.shape)
         # Worked out once, also where it cannot be kept.
-        work_out = functools.cache(lambda: [(0, _reduced(part, column, reduction, *form))])
-        return kept_array(part, root, f"trajectories-{reduction}-{digest}", form, work_out)
+        compute = functools.cache(lambda: [(0, _reduced(part, column, reduction, *form))])
+        return cached_array(part, root, f"trajectories-{reduction}-{digest}", form, compute)
 
     return values_of_view(dataset, values_of, by_row=False).astype(dtype, copy=False)
 
@@ -167,7 +168,7 @@ def _reduced(
 
 
 def reduced_dtype(reduction: str, dtype: np.dtype) -> np.dtype:
-    """Return the element type of a reduction of a column of another one."""
+    """Return the dtype of a reduction of a column of the given dtype."""
     if reduction in ("sum", "mean"):
         return np.dtype(np.float64)
     return np.dtype(np.bool_) if reduction in ("any", "all") else dtype
@@ -181,21 +182,23 @@ def reduce_entries(reduction: str, values: np.ndarray) -> np.ndarray:
 
 
 def reduce_blocks(
-    reduction: str, blocks: Iterable[np.ndarray], offsets: np.ndarray, reduced: np.ndarray
+    reduction: str, blocks: Iterable[np.ndarray], offsets: OffsetArray, reduced: np.ndarray
 ) -> None:
-    """Put a reduction of the rows of each trajectory into an array."""
-    # blocks: all rows in order, each `[n, *shape]`.
-    # offsets: of trajectories, int64 `[K + 1]`.
-    # reduced: `[K, *shape]`, of the type that `reduced_dtype` gives; it is written.
+    """Write a reduction of the rows of each trajectory into ``reduced`` ``[K, *shape]``.
+
+    The blocks ``[n, *shape]`` are all rows in order; ``reduced`` has the ``reduced_dtype``.
+
+    offsets 0 3 7    block of rows 2 to 4: trajectories 0 and 1, whose rows start at 0 and 1 of it
+    """
     ufunc = UFUNCS[reduction]
     row = 0
     for block in blocks:
-        # To the type of the result first: sums of float32 in float64, truth of numbers.
+        # Convert first: sums of float32 are added in float64, and "any" and "all" reduce bools.
         values = block.astype(reduced.dtype, copy=False)
         trajectories, starts = runs_within(offsets, row, row + len(values))
         with np.errstate(invalid="ignore", over="ignore"):  # NaN and infinity are results
             parts = ufunc.reduceat(values, starts, axis=0)
-            if offsets[trajectories.start] < row:  # this one began in an earlier block
+            if offsets[trajectories.start] < row:  # it started in an earlier block
                 parts[0] = ufunc(reduced[trajectories.start], parts[0])
         reduced[trajectories] = parts
         row += len(values)
@@ -204,20 +207,19 @@ def reduce_blocks(
 
 
 def block_dtype(column: Column) -> np.dtype | None:
-    """Return the element type of a leaf's blocks; None where numpy has none for its numbers."""
+    """Return the dtype of a leaf's blocks, or None if numpy has no dtype for its numbers."""
     if column.dtype in AS_FLOAT32:
         return np.dtype(np.float32)
     return np.dtype(column.dtype) if column.dtype in NUMPY_TYPES else None
 
 
 def leaf_blocks(
-    dataset: ArraySource, column: Column, rows: np.ndarray | None = None
+    dataset: ArraySource, column: Column, rows: RowArray | None = None
 ) -> Iterator[np.ndarray]:
-    """Yield the rows of a leaf in blocks ``[n, *shape]`` of a few megabytes."""
-    # rows: which rows, int64 `[B]`; all in order where None.
+    """Yield the given rows of a leaf, or all, in blocks ``[n, *shape]`` of a few megabytes."""
     reader = dataset.arrays_of(frozenset({column.key}))
     num_rows = len(dataset) if rows is None else len(rows)
-    # By the size of whole rows, which is the same in every layout: sums are, to the last bit.
+    # Blocks by the size of whole rows, equal in every layout: sums are then equal bit for bit.
     step = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
     for start in range(0, num_rows, step):
         stop = min(start + step, num_rows)
@@ -228,7 +230,7 @@ def leaf_blocks(
 
 
 SHOWN = 4
-"""Rows at each end of what is printed of a table."""
+"""Rows at each end of a printed table."""
 
 REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
     "return": ((REWARD,), "sum"),
@@ -236,7 +238,7 @@ REDUCED: dict[str, tuple[tuple[Key, ...], Reduction]] = {
     "truncated": ((TRUNCATED,), "last"),
     "success": ((("next", "info", "success"), ("info", "success")), "any"),
 }
-"""Columns that are reductions: the leaves that they may be of, the first that there is, and how."""
+"""Columns that are reductions: the candidate leaves, of which the first is used, and how."""
 
 
 class HasDataset(Protocol):
@@ -253,17 +255,18 @@ class Trajectories:
         replay.trajectories["return"].max()
         replay.trajectories.reduce("action", "mean")
 
-    Its columns are read-only arrays by name, worked out when they are first asked for: ``number``,
-    from 0 on in a dataset and the dataset's own in a view, ``start``, the first row in the dataset
-    or the view, and ``length``, int64 ``[K]``; ``return``, the sum of the
-    rewards, float64 ``[K]``; ``terminated`` and ``truncated`` of the last step, bool ``[K]``; and,
-    where the publisher says which steps succeed, ``success``, whether any does, bool ``[K]``.
+    Its columns are read-only arrays by name, computed on first use: ``number``, which a view takes
+    from its dataset; ``start``, the first row in the dataset or the view; and ``length``, int64
+    ``[K]``. ``return`` is the sum of the rewards, float64 ``[K]``; ``terminated`` and ``truncated``
+    are of the last step, bool ``[K]``. If the publisher flags successful steps, ``success`` is
+    whether any step succeeded, bool ``[K]``.
 
-    What took reading is kept under the cache root, for every layout of the same data and all views.
+    Columns that need reading are cached under the cache root, for all layouts and views of the same
+    data.
 
     Args:
         storage: the dataset, or a view of it.
-        root: the cache root; nothing is kept where None.
+        root: the cache root; None for no cache.
     """
 
     def __init__(self, storage: HasDataset, root: CacheRoot | None) -> None:
@@ -300,27 +303,31 @@ class Trajectories:
         return self["length"]
 
     def reduce(self, key: NestedKey, reduction: Reduction) -> np.ndarray:
-        """Return one value of each trajectory, made of a leaf's rows in it.
+        """Reduce the rows of a leaf in each trajectory to one value.
 
         Args:
             key: a leaf of numbers.
-            reduction: ``"max"``, ``"min"``, ``"first"`` and ``"last"`` have the leaf's element
-                type; ``"sum"`` and ``"mean"`` are float64; ``"any"`` and ``"all"``, of what is not
-                0, are bool. NaN among the rows makes the first two and the sum and the mean NaN,
-                and it is not 0. Numbers of bfloat16 and float8 become float32.
+            reduction: ``"max"``, ``"min"``, ``"first"`` and ``"last"`` have the leaf's dtype;
+                ``"sum"`` and ``"mean"`` are float64; ``"any"`` and ``"all"`` of nonzero values are
+                bool. With NaN among the rows, the maximum, minimum, sum and mean are NaN; NaN is
+                nonzero. Numbers of bfloat16 and float8 become float32.
 
         Returns:
-            ``[K, *shape]``, read-only; ``[K]`` where a row of the leaf is one number, ``[1]``.
+            ``[K, *shape]``, read-only; ``[K]`` if a row of the leaf is one number, ``[1]``.
 
         Raises:
-            UnknownKey: there is no such leaf.
-            UsageError: there is no such reduction, the leaf is text or complex, or the values would
-                take more than half of the free memory.
+            UnknownKey: no leaf has this key.
+            UsageError: the reduction is unknown, or the values would take more than half of the
+                free memory.
+            WrongRows: the leaf is text or complex.
         """
         if reduction not in REDUCTIONS:
+            expected = ", ".join(REDUCTIONS)
             raise UsageError(
-                f"Trajectories cannot be reduced by {reduction!r}. Expected one of "
-                f"{', '.join(REDUCTIONS)}."
+                f"reduction must be one of {expected}, not {reduction!r}.",
+                argument="reduction",
+                expected=expected,
+                found=reduction,
             )
         leaf = self._leaf(key)
         if (key := leaf.key, reduction) not in self._reductions:
@@ -340,14 +347,14 @@ class Trajectories:
             key: a leaf of numbers.
 
         Raises:
-            UnknownKey: there is no such leaf.
-            UsageError: the leaf is text or complex.
+            UnknownKey: no leaf has this key.
+            WrongRows: the leaf is text or complex.
         """
         return leaf_blocks(self._storage.dataset, self._leaf(key))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return the table as a DataFrame; of rewards of n numbers, ``return.0`` up to n - 1."""
-        import pandas  # heavy, and few ask for it
+        """Return the table as a DataFrame; rewards of n numbers become ``return.0`` to n - 1."""
+        import pandas  # slow to import, and rarely needed
 
         columns: dict[str, np.ndarray] = {}
         for name in self:
@@ -375,14 +382,14 @@ class Trajectories:
         return f"{type(self).__name__} of {self._id}, {counted(len(self), 'row')}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._storage, self._root)  # what was worked out is under the root
+        return type(self), (self._storage, self._root)  # computed columns are in the cache
 
     @property
     def _id(self) -> str:
         return self._storage.dataset.id
 
     def _leaf_of(self, name: str) -> Key | None:
-        """Return the leaf that a column of a name is a reduction of; None for other columns."""
+        """Return the leaf that the column of a name reduces; None for a column without one."""
         keys, _ = REDUCED.get(name, ((), ""))
         return next((key for key in keys if key in self._leaves), None)
 
@@ -400,7 +407,10 @@ class Trajectories:
             self._storage.dataset.manifest.check_rewards("the return of a trajectory")
         raise UnknownKey(
             f"The trajectories of {self._id} have no column {name!r}. Expected one of "
-            f"{', '.join(self)}; reduce(key, reduction) makes others."
+            f"{', '.join(self)}.",
+            key=name,
+            expected=list(self),
+            advice="reduce(key, reduction) computes more columns.",
         )
 
     def _is_text(self, key: Key) -> bool:
@@ -411,18 +421,34 @@ class Trajectories:
         columns = self._storage.dataset.manifest.all_columns
         key = key_in((each.key for each in columns), key_of(name))
         if self._is_text(key):
-            raise UsageError(f"{show_key(key)} of {self._id} is text, not numbers to reduce.")
+            raise WrongRows(
+                f"{show_key(key)} of {self._id} is text, not numbers to reduce.",
+                id=self._id,
+                key=key,
+                expected="real numbers",
+                found="text",
+            )
         if key not in self._leaves:
             refuse_missing_reward(key, "this call", self._id)
             below = [name for name in self._leaves if name[: len(key)] == key]
             expected = ", ".join(show_key(name) for name in below or self._leaves)
-            raise UnknownKey(f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.")
+            raise UnknownKey(
+                f"{self._id} has no leaf {show_key(key)}. Expected one of {expected}.",
+                id=self._id,
+                key=key,
+                expected=expected,
+            )
         column = self._leaves[key]
         dtype = block_dtype(column)
         if dtype is None or dtype.kind == "c":
-            raise UsageError(
-                f"{show_key(key)} of {self._id} is {column.dtype}; expected real numbers to "
-                "reduce. Convert them with preprocess() first."
+            raise WrongRows(
+                f"{show_key(key)} of {self._id} is {column.dtype}; only real numbers can be "
+                "reduced.",
+                id=self._id,
+                key=key,
+                expected="real numbers",
+                found=column.dtype,
+                advice="Convert them with preprocess() first.",
             )
         return column
 

@@ -48,7 +48,7 @@ VALUES: list[tuple[dict[str, Any], str]] = [
     ({"root": 5}, "^root must be text, a path or None, not 5"),
     ({"collate_fn": 3}, "^collate_fn must be a function of a batch, not 3"),
     ({"frame_stack": "4"}, "^frame_stack must be a whole number from 1 on, not str '4'"),
-    ({"num_slices": 2, "slice_len": 4}, "^Give either .* found num_slices=2, slice_len=4"),
+    ({"num_slices": 2, "slice_len": 4}, "^Slices need either .* found num_slices=2, slice_len=4"),
     ({"device": "gpuu"}, "^device must be one that .*, 'cpu'.*, not 'gpuu'"),
     ({"device": 3.5}, "^device must be one that .*, 'cpu'.*, not 3.5"),
 ]

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import WrongRows
 from datasets_cli.replay.goals.sampler import TrajectoryPlaces
 from datasets_cli.replay.trajectories.bounds import (
     TrajectoryIndex,
@@ -60,5 +60,7 @@ def test_trajectories_without_rows_are_passed_over() -> None:
 def test_a_row_outside_of_those_that_were_given_is_refused(starts: list[int], row: int) -> None:
     lengths = torch.full((len(starts),), 3)
     places = TrajectoryPlaces(TrajectoryIndex(torch.tensor(starts).long(), lengths, 1, 20))
-    with pytest.raises(UsageError, match=r"rajector.*Give"):
+    with pytest.raises(WrongRows) as error:
         places.of(torch.tensor([row]))
+    assert error.value.argument == "trajectories"
+    assert error.value.row == (row if starts else None)

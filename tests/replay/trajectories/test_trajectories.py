@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensordict import TensorDict
 
 from datasets_cli import find_start_stop_traj, split_trajectories
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -65,17 +65,18 @@ def test_a_cursor_can_be_a_range_or_a_tensor() -> None:
 
 
 @pytest.mark.parametrize(
-    "signals",
+    ("signals", "argument", "found"),
     [
-        {},
-        {"end": torch.zeros(0)},
-        {"end": torch.tensor(True)},
-        {"end": torch.zeros(2), "trajectory": torch.zeros(2)},
+        ({}, "trajectory", "neither"),
+        ({"end": torch.zeros(0)}, "end", [0]),
+        ({"end": torch.tensor(True)}, "end", []),
+        ({"end": torch.zeros(2), "trajectory": torch.zeros(2)}, "trajectory", "both"),
     ],
 )
-def test_signals_that_make_no_sense_are_refused(signals: Any) -> None:
-    with pytest.raises(UsageError, match=r"rows|Give either"):
+def test_wrong_signals_are_refused(signals: Any, argument: str, found: Any) -> None:
+    with pytest.raises(UsageError) as error:
         find_start_stop_traj(**signals, at_capacity=False)
+    assert (error.value.argument, error.value.found) == (argument, found)
 
 
 @st.composite
@@ -198,10 +199,13 @@ def test_a_single_trajectory_is_nested_as_several_are() -> None:
 
 def test_a_rollout_without_ids_and_flags_is_refused() -> None:
     rollout = TensorDict({"obs": torch.arange(4)}, [4])
-    with pytest.raises(UsageError, match="neither trajectory ids nor flags"):
+    with pytest.raises(UnknownKey) as missing:
         split_trajectories(rollout)
+    assert missing.value.argument == "trajectory_key"
     rollout["traj_ids"] = torch.zeros(4, 1)
-    with pytest.raises(UsageError, match="traj_ids have"):
+    with pytest.raises(WrongRows) as shape:
         split_trajectories(rollout)
-    with pytest.raises(UsageError, match="nothing to split"):
+    assert (shape.value.key, shape.value.found) == (("traj_ids",), [4, 1])
+    with pytest.raises(WrongRows) as empty:
         split_trajectories(rollout[:0])
+    assert empty.value.found == [0]
