@@ -138,7 +138,7 @@ def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
 
 def test_rewards_of_another_form_are_refused() -> None:
     for returned, words in (
-        (torch.zeros(3), r"must be torch.float32 \[8, 1\]"),
+        (torch.zeros(3), r"must return torch.float32 \[8, 1\]"),
         (torch.zeros(8, 2), r"found torch.float32 \[8, 2\]"),
         (torch.zeros(8, dtype=torch.complex64), "complex64"),
         ("much", "is none"),
