@@ -48,9 +48,9 @@ def make_policy(num_inputs: int, num_actions: int, width: int = 256) -> nn.Seque
 
 
 def main(
-    dataset: Annotated[str, typer.Option(help="Id to learn from.")] = "minari/D4RL/door/human-v2",
-    epochs: Annotated[int, typer.Option(min=1, help="Times that every row comes.")] = 50,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows of an update.")] = 256,
+    dataset: Annotated[str, typer.Option(help="Id of the dataset.")] = "minari/D4RL/door/human-v2",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the rows.")] = 50,
+    batch_size: Annotated[int, typer.Option(min=1, help="Rows of a batch.")] = 256,
     learning_rate: Annotated[float, typer.Option(min=0, help="Of Adam.")] = 1e-3,
     seed: Annotated[int, typer.Option(help="Of the split, the network and batches.")] = 0,
     save: Annotated[

@@ -83,9 +83,9 @@ class DecisionTransformer(nn.Module):
 
 
 def main(
-    dataset: Annotated[str, typer.Option(help="Id to learn from.")] = "d4rl/hopper-medium-v2",
+    dataset: Annotated[str, typer.Option(help="Id of the dataset.")] = "d4rl/hopper-medium-v2",
     steps: Annotated[int, typer.Option(min=1, help="Updates.")] = 10_000,
-    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of an update.")] = 64,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of a batch.")] = 64,
     length: Annotated[int, typer.Option(min=1, help="Rows of a sequence.")] = 20,
     width: Annotated[int, typer.Option(min=4, help="Numbers of a token, four a head.")] = 128,
     learning_rate: Annotated[float, typer.Option(min=0, help="Of AdamW.")] = 1e-3,

@@ -87,7 +87,7 @@ def environment_of(replay: ExperienceReplay, name: str | None) -> Any:
 
 
 def main(
-    dataset: Annotated[str, typer.Option(help="Id to learn from.")] = "d4rl/hopper-medium-v2",
+    dataset: Annotated[str, typer.Option(help="Id of the dataset.")] = "d4rl/hopper-medium-v2",
     env: Annotated[
         str | None, typer.Option(help="Environment to evaluate in; by default the dataset's.")
     ] = None,

@@ -42,8 +42,8 @@ def import_data(
     is_said = said.issuperset(filter(None, plan.map.values()))
     if not (yes or is_tried or is_said):
         if not state.interactive:
-            raise UsageError(f"The columns are known by their names. Add --yes, or paste: {line}")
-        state.confirm(f"Read it into {plan.id} so?", yes=False)
+            raise UsageError(f"The columns were recognised by their names. Confirm with --yes, or paste: {line}")
+        state.confirm(f"Read these columns into {plan.id}?", yes=False)
     made = datasets_cli.import_dataset(**call | {"map": plan.map}, **state.settings)
     rows = counted(made.num_transitions, "transition")
     counts = f"{rows} in {counted(made.num_trajectories, 'trajectory')}"
@@ -65,7 +65,7 @@ def _plan_lines(state: State, plan: ImportPlan) -> list[str]:
         for each in plan.columns
     ]
     lines = [f"{plan.path} is {plan.format}.", *table(rows, state.width), *plan.notes]
-    keep = "A skipped column is kept by --map info.NAME=COLUMN."
+    keep = "Keep a skipped column with --map info.NAME=COLUMN."
     lines += [keep] if any(each["skipped"] and each["dtype"] for each in plan.columns) else []
     return [*lines, f"Trajectories: {plan.ends}."] if plan.ends else lines
 

@@ -119,8 +119,8 @@ def _check_free(out: Path, chosen: Format, root: Path, force: bool) -> None:
         )
     if out.exists() and not (force and (out.is_file() or _is_export(out, chosen))):
         raise UsageError(
-            f"{out} is there already. {argument('force', 'True')} replaces a file, or a folder "
-            "that such an export made, and nothing else."
+            f"{out} exists already. {argument('force', 'True')} replaces a file, or a folder that "
+            f"an export to the same format made. Choose another {argument('path')}."
         )
 
 

@@ -37,6 +37,9 @@ FLAGS = (TERMINATED, TRUNCATED)
 MADE_AGAIN = frozenset({DONE, *ROOT_FLAGS})
 """Columns that the flags of a step give: they are not written, and made again when read."""
 
+IMPORTED_FROM = "imported_from"
+"""The metadata that names the format of an import."""
+
 Runs = Callable[[list[str]], Iterator[Mapping[str, Any]]]
 """Yields runs of rows of some columns by name, in order, each of the same rows."""
 
@@ -126,5 +129,6 @@ def key_runs(dataset: DatasetArrays, keys: Iterable[Key]) -> Iterator[StepColumn
 
 def lost_metadata(manifest: Manifest) -> list[str]:
     """Return that a file of arrays alone loses what is said of the data, where anything is."""
-    said = [name for name, value in manifest.metadata.items() if value]
+    # The format that it was imported from is not said of the data.
+    said = [name for name, each in manifest.metadata.items() if each and name != IMPORTED_FROM]
     return [f"what is said of the data: {', '.join(said)}"] if said else []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from datasets_cli.errors import for_reader
+from datasets_cli.exchange.flat import IMPORTED_FROM
 from datasets_cli.exchange.format import Recognised, format_of, recognised
 from datasets_cli.exchange.mapping import as_options, chosen_map, skipped
 from datasets_cli.install.options import InstalledDataset
@@ -154,6 +155,6 @@ def import_dataset(call: ImportCall) -> InstalledDataset:
         for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
             if call.map != plan.map:  # whoever gives the map of a plan has seen it
                 told.note(f"{plan.id}: {note}")
-        info = {**said, **(call.info or {}), "imported_from": plan.format}
+        info = {**said, **(call.info or {}), IMPORTED_FROM: plan.format}
         with hashed(plan.path) as source:
             return save_steps(plan.id, steps, replace(call, info=info), told, source)

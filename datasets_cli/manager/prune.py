@@ -17,7 +17,7 @@ from datasets_cli.errors import DamagedDataset, LockedError, UsageError, argumen
 from datasets_cli.install.installed import condition_of, is_installed
 from datasets_cli.json_form import JsonForm
 from datasets_cli.options import DRY_RUN, takes_fields
-from datasets_cli.sources.disk import broken_link, paths_below
+from datasets_cli.sources.disk import broken_link, no_folder, paths_below
 from datasets_cli.sources.new_files import brought_back, is_abandoned, recover, stem_of
 from datasets_cli.sources.partial_download import is_note
 from datasets_cli.sources.temporary_folders import abandoned_folders
@@ -97,7 +97,7 @@ class PruneCall(RootOptions):
         default=7.0,
         metadata={
             **{"flag": "--older-than", "metavar": "DAYS"},
-            "help": "Interrupted downloads, recordings and preprocess runs that rested so long.",
+            "help": "Also interrupted downloads, recordings and preprocess runs older than DAYS.",
         },
     )
     raw: bool = False
@@ -109,7 +109,7 @@ def prune(call: PruneCall) -> list[Leftover]:
     """Delete what killed and abandoned work left, without asking; return it all.
 
     Raises:
-        UsageError: a negative age.
+        UsageError: a negative age, or a folder does not exist.
     """
     # A copy in the trash whose dataset is not there was being replaced: it is brought back.
     days = call.older_than_days
@@ -120,7 +120,10 @@ def prune(call: PruneCall) -> list[Leftover]:
     if link := broken_link(place.path / "datasets"):
         raise UsageError(f"What is installed is not known: {link}. Is its disk mounted?")
     given = call.folders
-    folders = map(Path, [given] if isinstance(given, str | os.PathLike) else given)
+    folders = [*map(Path, [given] if isinstance(given, str | os.PathLike) else given)]
+    for folder in folders:
+        if not folder.expanduser().is_dir():
+            raise UsageError(f"'{folder}' {no_folder(folder)}. Give folders to look in.")
     outside = (*_unfinished(folder.expanduser().glob(".*") for folder in folders), *_temporary())
     leftovers = [
         _judged(each, place, days, call.raw) for each in (*find_leftovers(place), *outside)

@@ -8,7 +8,7 @@ from pathlib import Path
 from datasets_cli.catalogue.selection import InstalledIds, select_installed
 from datasets_cli.install.installed import condition_of, installed_id
 from datasets_cli.json_form import JsonForm
-from datasets_cli.manager.prune import RAW, Leftover, find_leftovers
+from datasets_cli.manager.prune import Leftover, find_leftovers
 from datasets_cli.options import takes_fields
 from datasets_cli.sources.disk import free_bytes
 from datasets_cli.store.cache_root import CacheRoot
@@ -78,12 +78,13 @@ def disk_usage(call: InstalledIds) -> DiskUsage:
     place = CacheRoot(config.root)
     ids = [installed_id(id, config) for id in select_installed(call.ids, config)]
     usages = [usage_of(id, place) for id in dict.fromkeys(ids)]
-    # Raw files of installed datasets are counted with these.
+    # Raw files and recordings of installed datasets are counted with these.
+    counted = {place.downloads(each.id) for each in usages}
     leftovers = find_leftovers(place) if call.ids == "*" else []
     return DiskUsage(
         place.path,
         tuple(sorted(usages, key=lambda each: (-each.size_bytes, each.id))),
-        tuple(each for each in leftovers if each.kind != RAW),
+        tuple(each for each in leftovers if each.path not in counted),
         free_bytes(place.path),
     )
 

@@ -140,8 +140,8 @@ def save_steps(
         if count := manifest.dropped_steps:
             written.notes.append(
                 f"{counted(count, 'last step')} of trajectories that do not terminate "
-                f"{'is' if count == 1 else 'are'} no row: nothing follows them, for "
-                "next_observation is not given"
+                f"{'is' if count == 1 else 'are'} dropped, as the observation that follows is "
+                "unknown; next_observation would keep them"
             )
         for note in (*written.notes, *check.notes):
             progress.note(f"{id}: {note}")

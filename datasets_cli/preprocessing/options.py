@@ -23,9 +23,9 @@ class ChunkOptions:
 
     Args:
         num_frames: only this many rows, the first, to try a function; they may cut a trajectory.
-        per: what a call of the function takes: ``"chunk"``, several whole trajectories, which it
-            tells apart by ``episode`` or ``next.done``; ``"trajectory"``, one; ``"transition"``,
-            any rows, exactly ``chunksize``, for a function that looks at each row alone.
+        per: what a call of the function gets: several whole trajectories (``"chunk"``), which
+            it tells apart by ``episode`` or ``next.done``, one trajectory (``"trajectory"``), or
+            exactly ``chunksize`` rows, of any trajectories (``"transition"``).
         chunksize: rows of a chunk, at least, to the next end of a trajectory; by default about
             8 MiB of rows, at most 65,536. 0 is each row alone: a call takes a TensorDict ``[]``,
             and what is returned for each is stacked.

@@ -46,7 +46,7 @@ def test_on_a_terminal_it_shows_the_guess_and_asks(
     assert screen.code == code
     [skipped] = [line.split() for line in screen.lines if "skipped:" in line]
     assert skipped[:4] == ["-", "t", "int64", "[]"]
-    assert any("Read it into mine/a so? [y/N]: " in line for line in screen.lines)
+    assert any("Read these columns into mine/a? [y/N]: " in line for line in screen.lines)
     assert (config.root / "datasets" / "mine" / "a" / "manifest.json").exists() is not bool(code)
     lines = [line for line in screen.lines if line.startswith("rlds import")]
     assert len(lines) == (code == 0)

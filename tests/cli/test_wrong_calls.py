@@ -144,6 +144,7 @@ WORDS = [
     Wrong("download 'd4rl/hopper-*'", 2, "add --yes to agree"),
     Wrong("download d4rl/hopper-medium-v2 minari/nosuch --offline", 9, "2 of 2 datasets failed"),
     Wrong("delete demo/iris", 2, "add --yes to agree"),
+    Wrong("prune nowhere", 2, "'nowhere' does not exist"),
     Wrong("prune --older-than -1", 2, "--older-than is -1; expected a number of days, 0 or more"),
     Wrong("preprocess demo/iris --out x --cast int64", 2, "--cast is 'int64'"),
     Wrong("preprocess demo/iris --out x --n-step 3", 2, "--n-step needs --gamma, the discount"),

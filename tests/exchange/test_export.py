@@ -46,7 +46,7 @@ def test_force_replaces_neither_the_root_nor_other_folders(
     os.mkfifo(tmp_path / "pipe")
     places = {"root": config.root, "above": tmp_path, "dataset": made, "below": made / "a.npz"}
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(UsageError, match=r"the cache root|and nothing else"):
+    with pytest.raises(UsageError, match=r"the cache root|exists already"):
         export(places.get(what, tmp_path / what), config, format, force=True)
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -60,7 +60,7 @@ def test_force_replaces_an_export_an_empty_folder_and_what_a_link_leads_to(
     link.symlink_to(out)
     for path in (out, out, link):
         export(path, config, format, force=True)
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="exists already"):
             export(path, config, format)
     assert link.is_symlink() and out.is_dir() == (format != "npz")
 
@@ -87,6 +87,16 @@ def test_killed_anywhere_an_export_that_replaces_another_leaves_one_whole_and_ca
         assert main([*shlex.split(call), "--root", str(config.root)]) == 0, step
         assert digests(out) == whole[1] and [*out.parent.iterdir()] == [out], step
     assert step > 0 and digests(out) == whole[1]
+
+
+@pytest.mark.parametrize("format", ["npz", "torchrl"])
+def test_that_a_dataset_was_imported_is_not_a_loss(
+    config: Config, tmp_path: Path, format: str
+) -> None:
+    export(tmp_path / "a.npz", config)
+    datasets_cli.import_dataset(tmp_path / "a.npz", "mine/b", config=config)
+    export_dataset("mine/b", format, tmp_path / "out", config=config)
+    assert (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("format", ["npz", "torchrl", "minari", "d4rl", "parquet"])
