@@ -42,7 +42,9 @@ def import_data(
     is_said = said.issuperset(filter(None, plan.map.values()))
     if not (yes or is_tried or is_said):
         if not state.interactive:
-            raise UsageError(f"The columns were recognised by their names. Confirm with --yes, or paste: {line}")
+            raise UsageError(
+                f"The columns were recognised by their names. Confirm with --yes, or paste: {line}"
+            )
         state.confirm(f"Read these columns into {plan.id}?", yes=False)
     made = datasets_cli.import_dataset(**call | {"map": plan.map}, **state.settings)
     rows = counted(made.num_transitions, "transition")

@@ -111,7 +111,8 @@ def chosen_map(found: Recognised, given: ColumnMap | Iterable[str] | None) -> di
         dropped = (f"Not read: {name}: {why}." for name, why in [*found.dropped.items()][:5])
         why = " ".join([f"Found: {', '.join(found.columns)}.", *found.notes, *dropped])
         option = as_options(_suggested(missing, unused))
-        left_out = f" If the file has no rewards: {as_options({REWARD: ''})}." if missing == REWARD else ""
+        none = f" If the file has no rewards: {as_options({REWARD: ''})}."
+        left_out = none if missing == REWARD else ""
         no_column = f"There is no column for {missing}. Name it: {option}.{left_out} {why}"
         raise UnknownKey(no_column, argument="map", key=missing)
     return columns | {key: "" for key in {**guessed, **given} if key not in columns}

@@ -210,7 +210,7 @@ def test_temporaries_of_every_kind_are_known_by_their_names(
         left.append(here[-1].rename(of_dead(here[-1])))  # killed before it had a lock
         os.utime(left[-1], (0.0, 0.0))
     file(root.dataset("mine/x") / "manifest.json").write_text("{}")  # the tables are nobody's
-    found = datasets_cli.prune([".", tmp_path / "nowhere"], config=config)
+    found = datasets_cli.prune([".", tmp_path], config=config)
     assert {each.path.resolve() for each in found if each.deleted} == {*left}
     assert not any(map(os.path.lexists, left)) and all(each.exists() for each in here[:3])
 
