@@ -1,1 +1,1 @@
-"""Specs: what tensors of an environment or a dataset are; from and as spaces, and JSON."""
+"""Specs: shapes, dtypes and spaces of tensors; converted from and to gymnasium spaces and JSON."""

@@ -1,4 +1,4 @@
-"""Values of an element type, between bounds or without any."""
+"""Specs of numbers: `Bounded` by a low and a high value, or `Unbounded`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongSize
 from datasets_cli.specs.leaf import LeafSpec
 from datasets_cli.specs.spec import (
     ARITHMETIC,
@@ -25,10 +25,12 @@ LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 
 @dataclass(frozen=True, eq=False)
 class ContinuousBox:
-    """The values between two bounds, which belong to it."""
+    """The values from ``low`` to ``high``, both included.
 
-    # low: the lowest values `[*shape]`, of the spec's dtype; may be infinite.
-    # high: the highest values `[*shape]`.
+    Args:
+        low: the lowest values ``[*shape]``, of the spec's dtype; may be infinite.
+        high: the highest values ``[*shape]``.
+    """
 
     low: torch.Tensor
     high: torch.Tensor
@@ -47,22 +49,24 @@ class ContinuousBox:
 
 
 class Bounded(LeafSpec):
-    """Values from ``low`` to ``high``, both of which belong to them.
+    """Values from ``low`` to ``high``, both included.
 
     Floating point values are ``"continuous"``, whole numbers ``"discrete"``.
 
     Args:
-        low: the lowest value, one or an array ``[*shape]``; -inf is not a limit.
-        high: the highest value, one or an array.
-        shape: of a value; that of the bounds where None.
-        device: where values are.
-        dtype: their element type; torch's default where None.
-        minimum: ``low`` by its older name.
-        maximum: ``high`` by its older name.
+        low: the lowest value, one number or an array ``[*shape]``; -inf is not a limit.
+        high: the highest value, one number or an array.
+        shape: the shape of a value; None for the shape of the bounds.
+        device: the device of values.
+        dtype: the dtype of values; None for torch's default.
+        minimum: an alias of ``low``.
+        maximum: an alias of ``high``.
 
     Raises:
-        UsageError: a bound is missing, given twice, NaN or not of the element type; low is above
-            high; shapes differ; or torch does not compare values of the element type.
+        UsageError: a bound is missing, given twice, NaN or not representable in the dtype; or low
+            is above high.
+        WrongSize: the bounds do not broadcast to the shape.
+        Unsupported: torch does not compare values of the dtype.
     """
 
     space: ContinuousBox
@@ -80,7 +84,12 @@ class Bounded(LeafSpec):
     ) -> None:
         dtype = known_dtype(dtype)
         if dtype not in ARITHMETIC:
-            raise UsageError(f"Values of {dtype} cannot be compared with bounds. Use Unbounded.")
+            raise Unsupported(
+                f"Values of {dtype} cannot be compared with bounds.",
+                argument="dtype",
+                found=dtype,
+                advice="Use Unbounded.",
+            )
         lowest = _bound("low", low, "minimum", minimum, dtype)
         highest = _bound("high", high, "maximum", maximum, dtype)
         size = _shape([lowest, highest], shape)
@@ -88,9 +97,13 @@ class Bounded(LeafSpec):
         super().__init__(size, None, device, dtype, domain)
         low, high = (x.to(self.device).expand(size).contiguous() for x in (lowest, highest))
         if not (low <= high).all():  # false for NaN too
-            raise UsageError(f"low must not be above high, and neither NaN: {low} and {high}.")
+            raise UsageError(
+                f"low must be at most high, and neither may be NaN; found {low} and {high}.",
+                argument="low",
+                found=low,
+            )
         self.space = ContinuousBox(low, high)
-        # True of every part of it too, so that other shapes of this spec keep what was found.
+        # Every reshaped or indexed part of finite bounds is finite, so copies keep this flag.
         self._is_finite = dtype.is_floating_point and bool((high - low).isfinite().all())
 
     @property
@@ -106,8 +119,8 @@ class Bounded(LeafSpec):
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
         """Return values ``[*shape, *self.shape]``, uniform between finite bounds.
 
-        Where one bound is infinite the distance from the other one is exponential, where both are
-        the value is normal; both of scale 1.
+        With one infinite bound, the distance from the finite bound is exponential. With two
+        infinite bounds, the value is normal. Both distributions have scale 1.
         """
         is_float = self.dtype.is_floating_point
         draw = self._rand_floats if is_float else self._rand_integers
@@ -121,7 +134,7 @@ class Bounded(LeafSpec):
         if self._is_finite:
             return uniform * span + low
         has_low, has_high = low.isfinite(), high.isfinite()
-        wide = low * (1 - uniform) + high * uniform  # of finite bounds whose distance overflows
+        wide = low * (1 - uniform) + high * uniform  # for finite bounds whose distance overflows
         distance = -torch.log1p(-uniform)
         values = torch.where(has_low & has_high, wide, torch.randn_like(uniform))
         values = torch.where(has_low & ~has_high, low + distance, values)
@@ -159,7 +172,7 @@ class Bounded(LeafSpec):
         return self._like_this(device=device, space=space)
 
     def _register_batch_size(self, batch_size: torch.Size) -> None:
-        """Return None: TorchRL's Composite says its shape to what it has."""
+        """Do nothing; TorchRL's Composite calls this on its entries."""
 
     def _name(self) -> str:
         return f"Bounded{self.domain.title()}"
@@ -182,8 +195,10 @@ def _bound(
 ) -> torch.Tensor:
     if (value is None) == (old_value is None):
         found = "neither" if value is None else "both"
-        raise UsageError(f"Bounded takes {name}, or {old_name}, which is the same; found {found}.")
-    # A copy: whoever gave them may change them.
+        raise UsageError(
+            f"Bounded requires either {name} or its alias {old_name}; found {found}.", argument=name
+        )
+    # A copy, because the caller may change the array later.
     return cast(as_tensor(old_value if value is None else value).clone(), dtype)
 
 
@@ -195,17 +210,22 @@ def _shape(bounds: list[torch.Tensor], shape: ShapeLike | None) -> torch.Size:
             bound.expand(size)
     except RuntimeError as error:
         shapes = [tuple(bound.shape) for bound in bounds]
-        raise UsageError(f"Bounds of shapes {shapes} do not fit the shape {shape}.") from error
+        raise WrongSize(
+            f"Bounds of shapes {shapes} do not broadcast to the shape {shape}.",
+            argument="shape",
+            expected=shape,
+            found=shapes,
+        ) from error
     return size
 
 
 class Unbounded(LeafSpec):
-    """Any values of an element type: an UnboundedContinuous or an UnboundedDiscrete.
+    """All values of a dtype: an UnboundedContinuous or an UnboundedDiscrete.
 
     Args:
-        shape: of a value.
-        device: where values are.
-        dtype: their element type; torch's default where None.
+        shape: the shape of a value.
+        device: the device of values.
+        dtype: the dtype of values; None for torch's default.
     """
 
     def __init__(
@@ -219,12 +239,17 @@ class Unbounded(LeafSpec):
         if type(self) is Unbounded:
             self.__class__ = UnboundedContinuous if is_float else UnboundedDiscrete
         if is_float != isinstance(self, UnboundedContinuous):
-            raise UsageError(f"{type(self).__name__} is not for {dtype}. Unbounded is for both.")
+            raise UsageError(
+                f"{type(self).__name__} does not accept {dtype}.",
+                argument="dtype",
+                found=dtype,
+                advice="Use Unbounded, which accepts every dtype.",
+            )
         super().__init__(shape, None, device, dtype, "continuous" if is_float else "discrete")
         self.space: Any = self._limits(self.shape)
 
     def _limits(self, shape: torch.Size) -> ContinuousBox | None:
-        """Return the numbers that the element type has; complex ones have no order."""
+        """Return the range of the dtype, or None for complex numbers, which have no order."""
         if self.dtype.is_complex:
             return None
         if self.dtype == torch.bool:
@@ -236,7 +261,7 @@ class Unbounded(LeafSpec):
         return ContinuousBox(low.expand(shape), high.expand(shape))
 
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
-        """Return normal values ``[*shape, *self.shape]``, or whole numbers from 0 on."""
+        """Return values ``[*shape, *self.shape]``: normal, or integers of at least 0."""
         size = self._size(shape)
         dtype, device = self.dtype, self.device
         if dtype.is_floating_point or dtype.is_complex:
@@ -262,9 +287,9 @@ class Unbounded(LeafSpec):
 
 
 class UnboundedContinuous(Unbounded):
-    """Any floating point values: ``Unbounded`` of such an element type."""
+    """All floating point values: ``Unbounded`` with a floating point dtype."""
 
-    def __init__(  # of its own, so that what it refuses names this class
+    def __init__(  # errors about arguments name this class
         self,
         shape: ShapeLike = (1,),
         device: str | torch.device | None = None,
@@ -274,7 +299,7 @@ class UnboundedContinuous(Unbounded):
 
 
 class UnboundedDiscrete(Unbounded):
-    """Any whole numbers: ``Unbounded`` of such an element type, int64 by default."""
+    """All integers: ``Unbounded`` with an integer dtype, int64 by default."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""One of several categories, as its number; and values of 0 or 1."""
+"""Specs of category numbers: `Categorical`, `MultiCategorical`, and `Binary` values of 0 or 1."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import pad
 
 import datasets_cli
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongSize
 from datasets_cli.specs.leaf import CategorySpec, LeafSpec
 from datasets_cli.specs.spec import Change, ShapeLike, TensorSpec, as_tensor, shape_of
 from datasets_cli.torchrl.keywords import accepts_keywords
@@ -20,7 +20,7 @@ from datasets_cli.torchrl.keywords import accepts_keywords
 
 @dataclass(frozen=True)
 class CategoricalBox:
-    """The numbers from 0 to ``n - 1``."""
+    """The integers from 0 to ``n - 1``."""
 
     n: int
 
@@ -45,14 +45,16 @@ class Categorical(CategorySpec):
     """Numbers from 0 to ``n - 1``.
 
     Args:
-        n: how many categories there are.
-        shape: of a value; one number where None.
-        device: where values are.
-        dtype: their element type.
-        mask: ``[*shape, n]``, or what expands to it: False for the categories that are excluded.
+        n: the number of categories.
+        shape: the shape of a value; None for a single number.
+        device: the device of values.
+        dtype: the dtype of values.
+        mask: bool ``[*shape, n]`` or broadcastable to it; False excludes a category.
 
     Raises:
-        UsageError: there is no category, or the mask excludes all of them, or is of another shape.
+        UsageError: n is below 1, the dtype cannot represent ``n - 1``, or the mask excludes all
+            categories.
+        WrongSize: the mask has another shape.
     """
 
     space: CategoricalBox
@@ -70,7 +72,7 @@ class Categorical(CategorySpec):
         self.update_mask(mask)
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
-        """Exclude other categories, as ``mask`` of the class does; none where None."""
+        """Replace the mask; None allows all categories."""
         self._mask = known_mask(mask, (*self.shape, self.n), self.device)
 
     def to_one_hot_spec(self) -> TensorSpec:
@@ -79,11 +81,11 @@ class Categorical(CategorySpec):
 
     @property
     def n(self) -> int:
-        """How many categories there are."""
+        """The number of categories."""
         return self.space.n
 
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
-        """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
+        """Return numbers ``[*shape, *self.shape]``, uniform among the allowed categories."""
         size = self._size(shape)
         if self._mask is None:
             return torch.randint(0, self.n, size, dtype=self.dtype, device=self.device)
@@ -94,7 +96,7 @@ class Categorical(CategorySpec):
         return are_allowed(value, self.n, self._mask)
 
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
-        # Clamped before it is a whole number: infinity has none.
+        # Clamped before rounding, because infinity cannot be rounded.
         near = value.clamp(0, self.n - 1).round() if value.dtype != torch.bool else value
         if self._mask is None:
             return near.to(self.dtype)
@@ -111,25 +113,27 @@ class Categorical(CategorySpec):
         return chosen(tensor_to_index, index.long())
 
     def cardinality(self) -> int:
-        """Return how many categories there are, those excluded included."""
+        """Return the number of categories, excluded ones included."""
         return self.n
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return all numbers ``[n, *self.shape]``, or those that the mask allows."""
+        """Return all numbers ``[n, *self.shape]``; with ``use_mask``, the allowed ones."""
         numbers = torch.arange(self.n, device=self.device).to(self.dtype)
         numbers = numbers.reshape(-1, *(1,) * self.ndim).expand(self.n, *self.shape)
         return self._listed(numbers, use_mask)
 
 
 def counted(n: Any) -> int:
-    """Return a number of categories."""
+    """Validate a number of categories and return it."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise UsageError(f"A number of categories must be a whole number of 1 or more, not {n!r}.")
+        raise UsageError(
+            f"A number of categories must be an integer of at least 1, not {n!r}.", found=n
+        )
     return int(n)
 
 
 def check_fits(n: int, dtype: torch.dtype) -> None:
-    """Refuse an element type that does not have a number for each category."""
+    """Raise an error if the dtype cannot represent every category."""
     if dtype == torch.bool or dtype.is_complex:
         most = int(dtype == torch.bool)
     elif dtype.is_floating_point:
@@ -137,31 +141,40 @@ def check_fits(n: int, dtype: torch.dtype) -> None:
     else:
         most = torch.iinfo(dtype).max
     if n - 1 > most:
-        raise UsageError(f"{dtype} cannot represent all categories from 0 to {n - 1}.")
+        raise UsageError(
+            f"{dtype} cannot represent all categories from 0 to {n - 1}.",
+            argument="dtype",
+            found=dtype,
+        )
 
 
 def known_mask(mask: Any, shape: tuple[int, ...], device: torch.device) -> torch.Tensor | None:
-    """Return a mask ``[*shape]`` of bools on a device, where there is one."""
+    """Return a mask as a bool tensor ``[*shape]`` on a device, or None."""
     if mask is None:
         return None
     try:
         known = as_tensor(mask).to(device=device, dtype=torch.bool).clone()
-        # One of all categories, whatever its dimensions.
+        # A mask of all categories may have any number of dimensions.
         known = (known.reshape(-1) if known.numel() == shape[-1] else known).expand(shape)
     except RuntimeError as error:
-        raise UsageError(f"A mask of shape {tuple(mask.shape)} does not fit {shape}.") from error
+        raise WrongSize(
+            f"A mask of shape {tuple(mask.shape)} does not broadcast to {shape}.",
+            argument="mask",
+            expected=shape,
+            found=tuple(mask.shape),
+        ) from error
     return checked_mask(known)
 
 
 def checked_mask(mask: torch.Tensor) -> torch.Tensor:
-    """Return a mask ``[..., n]``."""
+    """Return a mask ``[..., n]``, or raise an error if it excludes all categories."""
     if not bool(mask.any(-1).all()):
-        raise UsageError("A mask excludes all categories: none is left to draw.")
+        raise UsageError("The mask excludes all categories.", argument="mask")
     return mask
 
 
 def are_allowed(value: torch.Tensor, n: int | torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """Return whether all numbers are of categories, from 0 to ``n - 1``, that a mask allows."""
+    """Return whether all numbers are from 0 to ``n - 1`` and allowed by the mask."""
     if not bool(((value >= 0) & (value < n)).all()):
         return False
     if mask is None:
@@ -176,11 +189,13 @@ def chosen(tensor: torch.Tensor, number: torch.Tensor) -> torch.Tensor:
 
 
 def check_numbers(value: Any, n: int | np.ndarray) -> None:
-    """Refuse what are not numbers of categories."""
+    """Raise an error unless all values are integers from 0 to ``n - 1``."""
     numbers = np.asarray(value.cpu() if isinstance(value, torch.Tensor) else value)
     if not ((numbers >= 0) & (numbers < n) & (numbers == np.floor(numbers))).all():
         raise UsageError(
-            f"A category must be a whole number from 0 to {n - 1}; found {numbers.tolist()}."
+            f"A category must be an integer from 0 to {n - 1}; found {numbers.tolist()}.",
+            expected=f"0 to {n - 1}",
+            found=numbers.tolist(),
         )
 
 
@@ -191,13 +206,14 @@ class Binary(LeafSpec):
     """Values of 0 or 1.
 
     Args:
-        n: how many there are, the last size of ``shape``; may be left out where that is given.
-        shape: of a value; ``[n]`` where None.
-        device: where values are.
-        dtype: their element type.
+        n: the last size of ``shape``; optional if ``shape`` is given.
+        shape: the shape of a value; None for ``[n]``.
+        device: the device of values.
+        dtype: the dtype of values.
 
     Raises:
-        UsageError: neither is given, or they contradict each other.
+        UsageError: both n and shape are missing.
+        WrongSize: the last size of ``shape`` is not ``n``.
     """
 
     space: CategoricalBox
@@ -210,19 +226,24 @@ class Binary(LeafSpec):
         dtype: torch.dtype = torch.int8,
     ) -> None:
         if n is None and shape is None:
-            raise UsageError("Binary takes n, how many values there are, or their shape.")
+            raise UsageError("Binary requires n, the number of values, or shape.", argument="n")
         size = shape_of((counted(n),) if shape is None else shape)
         if n is not None and size[-1:] != (n,):
-            raise UsageError(f"The last size of {tuple(size)} must be n, {n}.")
+            raise WrongSize(
+                f"The last size of the shape must be n, {n}; found {tuple(size)}.",
+                argument="shape",
+                expected=n,
+                found=tuple(size),
+            )
         super().__init__(size, CategoricalBox(2), device, dtype, "discrete")
 
     @property
     def n(self) -> int:
-        """How many values an item has: 2."""
+        """The number of categories of an item: 2."""
         return self.space.n
 
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
-        """Return zeros and ones ``[*shape, *self.shape]``, each as likely."""
+        """Return zeros and ones ``[*shape, *self.shape]``, equally likely."""
         return torch.randint(0, 2, self._size(shape), dtype=self.dtype, device=self.device)
 
     def _holds(self, value: torch.Tensor) -> bool:
@@ -236,18 +257,22 @@ class Binary(LeafSpec):
         check_numbers(value, 2)
 
     def cardinality(self) -> int:
-        """Return how many values the last dimension has."""
+        """Return the number of values of the last dimension."""
         return int(2 ** (self.shape[-1] if self.shape else 1))
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
         """Return all values of the last dimension ``[2**n, *self.shape]``.
 
         Raises:
-            UsageError: there are more than a million.
+            WrongSize: n is above 20, so more than a million values.
         """
         num_items = self.shape[-1] if self.shape else 1
         if num_items > MOST_LISTED:
-            raise UsageError(f"The 2**{num_items} values of {self} are too many to be listed.")
+            raise WrongSize(
+                f"{self} has 2**{num_items} values; at most 2**{MOST_LISTED} can be listed.",
+                expected=MOST_LISTED,
+                found=num_items,
+            )
         numbers = torch.arange(2**num_items, device=self.device)
         # The digits of each number, the highest first.
         digits = (numbers.unsqueeze(-1) >> torch.arange(num_items - 1, -1, -1)) & 1
@@ -257,19 +282,20 @@ class Binary(LeafSpec):
 
 @accepts_keywords
 class MultiCategorical(CategorySpec):
-    """Numbers that each have their own categories: item ``i`` is from 0 to ``nvec[i] - 1``.
+    """Numbers of several categories: item ``i`` is from 0 to ``nvec[i] - 1``.
 
     Args:
-        nvec: how many categories each item has, ``[k]``, or ``[*shape]`` where other dimensions
-            differ as well.
-        shape: of a value, whose last size is ``k``; that of ``nvec`` where None.
-        device: where values are.
-        dtype: their element type.
-        mask: ``[*shape[:-1], sum of nvec]``, or what expands to it: False for the categories that
-            are excluded, those of the first item first.
+        nvec: the number of categories of each item, ``[k]``; ``[*shape]`` if it differs along other
+            dimensions too.
+        shape: the shape of a value, with the last size ``k``; None for the shape of ``nvec``.
+        device: the device of values.
+        dtype: the dtype of values.
+        mask: bool ``[*shape[:-1], sum of nvec]`` or broadcastable to it, the first item's
+            categories first; False excludes a category.
 
     Raises:
-        UsageError: an item has no category, the mask excludes all of one, or shapes differ.
+        UsageError: an item has fewer than one category, or the mask excludes all of an item.
+        WrongSize: the shape of ``nvec`` or of the mask does not fit.
     """
 
     space: BoxList
@@ -285,24 +311,31 @@ class MultiCategorical(CategorySpec):
         counts = as_tensor(nvec).clone()
         counts = torch.atleast_1d(counts) if shape is None else counts
         if counts.is_floating_point() or counts.dtype == torch.bool or not (counts > 0).all():
-            raise UsageError(f"nvec must be whole numbers from 1 on, not {nvec!r}.")
+            raise UsageError(
+                f"nvec must be integers of at least 1, not {nvec!r}.", argument="nvec", found=nvec
+            )
         size = counts.shape if shape is None else shape_of(shape)
         try:
             counts = counts.long().expand(size)
         except RuntimeError as error:
-            raise UsageError(f"nvec {nvec!r} does not fit the shape {tuple(size)}.") from error
+            raise WrongSize(
+                f"nvec {nvec!r} does not broadcast to the shape {tuple(size)}.",
+                argument="nvec",
+                expected=tuple(size),
+                found=nvec,
+            ) from error
         super().__init__(size, _space(counts), device, dtype, "discrete")
         check_fits(int(counts.max()), dtype)
         self.nvec = counts.to(self.device)
-        # [*shape, most categories of an item]: as nvec it follows each change of shape.
+        # Stored as [*shape, largest nvec], so that it follows changes of shape as nvec does.
         self.update_mask(mask)
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
-        """Exclude other categories, as ``mask`` of the class does; none where None."""
+        """Replace the mask; None allows all categories."""
         self._mask = None if mask is None else self._by_item(mask)
 
     def to_one_hot_spec(self) -> TensorSpec:
-        """Return the spec of the same categories as vectors, if each row has the same."""
+        """Return the spec of the same categories as vectors; all rows must have the same nvec."""
         sizes = [item.n for item in self.split()]
         shape = (*self.shape[:-1], sum(sizes))
         return datasets_cli.MultiOneHot(sizes, shape, self.device, mask=self.mask)
@@ -315,20 +348,20 @@ class MultiCategorical(CategorySpec):
 
     @property
     def mask(self) -> torch.Tensor | None:
-        """The mask as the class takes it, ``[*shape[:-1], sum of nvec]``, if there is one."""
+        """The mask, bool ``[*shape[:-1], sum of nvec]``, or None."""
         if self._mask is None:
             return None
         return torch.cat([item.mask for item in self.split() if item.mask is not None], -1)
 
     def _allowed(self, device: torch.device) -> torch.Tensor:
-        """Return which categories each item has, ``[*shape, most of an item]``."""
+        """Return the allowed categories of each item, bool ``[*shape, largest nvec]``."""
         if self._mask is not None:
             return self._mask.to(device)
         nvec: torch.Tensor = self.nvec.to(device)
         return torch.arange(int(nvec.max()), device=device) < nvec.unsqueeze(-1)
 
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
-        """Return numbers ``[*shape, *self.shape]``, each that the mask allows as likely."""
+        """Return numbers ``[*shape, *self.shape]``, uniform among the allowed categories."""
         size = self._size(shape)
         sizes = _one_row(self.nvec)
         if self._mask is None and sizes is not None:
@@ -345,7 +378,7 @@ class MultiCategorical(CategorySpec):
         wide = value.long() if value.dtype == torch.bool else value
         allowed = self._allowed(value.device)
         most = allowed.shape[-1]
-        # Clamped first: infinity has no distance from two numbers that differs.
+        # Clamped first, because the distance from infinity is the same for every number.
         near = wide.clamp(0, most - 1).unsqueeze(-1)
         distance = (torch.arange(most, device=value.device) - near).abs().double()
         return distance.masked_fill(~allowed, torch.inf).argmin(-1).to(self.dtype)
@@ -357,11 +390,15 @@ class MultiCategorical(CategorySpec):
         """Return the spec of each item of the last dimension.
 
         Raises:
-            UsageError: how many categories an item has differs in other dimensions.
+            Unsupported: the number of categories of an item differs along other dimensions.
         """
         sizes = _one_row(self.nvec)
         if sizes is None:
-            raise UsageError(f"The items of {self} do not have one number of categories each.")
+            raise Unsupported(
+                f"{self} cannot be split: an item has different numbers of categories in other "
+                "dimensions.",
+                found=self.nvec.tolist(),
+            )
         masks = [None] * len(sizes) if self._mask is None else self._mask.unbind(-2)
         return tuple(
             Categorical(
@@ -371,18 +408,21 @@ class MultiCategorical(CategorySpec):
         )
 
     def cardinality(self) -> int:
-        """Return how many values the last dimension has, those excluded included.
+        """Return the number of values of the last dimension, excluded ones included.
 
         Raises:
-            UsageError: as ``split``.
+            Unsupported: as ``split``.
         """
         return math.prod(item.n for item in self.split())
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return all values of the last dimension ``[cardinality, *self.shape]``, or those allowed.
+        """Return all values of the last dimension, ``[cardinality, *self.shape]``.
+
+        Args:
+            use_mask: return the allowed values only.
 
         Raises:
-            UsageError: as ``split``.
+            Unsupported: as ``split``.
         """
         items = [torch.arange(item.n, device=self.device) for item in self.split()]
         rows = torch.stack(torch.meshgrid(*items, indexing="ij"), -1).to(self.dtype)
@@ -398,7 +438,7 @@ class MultiCategorical(CategorySpec):
 
 
 def _one_row(nvec: torch.Tensor) -> list[int] | None:
-    """Return the numbers of the last dimension where they are the same in all others."""
+    """Return the numbers of the last dimension if they are the same along all other ones."""
     if nvec.ndim == 0:
         return None
     rows = nvec.reshape(-1, nvec.shape[-1])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.schema.columns import Key
 
 NUM_STEPS = 3
@@ -21,37 +21,54 @@ def check_env_specs(
     tensordict: None = None,
     break_when_any_done: bool | None = None,
 ) -> None:
-    """Compare what an environment gives in three steps with what its specs say.
+    """Compare three steps of an environment with its specs: keys, shapes, dtypes and values.
 
     Args:
-        env: has ``rollout``, and the specs ``observation_spec``, ``action_spec``, ``reward_spec``
-            and ``done_spec``, of one entry or a Composite.
-        return_contiguous: whether the steps are one tensor each, which they always are here.
-        check_dtype: compare element types too.
-        seed: given to the environment and to torch first.
-        tensordict: None; refused otherwise: steps begin with a reset.
-        break_when_any_done: None or True; refused otherwise: steps end where one is done.
+        env: an environment with ``rollout`` and the specs ``observation_spec``, ``action_spec``,
+            ``reward_spec`` and ``done_spec``; each is the spec of one entry or a Composite.
+        return_contiguous: None or True; steps are always stacked.
+        check_dtype: compare dtypes too.
+        seed: the seed of the environment and of torch's global generator.
+        tensordict: None; steps always begin with a reset.
+        break_when_any_done: None or True; steps always end at the first done.
 
     Raises:
-        UsageError: an entry is missing, has no spec or is not in it; its key is named.
+        WrongRows: an entry is missing, is without a spec or does not match it; ``key`` and ``row``
+            name the entry and the step.
+        UsageError: env is not an environment.
+        Unsupported: other values of return_contiguous, tensordict or break_when_any_done.
     """
     if not callable(getattr(env, "rollout", None)):
         raise UsageError(
-            "check_env_specs takes an environment, which has rollout() and specs, such as "
-            f"GymEnv('CartPole-v1'), not {env!r}."
+            f"check_env_specs requires an environment with rollout() and specs, not {env!r}.",
+            argument="env",
+            found=env,
+            advice="Pass an environment such as GymEnv('CartPole-v1').",
         )
-    is_whole = return_contiguous is not False and tensordict is None
-    if not is_whole or break_when_any_done not in (None, True):
-        raise UsageError(
-            "check_env_specs stacks the steps from a reset until one is done. Leave out "
-            "return_contiguous, tensordict and break_when_any_done."
-        )
+    options = {
+        "return_contiguous": (return_contiguous, (None, True)),
+        "tensordict": (tensordict, (None,)),
+        "break_when_any_done": (break_when_any_done, (None, True)),
+    }
+    for name, (value, supported) in options.items():
+        if not any(value is each for each in supported):
+            raise Unsupported(
+                f"check_env_specs does not support {name}={value!r}: it stacks the steps from a "
+                "reset to the first done.",
+                argument=name,
+                found=value,
+                advice=f"Omit {name}.",
+            )
     if seed is not None:
         torch.manual_seed(seed)
         env.set_seed(seed)
     steps = env.rollout(NUM_STEPS)
     if steps.shape[-1] == 0:
-        raise UsageError(f"rollout({NUM_STEPS}) of {type(env).__name__} has no steps to check.")
+        raise WrongRows(
+            f"rollout({NUM_STEPS}) of {type(env).__name__} returned 0 steps.",
+            expected=NUM_STEPS,
+            found=0,
+        )
     specs = dict(_expected(env))
     keys = steps.keys(include_nested=True, leaves_only=True)
     _check_keys({(key,) if isinstance(key, str) else key for key in keys}, set(specs))
@@ -70,7 +87,7 @@ def _expected(env: Any) -> Iterator[tuple[Key, Any]]:
 
 
 def _entries(spec: Any, key: Key) -> Iterator[tuple[Key, Any]]:
-    """Yield the leaves of a Composite by their own keys; of one spec, itself by ``key``."""
+    """Yield the leaves of a Composite with their keys; yield a single spec with ``key``."""
     if not hasattr(spec, "keys"):
         yield key, spec
         return
@@ -80,23 +97,35 @@ def _entries(spec: Any, key: Key) -> Iterator[tuple[Key, Any]]:
 
 
 def _check_keys(found: set[Key], expected: set[Key]) -> None:
-    if missing := expected - found:
-        raise UsageError(f"The environment's steps lack {sorted(missing)}, which have specs.")
-    if unknown := found - expected:
-        raise UsageError(f"The environment's steps have {sorted(unknown)}, without specs.")
+    if missing := sorted(expected - found):
+        raise WrongRows(
+            f"The steps of the environment lack {missing}, which have specs.",
+            key=missing[0],
+            expected=sorted(expected),
+            found=sorted(found),
+        )
+    if unknown := sorted(found - expected):
+        raise WrongRows(
+            f"The steps of the environment have entries without specs: {unknown}.",
+            key=unknown[0],
+            expected=sorted(expected),
+            found=sorted(found),
+        )
 
 
 def _check_value(key: Key, step: int, value: Any, spec: Any, check_dtype: bool) -> None:
-    where = f"{'.'.join(key)} of step {step}"
+    def refuse(message: str, expected: object, found: object) -> NoReturn:
+        where = f"{'.'.join(key)} of step {step}"
+        raise WrongRows(f"{where} {message}", key=key, row=step, expected=expected, found=found)
+
     if not isinstance(value, torch.Tensor):
         if not spec.is_in(value):
-            raise UsageError(f"{where} is not in its spec: {value!r}, where {spec} is expected.")
+            refuse(f"is {value!r}, which is not in its spec {spec}.", spec, value)
         return
     if value.shape != spec.shape:
-        raise UsageError(
-            f"{where} has the shape {tuple(value.shape)}, where its spec has {tuple(spec.shape)}."
-        )
+        shape, expected = tuple(value.shape), tuple(spec.shape)
+        refuse(f"has the shape {shape}; its spec has {expected}.", expected, shape)
     if value.dtype != spec.dtype and check_dtype:
-        raise UsageError(f"{where} is of {value.dtype}, where its spec has {spec.dtype}.")
+        refuse(f"has the dtype {value.dtype}; its spec has {spec.dtype}.", spec.dtype, value.dtype)
     if not spec.is_in(value.to(spec.dtype)):
-        raise UsageError(f"{where} is not in its spec: {value}, where {spec} is expected.")
+        refuse(f"is {value}, which is not in its spec {spec}.", spec, value)

@@ -1,4 +1,4 @@
-"""Several specs by name: what a TensorDict may be."""
+"""The spec of a TensorDict: named specs, which may be nested."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict, unravel_key
 
 import datasets_cli
-from datasets_cli.errors import UnknownKey, UsageError
+from datasets_cli.errors import NotWritable, UnknownKey, UsageError, WrongSize
 from datasets_cli.quantities import MOST_LINES, few_lines, html_table
 from datasets_cli.schema.columns import show_key
 from datasets_cli.specs.leaf import NonTensor
@@ -26,22 +26,22 @@ REQUIRED: Any = object()
 
 
 class SpecKeys(list[Any]):
-    """Keys of a Composite, in which a name is found as a tuple, too, such as ``("a",)``."""
+    """The keys of a Composite; ``in`` accepts a name and the tuple of it, such as ``("a",)``."""
 
     def __contains__(self, key: object) -> bool:
         return super().__contains__(unravel_key(key) if _is_key(key) else key)
 
 
 class SpecEntries(TensorSpec):
-    """Specs by name; None where a name is kept free."""
+    """A mapping of names to specs; None reserves a name without values."""
 
     _specs: dict[str, Any]
     _is_locked = False
 
-    # -- put in
+    # -- adding entries
 
     def __setitem__(self, key: EntryKey, spec: Any) -> None:
-        """Put a spec under a name, or under the last of several nested ones; None keeps it free."""
+        """Set the spec of a name or of a tuple of nested names; None reserves the name."""
         name, *below = _names(key)
         if below and self._specs.get(name) is not None:
             self._inner(name)[tuple(below)] = spec
@@ -51,12 +51,12 @@ class SpecEntries(TensorSpec):
         self._specs[name] = self._fitting(name, new)
 
     def set(self, name: EntryKey, spec: Any) -> Self:
-        """Put a spec under a name, and return this Composite."""
+        """Set the spec of a name, and return this Composite."""
         self[name] = spec
         return self
 
     def update(self, specs: Any) -> Self:
-        """Put in specs by name, those of nested Composites among what they have; return this."""
+        """Set specs by name, merging nested Composites, and return this Composite."""
         for key, new in specs.items():
             inner = self.get(key)
             if isinstance(inner, SpecEntries) and hasattr(new, "items"):
@@ -75,17 +75,25 @@ class SpecEntries(TensorSpec):
             spec = spec.clone()
             spec.shape = self.shape
         if spec.shape[: self.ndim] != self.shape:
-            raise UsageError(
-                f"The shape of {name!r} is {tuple(spec.shape)}, and must begin with that of its "
-                f"Composite, {tuple(self.shape)}."
+            raise WrongSize(
+                f"The shape of {name!r} must begin with the shape of its Composite, "
+                f"{tuple(self.shape)}; found {tuple(spec.shape)}.",
+                key=name,
+                expected=tuple(self.shape),
+                found=tuple(spec.shape),
             )
         moved: TensorSpec = spec if spec.device is not None else spec.to(self.device)
         if self.device is not None and moved.device not in (self.device, None):
-            raise UsageError(f"{name!r} is on {spec.device}, its Composite on {self.device}.")
+            raise UsageError(
+                f"{name!r} is on {spec.device}; its Composite is on {self.device}.",
+                key=name,
+                expected=self.device,
+                found=spec.device,
+            )
         return moved
 
     def _adopted(self, name: str, spec: Any) -> TensorSpec:
-        """Return a mapping of specs, or a spec of TorchRL's, as one of ours by its parts."""
+        """Convert a mapping of specs, or a TorchRL spec, to a spec of this package."""
         kinds = [each.__name__ for each in type(spec).__mro__]
         is_spec = callable(getattr(spec, "is_in", None)) and not hasattr(spec, "stack_dim")
         if isinstance(spec, Mapping) or (is_spec and "Composite" in kinds):
@@ -96,32 +104,43 @@ class SpecEntries(TensorSpec):
             return inner.update(spec)
         kind = next((each for each in kinds if is_spec and each in PARTS), None)
         if kind is None:
-            raise UsageError(f"{name!r} must be a spec, not {type(spec).__name__} {spec!r}.")
+            raise UsageError(
+                f"{name!r} must be a spec, not {type(spec).__name__} {spec!r}.",
+                key=name,
+                found=spec,
+            )
         parts = {part: getattr(spec, part) for part in ("shape", "device", *PARTS[kind])}
         if kind == "MultiOneHot":
             parts["nvec"] = [box.n for box in spec.space]
         made: TensorSpec = getattr(datasets_cli, kind)(**parts)
         return made
 
-    # -- found
+    # -- reading entries
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a spec by its name or nested names, or that of indexed TensorDicts."""
+        """Return the spec of a name or nested names; for any other index, index the shape."""
         if not _is_key(index):
             return super().__getitem__(index)
         name, *below = _names(index)
         if name not in self._specs:
-            raise UnknownKey(f"There is no spec {index!r} among {[*self._specs]}.")
+            known = [*self._specs]
+            raise UnknownKey(
+                f"The Composite has no entry {index!r}. Its entries are {known}.",
+                key=index,
+                expected=known,
+            )
         return self._inner(name)[tuple(below)] if below else self._specs[name]
 
     def _inner(self, name: str) -> SpecEntries:
         inner = self[name]
         if not isinstance(inner, SpecEntries):
-            raise UnknownKey(f"There is no spec in {name!r}, which is not a Composite: {inner!r}.")
+            raise UnknownKey(
+                f"{name!r} has no entries: it is not a Composite but {inner!r}.", key=name
+            )
         return inner
 
     def get(self, key: EntryKey, default: Any = None) -> Any:
-        """Return a spec by its name or nested names, ``default`` where there is none."""
+        """Return the spec of a name or nested names, or ``default`` if it is missing."""
         try:
             return self[key]
         except KeyError:
@@ -138,7 +157,10 @@ class SpecEntries(TensorSpec):
         is_leaf: Callable[[type], bool] | None = None,
         step_mdp_static_only: bool = False,
     ) -> Iterator[tuple[Any, Any]]:
-        """Return names and specs, as a TensorDict has them; nothing here is ``step_mdp_static``."""
+        """Return pairs of name and spec, with the arguments of ``TensorDict.items``.
+
+        ``step_mdp_static_only`` has no effect.
+        """
         for name, spec in self._specs.items():
             if include_nested and isinstance(spec, SpecEntries):
                 for key, inner in spec.items(include_nested, leaves_only, is_leaf=is_leaf):
@@ -148,15 +170,15 @@ class SpecEntries(TensorSpec):
                 yield name, spec
 
     def keys(self, *nested: bool, **options: Any) -> list[Any]:
-        """Return names; arguments are those of ``items``."""
+        """Return the names; arguments as for ``items``."""
         return SpecKeys(key for key, _ in self.items(*nested, **options))
 
     def values(self, *nested: bool, **options: Any) -> list[Any]:
-        """Return specs; arguments are those of ``items``."""
+        """Return the specs; arguments as for ``items``."""
         return [spec for _, spec in self.items(*nested, **options)]
 
     def _filled(self) -> Iterator[tuple[str, TensorSpec]]:
-        """Yield names and specs, without names that are kept free."""
+        """Yield pairs of name and spec, without reserved names."""
         return ((name, spec) for name, spec in self._specs.items() if spec is not None)
 
     def __iter__(self) -> Iterator[str]:
@@ -166,13 +188,13 @@ class SpecEntries(TensorSpec):
         return len(self._specs)
 
     def is_empty(self, recurse: bool = False) -> bool:
-        """Return whether there is no name; by ``recurse``, no spec but Composites without any."""
+        """Return whether this Composite is empty; ``recurse`` ignores empty nested Composites."""
         if not recurse:
             return not self._specs
         inner = (spec for _, spec in self._filled())
         return all(isinstance(spec, SpecEntries) and spec.is_empty(True) for spec in inner)
 
-    # -- taken out
+    # -- removing entries
 
     def __delitem__(self, key: EntryKey) -> None:
         name, *below = _names(key)
@@ -183,7 +205,7 @@ class SpecEntries(TensorSpec):
         del self._specs[name]
 
     def pop(self, key: EntryKey, default: Any = REQUIRED) -> Any:
-        """Take out a spec and return it; ``default`` where there is none."""
+        """Remove a spec and return it, or ``default`` if it is missing."""
         if default is REQUIRED or key in self:
             default = self[key]
             del self[key]
@@ -193,10 +215,10 @@ class SpecEntries(TensorSpec):
         """Return this Composite without its entries."""
         return self._like_this(_specs={}, _is_locked=False)
 
-    # -- changed
+    # -- attributes
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; the shape with that of nested Composites, if all entries have it."""
+        """Set an attribute; ``shape`` is also set on nested Composites, and checked on entries."""
         if name == "shape" and "_specs" in vars(self):
             self._refuse_locked()
             other = self._like_this(shape=shape_of(value), _names=None)
@@ -206,24 +228,24 @@ class SpecEntries(TensorSpec):
         super().__setattr__(name, value)
 
     def clear_device_(self) -> Self:
-        """Have no device any more, nor nested ones, and return this Composite."""
+        """Set the device to None, in nested Composites too, and return this Composite."""
         self.device = None
         for _, spec in self._filled():
             spec.clear_device_()
         return self
 
     def lock_(self, recurse: bool | None = None) -> Self:
-        """Refuse changes of entries from now on, of nested ones too unless ``recurse`` is False."""
+        """Lock the entries, and nested Composites unless ``recurse`` is False."""
         self._propagate_lock(recurse is not False)
         return self
 
     def unlock_(self, recurse: bool | None = None) -> Self:
-        """Take changes of entries again, of nested ones too unless ``recurse`` is False."""
+        """Unlock the entries, and nested Composites unless ``recurse`` is False."""
         self._propagate_unlock(recurse is not False)
         return self
 
     def _propagate_lock(self, recurse: bool, is_locked: bool = True, **parents: Any) -> None:
-        """Lock or unlock this Composite; TorchRL's call it of those that are in them."""
+        """Lock or unlock; a TorchRL Composite calls this on its nested Composites."""
         self._is_locked = is_locked
         for _, spec in self._filled() if recurse else ():
             if isinstance(spec, SpecEntries):
@@ -234,18 +256,20 @@ class SpecEntries(TensorSpec):
         return []
 
     def _check_unlock(self) -> None:
-        """Return None: a Composite may be unlocked inside a locked one."""
+        """Do nothing: a Composite may be unlocked inside a locked one."""
 
     @property
     def is_locked(self) -> bool:
-        """Whether changes of entries are refused."""
+        """Whether changing entries raises an error."""
         return self._is_locked
 
     locked = is_locked
 
     def _refuse_locked(self) -> None:
         if self._is_locked:
-            raise UsageError("A locked Composite cannot be changed. unlock_() it, or clone() it.")
+            raise NotWritable(
+                "The Composite is locked.", advice="Call unlock_(), or change a clone()."
+            )
 
 
 def _is_key(index: Any) -> bool:
@@ -254,9 +278,9 @@ def _is_key(index: Any) -> bool:
 
 
 def _names(key: Any) -> tuple[str, ...]:
-    """Return the names of a key, whose tuples may be nested."""
+    """Flatten a key to a tuple of names."""
     if not _is_key(key):
-        raise UsageError(f"An entry has a name, or a tuple of nested ones, not {key!r}.")
+        raise UsageError(f"A key must be a name or a tuple of names, not {key!r}.", found=key)
     names = unravel_key(key)
     return (names,) if isinstance(names, str) else names
 
@@ -271,26 +295,27 @@ PARTS = {
     "OneHot": ("n", "dtype", "mask"),
     "NonTensor": ("example_data",),
 }
-"""What each of TorchRL's specs is made of, but for its shape and device."""
+"""The constructor arguments of each kind of spec, besides shape and device."""
 
 
 @accepts_keywords
 class Composite(SpecEntries):
-    """What the entries of a TensorDict may be, by name.
+    """The spec of a TensorDict: a spec for each entry, by name.
 
     ``Composite(observation=Bounded(-1, 1, (4,)), reward=Unbounded((1,))).rand((32,))`` is a
-    TensorDict ``[32]``. Specs can be put into it, ``composite["action"] = OneHot(3)``, and taken
-    out, ``del composite["action"]``. None keeps a name free: it has no values.
+    TensorDict ``[32]``. ``composite["action"] = OneHot(3)`` adds a spec, and
+    ``del composite["action"]`` removes it. None reserves a name without values.
 
     Args:
-        args: one mapping of names to specs; mappings in it are specs of nested entries.
-        shape: the batch size, with which the shape of each spec begins.
-        device: where all values are; wherever the specs say where None.
-        names: of the dimensions of ``shape``, which TensorDicts have, too.
-        specs: further specs by name. TorchRL's specs become ours.
+        args: one mapping of names to specs; nested mappings become nested Composites.
+        shape: the batch size; the shape of each spec begins with it.
+        device: the device of all values; None for the device of each spec.
+        names: the names of the dimensions of ``shape``, as for a TensorDict.
+        specs: further specs by name. TorchRL specs are converted.
 
     Raises:
-        UsageError: a spec has another batch size or device, or something is not a spec.
+        UsageError: a spec has another device, or a value is not a spec.
+        WrongSize: a spec has another batch size.
     """
 
     def __init__(
@@ -302,7 +327,7 @@ class Composite(SpecEntries):
         **specs: Any,
     ) -> None:
         if len(args) > 1 or not all(hasattr(each, "items") for each in args):
-            raise UsageError("Composite takes one mapping of names to specs, or specs by name.")
+            raise UsageError("Composite requires one mapping of names to specs, or keywords.")
         super().__init__(shape_of(shape), None, device)
         self.device = None if device is None else self.device
         self.dtype = self.domain = None
@@ -314,13 +339,18 @@ class Composite(SpecEntries):
 
     @property
     def names(self) -> list[str | None]:
-        """The names of the dimensions; None where one has none."""
+        """The names of the dimensions; None for an unnamed one."""
         return [None] * self.ndim if self._names is None else [*self._names]
 
     @names.setter
     def names(self, names: Sequence[str | None] | None) -> None:
         if names is not None and len(names) != self.ndim:
-            raise UsageError(f"There are {self.ndim} dimensions to be named, not {[*names]}.")
+            raise WrongSize(
+                f"names must have {self.ndim} names, one for each dimension; found {[*names]}.",
+                argument="names",
+                expected=self.ndim,
+                found=len(names),
+            )
         self._names = None if names is None else [*names]
         for _, spec in self._filled() if names is not None else ():
             if isinstance(spec, Composite):
@@ -330,11 +360,11 @@ class Composite(SpecEntries):
 
     @property
     def batch_size(self) -> torch.Size:
-        """``shape``, by the name that it has in a TensorDict."""
+        """An alias of ``shape``, as in a TensorDict."""
         return self.shape
 
     def rand(self, shape: ShapeLike | None = None) -> TensorDict:
-        """Return a TensorDict ``[*shape, *self.shape]`` of random values, drawn in this order."""
+        """Return a TensorDict ``[*shape, *self.shape]`` of random values, drawn entry by entry."""
         return self._made("rand", shape)
 
     def zero(self, shape: ShapeLike | None = None) -> TensorDict:
@@ -350,7 +380,7 @@ class Composite(SpecEntries):
         return TensorDict(values, batch_size=size, device=self.device, names=names)
 
     def is_in(self, value: Any) -> bool:
-        """Return whether each entry that has a spec is there and in it; others may be there."""
+        """Return whether each spec has an entry that is in it; other entries are ignored."""
         return all(
             spec.is_in(value.get(name)) if _has(value, name) else _is_empty(spec)
             for name, spec in self._filled()
@@ -366,18 +396,19 @@ class Composite(SpecEntries):
                 spec.type_check(value[key], key)
 
     def project(self, value: Any) -> Any:
-        """Return a TensorDict whose entries are the nearest of their specs; see ``TensorSpec``.
+        """Return a TensorDict with each entry projected by its spec; see ``TensorSpec``.
 
-        The tensors of entries that are in their specs are those of ``value``, which is not changed.
+        ``value`` is not changed. The result shares the tensors of entries that are in their specs.
 
         Raises:
-            UsageError: an entry is missing, or of another shape.
+            UnknownKey: an entry is missing.
+            WrongRows: an entry has another shape.
         """
         missing = [
             name for name, spec in self._filled() if not (_has(value, name) or _is_empty(spec))
         ]
         if missing:
-            raise UsageError(f"{missing} are missing in {value}.")
+            raise UnknownKey(f"Entries are missing: {missing}. Found {value}.", key=missing[0])
         if self.is_in(value):
             return value
         projected = value.copy()
@@ -387,14 +418,21 @@ class Composite(SpecEntries):
         return projected
 
     def encode(self, value: Any, *, ignore_device: bool = False) -> TensorDict:
-        """Return what an environment gives, a mapping by name, as a TensorDict.
+        """Encode a mapping from an environment as a TensorDict.
 
         Raises:
-            UsageError: a name has no spec; or as the specs of the entries.
+            UnknownKey: a name is without a spec.
+            WrongRows: an entry has another shape.
+            UsageError: an entry cannot be encoded.
         """
         unknown = [name for name in value.keys() if self.get(name) is None]  # noqa: SIM118
         if unknown:
-            raise UsageError(f"{unknown} have no spec. There are specs of {[*self._specs]}.")
+            known = [*self._specs]
+            raise UnknownKey(
+                f"{unknown} are not in the Composite. Its entries are {known}.",
+                key=unknown[0],
+                expected=known,
+            )
         encoded = {
             name: self._specs[name].encode(each, ignore_device=ignore_device)
             for name, each in value.items()
@@ -403,28 +441,28 @@ class Composite(SpecEntries):
         return TensorDict(encoded, batch_size=self.shape, device=device, names=self._names)
 
     def to_numpy(self, value: Any, safe: bool | None = None) -> dict[str, Any]:
-        """Return the entries of a TensorDict as environments take them, nested ones as dicts."""
+        """Convert a TensorDict to a dict of numpy values, nested ones to dicts."""
         return {name: spec.to_numpy(value.get(name), safe) for name, spec in self._filled()}
 
     def cardinality(self) -> int | float:
-        """Return the product of how many values each entry has."""
+        """Return the product of the cardinalities of the entries."""
         return math.prod(spec.cardinality() for _, spec in self._filled())
 
     def enumerate(self, use_mask: bool = False) -> TensorDict:
         """Return all combinations of the entries' values, as a TensorDict ``[N, *self.shape]``.
 
         Raises:
-            UsageError: those of an entry cannot be counted.
+            Unsupported: the values of an entry cannot be listed.
         """
         combinations = TensorDict({}, batch_size=(1, *self.shape), device=self.device)
         for name, spec in self._filled():
             values, num_before = spec.enumerate(use_mask), len(combinations)
-            # Each combination so far, as often as there are values: the last entry is the fastest.
+            # Repeat each combination for every value, so that the last entry varies fastest.
             combinations = combinations.repeat_interleave(len(values), dim=0)
             combinations[name] = torch.cat([values] * num_before)
         return combinations
 
-    # -- other specs
+    # -- derived specs
 
     def _changed(self, change: Change) -> Self:
         specs = self._each(lambda spec: spec._with(change))
@@ -435,7 +473,7 @@ class Composite(SpecEntries):
         return changed
 
     def _each(self, change: Callable[[Any], Any]) -> dict[str, Any]:
-        """Return what becomes of each entry; names that are kept free stay so."""
+        """Apply a function to each spec; reserved names stay None."""
         changed = {name: change(spec) for name, spec in self._filled()}
         return {name: changed.get(name) for name in self._specs}
 
@@ -450,7 +488,7 @@ class Composite(SpecEntries):
         return bool(self._specs == other._specs)
 
     def __repr__(self) -> str:
-        """Show all of each spec where that takes few lines, else a line each."""
+        """Show each spec in full if that is short, else one line for each."""
         whole = super().__repr__()
         if not self._specs:
             return f"{self._name()}({', '.join(self._lines())})"
@@ -466,8 +504,8 @@ class Composite(SpecEntries):
         return html_table(f"{self._name()}, shape {[*self.shape]}", self.to_pandas())
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Return a table of the entries: key, kind of spec, shape and element type."""
-        import pandas  # heavy, and few ask for it
+        """Return a table of the entries: key, kind of spec, shape and dtype."""
+        import pandas  # slow to import
 
         specs = [(key, spec) for key, spec in self._leaves() if spec is not None]
         columns = {

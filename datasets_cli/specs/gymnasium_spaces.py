@@ -1,4 +1,4 @@
-"""Specs from gymnasium's spaces, and back. gymnasium is imported only when a space is made."""
+"""Conversion of gymnasium spaces to specs and back; gymnasium is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.texts import TextColumn
 from datasets_cli.specs.bounded import Bounded, Unbounded
@@ -29,18 +29,24 @@ DescribedSpace = Mapping[str, Any]
 
 
 def spec_of_space(space: DescribedSpace, *, one_hot: bool = False) -> TensorSpec:
-    """Return the spec of a space."""
-    # A `Box` without any finite bound is Unbounded; a `Tuple` is a Composite of "0", "1" and so on;
-    # a `Discrete` that starts elsewhere than at 0 is Bounded, of whole numbers.
+    """Return the spec of a space that is described as JSON values."""
     kind = space.get("type")
     try:
         if kind in MADE:
             return MADE[kind](space, one_hot)
     except (KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"A space of the type {kind} lacks {error}: {space}") from error
-    raise UsageError(
-        f"There is no spec of a space of the type {kind}. There are those of Box, Discrete, "
-        "MultiDiscrete, MultiBinary, Text, Dict and Tuple, whose values have one shape each."
+        raise UsageError(
+            f"A space of the type {kind} lacks {error}: {space}", argument="space", found=space
+        ) from error
+    raise _no_spec(kind)
+
+
+def _no_spec(kind: object) -> Unsupported:
+    return Unsupported(
+        f"A space {kind} cannot be converted to a spec. Supported are {', '.join(MADE)}.",
+        argument="space",
+        expected=[*MADE],
+        found=kind,
     )
 
 
@@ -87,9 +93,11 @@ def _multi_discrete(space: DescribedSpace, one_hot: bool) -> TensorSpec:
 
 def _refuse_start(start: Any, one_hot: bool) -> None:
     if one_hot:
-        raise UsageError(
-            f"Numbers that start at {start} are not those of one-hot vectors, which start at 0. "
-            "Ask for numbers, one_hot=False."
+        raise Unsupported(
+            f"One-hot vectors encode numbers from 0; the space starts at {start}.",
+            argument="one_hot",
+            found=start,
+            advice="Pass one_hot=False.",
         )
 
 
@@ -102,7 +110,7 @@ MADE: dict[str, Callable[[DescribedSpace, bool], TensorSpec]] = {
     "MultiBinary": lambda space, one_hot: Binary(shape=space["n"]),
     "Text": _text,
 }
-"""How the spec of a space of each type is made."""
+"""The constructor of the spec for each type of space."""
 
 
 FLAGS = ("done", "terminated", "truncated")
@@ -113,11 +121,16 @@ def dataset_specs(
     columns: Sequence[Column] | None = None,
     texts: Sequence[TextColumn] = (),
 ) -> Composite:
-    """Return what the entries of a row may be, as a Composite with the keys of batches."""
-    # columns, texts: those that are read; by default all numbers, and no text.
-    # Observations and actions have the spaces of the publisher, where its metadata have them and
-    # they fit the column; flags are 0 or 1; everything else is Unbounded. Data that was derived by
-    # a function has no spaces: the function may have changed the values.
+    """Return the spec of a dataset's rows: a Composite with the keys of batches.
+
+    Args:
+        manifest: the manifest of the dataset.
+        columns: the columns that are read; None for all.
+        texts: the text columns that are read.
+    """
+    # Observations and actions have the publisher's spaces if they fit the column; flags are 0 or 1;
+    # all else is Unbounded. A derived dataset's function may have changed the values, so the
+    # publisher's spaces do not apply to it.
     spaces = {} if manifest.parent is not None else published_spaces(manifest.metadata)
     specs = Composite()
     for column in manifest.columns if columns is None else columns:
@@ -128,12 +141,12 @@ def dataset_specs(
 
 
 def published_spaces(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spaces of observations and actions, None where the publisher says none."""
+    """Return the spaces of observations and actions; None for a space that is not published."""
     return {name: _parsed(metadata.get(f"{name}_space")) for name in ("observation", "action")}
 
 
 def _parsed(space: Any) -> Any:
-    """Return a space as JSON values; Minari keeps them as a text of JSON."""
+    """Return a space as JSON values; Minari stores them as JSON text."""
     try:
         return json.loads(space) if isinstance(space, str) else space
     except json.JSONDecodeError:
@@ -141,12 +154,12 @@ def _parsed(space: Any) -> Any:
 
 
 def space_at(spaces: Mapping[str, Any], key: Key) -> Any:
-    """Return the space of a leaf, if there is one."""
+    """Return the space of a column, or None."""
     name, *below = key[1:] if key[0] == "next" else key
     space = spaces.get(name)
     for part in below:
         inner = space.get("subspaces") if isinstance(space, Mapping) else None
-        if isinstance(inner, list):  # of a Tuple, whose members have their numbers as names
+        if isinstance(inner, list):  # a Tuple: its members are named by their numbers
             inner = {str(number): item for number, item in enumerate(inner)}
         space = inner.get(part) if isinstance(inner, Mapping) else None
     return space if isinstance(space, Mapping) else None
@@ -160,14 +173,14 @@ def _spec(column: Column, space: Any) -> TensorSpec:
 
 
 def _fitting(space: Any, shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec | None:
-    """Return the spec of a space where it is that of a column, else None."""
+    """Return the spec of a space if it fits a column, else None."""
     try:
         spec = spec_of_space(space)
-        # Whole numbers fit floating point columns, and not the other way round.
+        # An integer space fits a floating point column, but not the reverse.
         is_kind = dtype.is_floating_point or not spec.dtype.is_floating_point
         is_fitting = is_kind and can_become(spec.shape, shape)
         return spec.to(dtype).reshape(shape) if is_fitting else None
-    except (UsageError, AttributeError):  # no space, one without a spec, or no leaf
+    except (UsageError, AttributeError):  # the space is missing, cannot be converted, or is nested
         return None
 
 
@@ -184,39 +197,38 @@ SpaceJson = dict[str, Any]
 
 
 def spec_from_gymnasium(space: Space[Any], *, one_hot: bool = False) -> TensorSpec:
-    """Return the spec of one of gymnasium's spaces.
+    """Return the spec of a gymnasium space.
 
-    A ``Box`` without any finite bound is Unbounded; a ``Tuple`` is a Composite of "0", "1" and so
-    on; a ``Discrete`` that starts elsewhere than at 0 is Bounded, of whole numbers.
+    A ``Box`` without finite bounds becomes Unbounded. A ``Tuple`` becomes a Composite of "0", "1"
+    and so on. A ``Discrete`` with a start other than 0 becomes a Bounded of integers.
 
     Args:
         space: a Box, Discrete, MultiDiscrete, MultiBinary, Text, or a Dict or Tuple of these.
-        one_hot: make ``Discrete`` and ``MultiDiscrete`` vectors of int64, as TorchRL does.
+        one_hot: convert ``Discrete`` and ``MultiDiscrete`` to one-hot vectors of int64, as TorchRL
+            does.
 
     Raises:
-        UsageError: values of the space do not have one shape and element type.
+        Unsupported: the values of the space differ in shape or dtype.
     """
     return spec_of_space(describe(space), one_hot=one_hot)
 
 
 def spec_to_gymnasium(spec: TensorSpec) -> Space[Any]:
-    """Return gymnasium's space of the values of a spec.
+    """Return the gymnasium space of a spec.
 
     Raises:
-        UsageError: gymnasium has no such space, or is not installed.
+        Unsupported: gymnasium does not have such a space.
+        UsageError: gymnasium is not installed.
     """
     space: Space[Any] = build(space_of_spec(spec))
     return space
 
 
 def describe(space: Space[Any]) -> SpaceJson:
-    """Return a space as JSON values, as Minari keeps it."""
+    """Return a space as JSON values, in Minari's form."""
     kinds = [kind.__name__ for kind in type(space).__mro__ if kind.__name__ in DESCRIBED]
     if not kinds:
-        raise UsageError(
-            f"There is no spec of {space}: there are those of Box, Discrete, MultiDiscrete, "
-            "MultiBinary, Text, Dict and Tuple, whose values have one shape each."
-        )
+        raise _no_spec(space)
     return {"type": kinds[0], **DESCRIBED[kinds[0]](space)}
 
 
@@ -244,19 +256,21 @@ DESCRIBED: dict[str, Callable[[Any], SpaceJson]] = {
         "charset": space.characters,
     },
 }
-"""What is kept of a space of each type; the names are gymnasium's."""
+"""The attributes of each type of space, by gymnasium's names."""
 
 
 def build(space: SpaceJson) -> Any:
-    """Return the space that JSON values describe, as Minari keeps them."""
+    """Return the space of JSON values in Minari's form."""
     try:
         from gymnasium import spaces
     except ImportError as error:
         raise UsageError(
-            "Spaces are gymnasium's, which is not installed. Run: pip install 'rlds-cli[collect]'"
+            "gymnasium is not installed.", advice="Run: pip install 'rlds-cli[collect]'"
         ) from error
     if space["type"] not in BUILT:
-        raise UsageError(f"There is no space of the type {space['type']!r}.")
+        raise UsageError(
+            f"Unknown type of space {space['type']!r}.", expected=[*BUILT], found=space["type"]
+        )
     return BUILT[space["type"]](spaces, space)
 
 
@@ -279,27 +293,34 @@ BUILT: dict[str, Callable[[Any, SpaceJson], Any]] = {
         space["max_length"], min_length=space["min_length"], charset=space["charset"]
     ),
 }
-"""How a space of each type is made."""
+"""The constructor of each type of space."""
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise UsageError(f"Entries of a Composite have texts as names, not {name!r}.")
+        raise Unsupported(
+            f"The keys of a Dict space must be text, not {name!r}.", argument="space", found=name
+        )
     return name
 
 
 def space_of_spec(spec: TensorSpec) -> SpaceJson:
-    """Return the description of the space of a spec."""
-    # One-hot vectors have the space of their numbers. Element types of categories are gymnasium's:
-    # int64, and int8 of Binary. A batch size is in each shape.
+    """Return the space of a spec as JSON values."""
+    # One-hot vectors have the space of their numbers. Categories have gymnasium's dtypes: int64,
+    # and int8 for Binary. The shapes of the entries include the batch size.
     if spec.mask is not None:
-        raise UsageError(f"A space has no mask: gymnasium takes it when it draws. Found {spec}.")
+        raise Unsupported(
+            f"A space cannot store the mask of {spec}.",
+            argument="spec",
+            found=spec,
+            advice="Pass the mask to the space's sample(mask=...).",
+        )
     return _space(spec)
 
 
 @singledispatch
 def _space(spec: Any) -> SpaceJson:
-    raise UsageError(f"gymnasium has no space of the values of {spec}.")
+    raise Unsupported(f"gymnasium does not have a space for {spec}.", argument="spec", found=spec)
 
 
 @_space.register
@@ -345,7 +366,11 @@ def _(spec: Binary) -> SpaceJson:
 def _(spec: NonTensor) -> SpaceJson:
     text = spec.space
     if text is None or spec.ndim > 0:
-        raise UsageError(f"Text of one value, with its characters, has a space; not {spec}.")
+        raise Unsupported(
+            f"A Text space requires a scalar NonTensor with a TextBox; found {spec}.",
+            argument="spec",
+            found=spec,
+        )
     lengths = {"max_length": text.max_length, "min_length": text.min_length}
     return {"type": "Text", **lengths, "charset": "".join(sorted(text.characters))}
 
@@ -370,6 +395,8 @@ def _(spec: Unbounded) -> SpaceJson:
 def _box(spec: TensorSpec, low: torch.Tensor, high: torch.Tensor) -> SpaceJson:
     dtype = str(spec.dtype).removeprefix("torch.")
     if dtype in ("bfloat16", "bool") or spec.dtype.is_complex:
-        raise UsageError(f"A Box has no values of {spec.dtype}.")
+        raise Unsupported(
+            f"A Box does not support {spec.dtype}.", argument="spec", found=spec.dtype
+        )
     bounds = {"low": low.tolist(), "high": high.tolist()}
     return {"type": "Box", "dtype": dtype, "shape": [*spec.shape], **bounds}

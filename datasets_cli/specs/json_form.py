@@ -1,4 +1,4 @@
-"""Specs as JSON values: plain data, which nothing is run or imported from."""
+"""Specs as JSON values: plain data, without code to import or run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.specs.bounded import Bounded, UnboundedContinuous, UnboundedDiscrete
 from datasets_cli.specs.categorical import Binary, Categorical, MultiCategorical
 from datasets_cli.specs.composite import Composite
@@ -18,40 +18,43 @@ from datasets_cli.specs.spec import TensorSpec, torch_dtype
 
 VERSION = 1
 INFINITIES = {"inf": math.inf, "-inf": -math.inf}
-"""Strict JSON has no infinite numbers."""
+"""Infinite numbers as text, because strict JSON does not have them."""
 
 
 def spec_to_json(spec: TensorSpec) -> dict[str, Any]:
     """Return a spec as values that ``json.dumps`` writes; ``spec_from_json`` returns an equal spec.
 
     Raises:
-        UsageError: the example of a NonTensor is not a JSON value.
+        Unsupported: the example of a NonTensor is not a JSON value.
     """
     return {"version": VERSION, "spec": _entry(spec)}
 
 
 def spec_from_json(data: Mapping[str, Any], device: str | torch.device | None = None) -> TensorSpec:
-    """Return the spec that ``spec_to_json`` gave.
+    """Return the spec of JSON values from ``spec_to_json``.
 
     Args:
-        data: what ``json.loads`` reads.
-        device: where its values are; where they were, if None.
+        data: the parsed JSON.
+        device: the device of values; None for the device in the data.
 
     Raises:
-        UsageError: it is not such data, or of a newer version.
+        UsageError: the data is not a spec, is damaged, or has another version.
     """
     version = data.get("version") if isinstance(data, Mapping) else None
     if version != VERSION:
         raise UsageError(
-            f"These are not the JSON values of a spec of version {VERSION}; found version "
-            f"{version!r}. If it is newer, update rlds-cli."
+            f"The data must be a spec of version {VERSION}; found version {version!r}.",
+            argument="data",
+            expected=VERSION,
+            found=version,
+            advice="Update rlds-cli if the version is newer.",
         )
     try:
         return _spec(data["spec"], device)
     except UsageError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UsageError(f"The JSON values of a spec are damaged: {error!r}.") from error
+        raise UsageError(f"The JSON of the spec is damaged: {error!r}.", argument="data") from error
 
 
 def _entry(spec: Any) -> dict[str, Any]:
@@ -75,7 +78,7 @@ def _entry(spec: Any) -> dict[str, Any]:
 
 
 def _numbers(tensor: torch.Tensor) -> Any:
-    """Return a tensor as one number where all are the same, else as nested lists."""
+    """Return a tensor as one number if all are equal, else as nested lists."""
     if tensor.numel() == 0:
         return 0
     first = tensor.flatten()[0]
@@ -106,7 +109,7 @@ def _plain(value: Any) -> Any:
     is_number = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
     if value is None or isinstance(value, str) or is_number:
         return value
-    raise UsageError(f"The example of a NonTensor is not a JSON value: {value!r}.")
+    raise Unsupported(f"The example of a NonTensor is not a JSON value: {value!r}.", found=value)
 
 
 def _text(space: TextBox | None) -> dict[str, Any] | None:
@@ -124,7 +127,7 @@ def _spec(entry: Mapping[str, Any], device: str | torch.device | None) -> Tensor
             name: None if inner is None else _spec(inner, device)
             for name, inner in entry["specs"].items()
         }
-        # A Composite may have no device of its own.
+        # The device of a Composite may be None.
         return Composite(specs, shape=shape, device=place if entry["device"] else None)
     if kind == "NonTensor":
         text = entry["text"]
@@ -134,7 +137,9 @@ def _spec(entry: Mapping[str, Any], device: str | torch.device | None) -> Tensor
         place = place if entry["device"] else None
         return NonTensor(shape, place, example_data=entry["example_data"], space=box)
     if kind not in LEAVES:
-        raise UsageError(f"There is no spec of the type {kind!r}.")
+        raise UsageError(
+            f"Unknown type of spec {kind!r}.", argument="data", expected=[*LEAVES], found=kind
+        )
     options = {"shape": shape, "device": place, "dtype": torch_dtype(entry["dtype"])}
     if "mask" in entry:
         options["mask"] = torch.tensor(entry["mask"], dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""What specs of tensors have."""
+"""Base classes of the specs of one tensor, and `NonTensor`, the spec of text and other values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import NonTensorData
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows
 from datasets_cli.specs.spec import (
     ShapeLike,
     TensorSpec,
@@ -23,32 +23,32 @@ from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 class LeafSpec(TensorSpec):
-    """What a tensor may be: a spec that is not a Composite, and whose values are numbers."""
+    """The spec of one tensor of numbers."""
 
     @abstractmethod
     def _holds(self, value: torch.Tensor) -> bool:
-        """Return whether a value of this shape and element type is in the space."""
+        """Return whether a value of the right shape and dtype is in the space."""
 
     @abstractmethod
     def _nearest(self, value: torch.Tensor) -> torch.Tensor:
-        """Return the value of this spec that is nearest to one of this shape."""
+        """Return the nearest value of this spec to a value of the right shape."""
 
     def _checked(self, value: Any, safe: bool | None) -> Any:
-        """Return a value; if ``safe``, refuse one that is not in this spec."""
+        """Return a value; if ``safe``, raise an error if it is not in this spec."""
         if safe:
             self.assert_is_in(value)
         return value
 
     def _listed(self, values: torch.Tensor, use_mask: bool) -> torch.Tensor:
-        """Return those of all values ``[N, *self.shape]`` that the mask allows, if it is asked."""
+        """Return values ``[N, *self.shape]``; with ``use_mask``, the allowed ones."""
         is_part = use_mask and self._mask is not None
         return values[[self._holds(value) for value in values]] if is_part else values
 
     def _check_encoded(self, value: Any) -> None:
-        """Refuse numbers of this shape and element type that are of no category."""
+        """Raise an error if a number is not a category."""
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
-        """Return this spec on a device, with an element type."""
+        """Return this spec with another device and dtype."""
         mask = None if self._mask is None else self._mask.to(device)
         return self._like_this(device=device, dtype=dtype, _mask=mask)
 
@@ -69,42 +69,47 @@ class LeafSpec(TensorSpec):
     def type_check(self, value: Any, key: Any = None) -> None:
         if value.dtype != self.dtype:
             name = "A value" if key is None else repr(key)
-            raise TypeError(f"{name} is of {value.dtype}, where its spec has {self.dtype}.")
+            raise TypeError(f"{name} has the dtype {value.dtype}; its spec has {self.dtype}.")
 
     def project(self, value: Any) -> Any:
         if self.is_in(value):
             return value
         tensor = as_tensor(value)
         if not ends_with(tensor.shape, self.shape):
-            raise UsageError(
-                f"A value of shape {tuple(tensor.shape)} cannot be projected on a spec of shape "
-                f"{tuple(self.shape)}: the last dimensions must be those of the spec."
+            raise WrongRows(
+                f"The shape of a value must end with the shape of the spec, {tuple(self.shape)}; "
+                f"found {tuple(tensor.shape)}.",
+                expected=tuple(self.shape),
+                found=tuple(tensor.shape),
             )
         if self.domain == "discrete" and bool(tensor.isnan().any()):
-            raise UsageError(f"NaN is not near any value of {self}. Found: {value}")
+            raise UsageError(f"NaN cannot be projected on {self}. Found: {value}", found=value)
         return self._nearest(tensor)
 
     def encode(self, value: Any, *, ignore_device: bool = False) -> Any:
-        """Return what an environment gives as a tensor of this shape, element type and device.
+        """Encode a value from an environment as a tensor of this shape, dtype and device.
 
-        It is a copy, and may be outside of the space, as an observation may be beyond its bounds.
+        The tensor is a copy. It may be outside the space, as observations may exceed their bounds.
 
         Args:
-            value: numbers, as an array, a list or one number, whose dimensions may be divided or
-                joined otherwise. A tensor is returned unchanged.
-            ignore_device: leave it on the device where it is.
+            value: an array, a list or one number; its dimensions may be split or merged to fit. A
+                tensor is returned unchanged.
+            ignore_device: do not move the tensor to the device.
 
         Raises:
-            UsageError: it is of another shape, not made of numbers, not of whole ones that the
-                element type has where it has no others, or a number of no category.
+            WrongRows: the shape does not fit.
+            UsageError: the value is not numeric, the dtype cannot represent it, or a number is not
+                a category.
         """
         if isinstance(value, torch.Tensor):
             return value
         tensor = cast(as_tensor(value), self.dtype)
         if not can_become(tensor.shape, self.shape):
-            raise UsageError(
+            raise WrongRows(
                 f"A value of shape {tuple(tensor.shape)} cannot be encoded by a spec of shape "
-                f"{tuple(self.shape)}."
+                f"{tuple(self.shape)}.",
+                expected=tuple(self.shape),
+                found=tuple(tensor.shape),
             )
         self._check_encoded(value)
         placed = tensor if ignore_device else tensor.to(self.device)
@@ -126,23 +131,23 @@ class LeafSpec(TensorSpec):
 
 
 class CategorySpec(LeafSpec):
-    """Categories: their numbers, or one-hot vectors."""
+    """The spec of categories, as numbers or as one-hot vectors."""
 
     def to_one_hot_spec(self) -> TensorSpec:
-        """Return this spec, which is of vectors."""
+        """Return the spec of the same categories as vectors."""
         return self
 
     def to_categorical_spec(self) -> TensorSpec:
-        """Return this spec, which is of numbers."""
+        """Return the spec of the same categories as numbers."""
         return self
 
     def to_one_hot(self, value: torch.Tensor, safe: bool | None = None) -> Any:
-        """Return values as one-hot vectors; ``safe`` refuses one that is not in this spec."""
+        """Convert values to one-hot vectors; ``safe`` checks that they are in this spec."""
         value, spec = self._checked(value, safe), self.to_one_hot_spec()
         return value if spec is self else spec.encode(value)
 
     def to_categorical(self, value: torch.Tensor, safe: bool | None = None) -> Any:
-        """Return values as numbers; ``safe`` refuses one that is not in this spec."""
+        """Convert values to numbers; ``safe`` checks that they are in this spec."""
         return self._checked(value, safe)
 
 
@@ -154,7 +159,7 @@ def _same_mask(first: torch.Tensor | None, second: torch.Tensor | None) -> bool:
 
 @dataclass(frozen=True)
 class TextBox:
-    """Texts of some characters."""
+    """The texts of a set of characters, with a minimum and a maximum length."""
 
     min_length: int
     max_length: int
@@ -162,7 +167,7 @@ class TextBox:
 
     @property
     def example(self) -> str:
-        """A text of the smallest length."""
+        """A text of the minimum length."""
         return min(self.characters, default="") * self.min_length
 
     def __contains__(self, value: object) -> bool:
@@ -178,14 +183,14 @@ class NonTensor(TensorSpec):
     """Values of any type.
 
     Args:
-        shape: of a value.
-        device: where a TensorDict says that they are.
-        dtype: None; values have no element type.
-        example_data: what ``rand``, ``zero`` and ``one`` give.
-        space: which texts there are; values of any type where None.
+        shape: the shape of a value.
+        device: the device that the TensorDict of a value reports.
+        dtype: None; values do not have a dtype.
+        example_data: the value of ``rand``, ``zero`` and ``one``.
+        space: the allowed texts; None allows values of any type.
 
     Raises:
-        UsageError: an element type is given, or the example is not in the space.
+        UsageError: dtype is not None, or the example is not in the space.
     """
 
     def __init__(
@@ -198,7 +203,9 @@ class NonTensor(TensorSpec):
         space: TextBox | None = None,
     ) -> None:
         if dtype is not None:
-            raise UsageError(f"A NonTensor has no element type; found {dtype}.")
+            raise UsageError(
+                f"A NonTensor does not have a dtype; found {dtype}.", argument="dtype", found=dtype
+            )
         super().__init__(shape, None, device)
         self.space: Any = space
         self.device = None if device is None else known_device(device)
@@ -206,47 +213,56 @@ class NonTensor(TensorSpec):
         is_left_out = space is not None and example_data is None
         self.example_data = space.example if space and is_left_out else example_data
         if space is not None and self.example_data not in space:
-            raise UsageError(f"The example {example_data!r} is not one of {space}.")
+            raise UsageError(
+                f"The example {example_data!r} is not in {space}.",
+                argument="example_data",
+                expected=space,
+                found=example_data,
+            )
 
     def rand(self, shape: ShapeLike | None = None) -> NonTensorData:
-        """Return the example, as a batch ``[*shape, *self.shape]``."""
+        """Return the example as a batch ``[*shape, *self.shape]``."""
         size = self._size(shape)
         return NonTensorData(self.example_data, batch_size=size, device=self.device)
 
     zero = one = rand
 
     def is_in(self, value: Any) -> bool:
-        """Return whether a value, or each of a batch of them, is in the space."""
+        """Return whether a value, or every value of a batch, is in the space."""
         return self.space is None or all(each in self.space for each in _leaves(value))
 
     def type_check(self, value: Any, key: Any = None) -> None:
-        """Return None: values have no element type."""
+        """Do nothing: values do not have a dtype."""
 
     def project(self, value: Any) -> Any:
-        """Return the value where it is in the space.
+        """Return the value unchanged.
 
         Raises:
-            UsageError: it is not: no text is near another one.
+            UsageError: the value is not in the space; texts do not have a nearest text.
         """
         if not self.is_in(value):
-            raise UsageError(f"{value!r} is not one of {self.space}, and no text is near another.")
+            raise UsageError(
+                f"{value!r} is not in {self.space}, and texts cannot be projected.",
+                expected=self.space,
+                found=value,
+            )
         return value
 
     def encode(self, value: Any, *, ignore_device: bool = False) -> Any:
-        """Return the value as data of a TensorDict, of this shape."""
+        """Wrap the value as NonTensorData of this shape."""
         if isinstance(value, torch.Tensor | NonTensorData):
             return value
         device = None if ignore_device else self.device
         return NonTensorData(value, batch_size=self.shape, device=device)
 
     def to_numpy(self, value: Any, safe: bool | None = None) -> Any:
-        """Return the value as an environment takes it, without what a TensorDict puts around it."""
+        """Return the value without the wrapper of a TensorDict."""
         if safe:
             self.assert_is_in(value)
         return _plain(value)
 
     def to(self, destination: str | torch.device | torch.dtype | None) -> NonTensor:
-        """Return this spec on a device; an element type changes nothing."""
+        """Return this spec on a device; a dtype has no effect."""
         if destination is None or isinstance(destination, torch.dtype):
             return self
         return self._like_this(device=known_device(destination))

@@ -1,4 +1,4 @@
-"""One-hot vectors: of one category, or of several, one vector after the other."""
+"""Specs of one-hot vectors: `OneHot` for one category, `MultiOneHot` for several."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch.nn.functional import one_hot
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, WrongRows, WrongSize
 from datasets_cli.specs.categorical import (
     BoxList,
     Categorical,
@@ -35,7 +35,7 @@ CategoryNumbers = Categorical | MultiCategorical
 
 
 class CategoryVectors(CategorySpec):
-    """Categories as one-hot vectors, one after the other in the last dimension."""
+    """The spec of one-hot vectors, concatenated along the last dimension."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class CategoryVectors(CategorySpec):
 
     @abstractmethod
     def _join(self, items: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return the numbers of the vectors as a value of ``_numbers``."""
+        """Combine the number of each vector to a value of ``_numbers``."""
 
     @abstractmethod
     def _split(self, numbers: torch.Tensor) -> Iterable[torch.Tensor]:
-        """Return a value of ``_numbers`` as the number of each vector."""
+        """Split a value of ``_numbers`` into the number of each vector."""
 
     def rand(self, shape: ShapeLike | None = None) -> torch.Tensor:
-        """Return vectors ``[*shape, *self.shape]``, each that the mask allows as likely."""
+        """Return vectors ``[*shape, *self.shape]``, uniform among the allowed categories."""
         return self._vectors(self._numbers.rand(shape))
 
     def _vectors(self, numbers: torch.Tensor) -> torch.Tensor:
@@ -79,10 +79,11 @@ class CategoryVectors(CategorySpec):
         return self._vectors(self.to_categorical(allowed))
 
     def encode(self, value: Any, *, ignore_device: bool = False) -> torch.Tensor:
-        """Return the vectors of numbers of categories, which may have dimensions before theirs.
+        """Encode category numbers as vectors; numbers may have leading batch dimensions.
 
         Raises:
-            UsageError: a number is not one of a category, or there are more or fewer of them.
+            UsageError: a number is not a category.
+            WrongRows: the numbers have another shape.
         """
         numbers = as_tensor(value)
         numbers = numbers if ignore_device else numbers.to(self.device)
@@ -90,41 +91,43 @@ class CategoryVectors(CategorySpec):
         if not ends_with(numbers.shape, shape) and can_become(numbers.shape, shape):
             numbers = numbers.reshape(shape)
         if not ends_with(numbers.shape, shape):
-            raise UsageError(
-                f"Numbers of shape {tuple(numbers.shape)} cannot be encoded by a spec of shape "
-                f"{tuple(self.shape)}, whose numbers are of shape {tuple(self._numbers.shape)}."
+            raise WrongRows(
+                f"Category numbers of a spec of shape {tuple(self.shape)} must have the shape "
+                f"{tuple(shape)}; found shape {tuple(numbers.shape)}.",
+                expected=tuple(shape),
+                found=tuple(numbers.shape),
             )
         for item, n in zip(self._split(numbers), self._sizes, strict=True):
             check_numbers(item, n)
         return self._vectors(numbers)
 
     def to_categorical(self, value: torch.Tensor, safe: bool | None = None) -> torch.Tensor:
-        """Return the numbers of the categories of vectors, int64; of the largest value of each."""
+        """Return the category numbers of vectors, int64: the index of the largest value of each."""
         value = self._checked(value, safe)
         parts = (value.long() if value.dtype == torch.bool else value).split(self._sizes, -1)
         return self._join([part.argmax(-1) for part in parts])
 
     def to_numpy(self, value: torch.Tensor, safe: bool | None = None) -> Any:
-        """Return the numbers of the categories, as an array of numpy."""
+        """Return the category numbers as a numpy array."""
         return self.to_categorical(value, safe).cpu().numpy()
 
     def update_mask(self, mask: torch.Tensor | None) -> None:
-        """Exclude other categories, as ``mask`` of the class does; none where None."""
+        """Replace the mask; None allows all categories."""
         self._numbers = self._numbers_of(self.shape, mask)
         self._mask = self._numbers.mask
 
     def index(self, index: torch.Tensor, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Return the items of a tensor, whose last dimension is as that of vectors ``index``."""
+        """Return the items of a tensor's last dimension at the ones of the vectors ``index``."""
         numbers = self._split(self.to_categorical(index))
         parts = zip(tensor_to_index.split(self._sizes, -1), numbers, strict=True)
         return self._join([chosen(part, number) for part, number in parts])
 
     def cardinality(self) -> int:
-        """Return how many vectors there are, those excluded included."""
+        """Return the number of vectors, excluded ones included."""
         return self._numbers.cardinality()
 
     def enumerate(self, use_mask: bool = False) -> torch.Tensor:
-        """Return all vectors ``[cardinality, *self.shape]``, or those that the mask allows."""
+        """Return all vectors ``[cardinality, *self.shape]``, or with ``use_mask`` the allowed."""
         return self._vectors(self._numbers.enumerate(use_mask))
 
     def _changed(self, change: Change) -> Self:
@@ -134,25 +137,27 @@ class CategoryVectors(CategorySpec):
 
     @abstractmethod
     def _numbers_of(self, shape: torch.Size, mask: torch.Tensor | None) -> CategoryNumbers:
-        """Return the spec of the same categories as numbers, for another shape of vectors."""
+        """Return the spec of the category numbers of vectors of another shape."""
 
     def _moved(self, device: torch.device, dtype: torch.dtype) -> TensorSpec:
         return super()._moved(device, dtype)._like_this(_numbers=self._numbers.to(device))
 
 
 class OneHot(CategoryVectors):
-    """Vectors of ``n`` values of which one is 1, at the place of a category.
+    """One-hot vectors of ``n`` categories.
 
     Args:
-        n: how many categories there are.
-        shape: of a value, whose last size is ``n``; ``[n]`` where None.
-        device: where values are.
-        dtype: their element type.
-        use_register: refused: categories are numbers here.
-        mask: ``[*shape]``, or what expands to it: False for the categories that are excluded.
+        n: the number of categories.
+        shape: the shape of a value, with the last size ``n``; None for ``[n]``.
+        device: the device of values.
+        dtype: the dtype of values.
+        use_register: True is not supported; categories are numbers.
+        mask: bool ``[*shape]`` or broadcastable to it; False excludes a category.
 
     Raises:
-        UsageError: as ``Categorical``; or the last size is not ``n``.
+        UsageError: as ``Categorical``.
+        WrongSize: the last size is not ``n``, or the mask has another shape.
+        Unsupported: use_register is True.
     """
 
     space: CategoricalBox
@@ -169,13 +174,18 @@ class OneHot(CategoryVectors):
         _refuse_register(use_register)
         size = shape_of((counted(n),) if shape is None else shape)
         if size[-1:] != (n,):
-            raise UsageError(f"The last size of a one-hot vector of {n} is {n}, not {tuple(size)}.")
+            raise WrongSize(
+                f"The last size of the shape must be n, {n}; found {tuple(size)}.",
+                argument="shape",
+                expected=n,
+                found=tuple(size),
+            )
         numbers = Categorical(n, size[:-1], device, mask=mask)
         super().__init__(numbers, [n], size, dtype)
 
     @property
     def n(self) -> int:
-        """How many categories there are."""
+        """The number of categories."""
         return self.space.n
 
     def to_categorical_spec(self) -> Categorical:
@@ -193,18 +203,21 @@ class OneHot(CategoryVectors):
 
 
 class MultiOneHot(CategoryVectors):
-    """One-hot vectors, one after the other: item ``i`` is one of ``nvec[i]`` categories.
+    """Concatenated one-hot vectors: vector ``i`` has ``nvec[i]`` categories.
 
     Args:
-        nvec: how many categories each item has, ``[k]``.
-        shape: of a value, whose last size is the sum of ``nvec``; that alone where None.
-        device: where values are.
-        dtype: their element type.
-        use_register: refused: categories are numbers here.
-        mask: ``[*shape]``, or what expands to it: False for the categories that are excluded.
+        nvec: the number of categories of each vector, ``[k]``.
+        shape: the shape of a value, with the sum of ``nvec`` as its last size; None for that size.
+        device: the device of values.
+        dtype: the dtype of values.
+        use_register: True is not supported; categories are numbers.
+        mask: bool ``[*shape]`` or broadcastable to it; False excludes a category.
 
     Raises:
-        UsageError: as ``MultiCategorical``; or the last size is not the sum.
+        UsageError: as ``MultiCategorical``.
+        WrongSize: nvec is not one-dimensional, the last size is not the sum of ``nvec``, or the
+            mask has another shape.
+        Unsupported: use_register is True.
     """
 
     space: BoxList
@@ -223,16 +236,19 @@ class MultiOneHot(CategoryVectors):
         sizes = [item.n for item in items.split()]
         size = shape_of((sum(sizes),) if shape is None else shape)
         if items.ndim != 1 or size[-1:] != (sum(sizes),):
-            raise UsageError(
-                f"nvec must be a row of numbers, {nvec!r}, and the last size of the shape their "
-                f"sum; found {tuple(size)}."
+            raise WrongSize(
+                f"nvec must be one-dimensional and the last size of the shape its sum, "
+                f"{sum(sizes)}; found nvec {nvec!r} and shape {tuple(size)}.",
+                argument="shape",
+                expected=sum(sizes),
+                found=tuple(size),
             )
         numbers = MultiCategorical(sizes, (*size[:-1], len(sizes)), device, mask=mask)
         super().__init__(numbers, sizes, size, dtype)
 
     @property
     def nvec(self) -> torch.Tensor:
-        """How many categories each item has, int64 ``[k]``."""
+        """The number of categories of each vector, int64 ``[k]``."""
         return torch.tensor(self._sizes)
 
     def to_categorical_spec(self) -> MultiCategorical:
@@ -251,9 +267,11 @@ class MultiOneHot(CategoryVectors):
 
 
 def _refuse_register(use_register: bool) -> None:
-    """Refuse values that are numbered in the order in which they are met."""
     if use_register:
-        raise UsageError(
-            "use_register=True is not supported: numbers would depend on the order in which values "
-            "are met. Number them before they are encoded."
+        raise Unsupported(
+            "use_register=True is not supported: category numbers would depend on the order of "
+            "the calls.",
+            argument="use_register",
+            found=True,
+            advice="Number the values before encoding them.",
         )

@@ -1,4 +1,4 @@
-"""What all specs have."""
+"""`TensorSpec`, the base class of all specs, and changes of their shape."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 import torch
 
-from datasets_cli.errors import OutOfRange, UsageError
+from datasets_cli.errors import OutOfRange, Unsupported, UsageError
 
 ShapeLike = SupportsIndex | Iterable[SupportsIndex]
 """One size, or the size of each dimension."""
@@ -23,20 +23,26 @@ ShapeLike = SupportsIndex | Iterable[SupportsIndex]
 SCALAR = torch.Size(())
 
 Change = Callable[[torch.Tensor], torch.Tensor]
-"""Changes the first dimensions of a tensor; those that follow them stay as they are."""
+"""A change of the leading dimensions of a tensor, which keeps the remaining ones."""
 
 
 def shape_of(shape: ShapeLike | None) -> torch.Size:
-    """Return a shape; that of a single value where None."""
+    """Return a shape; None is the shape of a scalar."""
     if shape is None:
         return SCALAR
     try:
         sizes: Any = tuple(shape) if isinstance(shape, Iterable) else (shape,)
         known = torch.Size(sizes)
     except (TypeError, ValueError) as error:
-        raise UsageError(f"A shape must be whole numbers, not {shape!r}.") from error
+        raise UsageError(
+            f"A shape must be integers, not {shape!r}.", argument="shape", found=shape
+        ) from error
     if any(size < 0 for size in known):
-        raise UsageError(f"Sizes of a shape must be 0 or more, not {tuple(known)}.")
+        raise UsageError(
+            f"The sizes of a shape must be at least 0, not {tuple(known)}.",
+            argument="shape",
+            found=tuple(known),
+        )
     return known
 
 
@@ -47,57 +53,67 @@ def written_sizes(sizes: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def dimension(number: int, ndim: int) -> int:
-    """Return the number of a dimension, counted from the first."""
+    """Return the number of a dimension, with negative numbers counted from the end."""
     if not -ndim <= number < ndim:
-        raise OutOfRange(f"There is no dimension {number} among {ndim}.")
+        raise OutOfRange(
+            f"Dimension {number} is out of range: the spec has {ndim} dimensions.",
+            expected=ndim,
+            found=number,
+        )
     return number % ndim
 
 
 def ends_with(shape: torch.Size, end: torch.Size) -> bool:
-    """Return whether a shape is another one, or that one after other dimensions."""
+    """Return whether the last sizes of a shape are ``end``."""
     return len(shape) >= len(end) and shape[len(shape) - len(end) :] == end
 
 
 def after_change(shape: torch.Size, change: Change) -> torch.Size:
-    """Return what a change makes of a shape."""
+    """Apply a change to a shape."""
     return change(_no_memory(shape)).shape
 
 
 def keeps_last(shape: torch.Size, change: Change) -> torch.Size:
-    """Return what a change makes of a shape whose last dimension must not change."""
+    """Apply a change to a shape, or raise an error if it affects the last dimension."""
     places = torch.arange(shape[-1])
     changed = change(places.expand(shape))
     if changed.shape[-1:] != places.shape or not torch.equal(changed, places.expand_as(changed)):
         raise UsageError(
-            f"The last dimension of {tuple(shape)} is one value and cannot be changed or indexed; "
-            "what comes before it can."
+            f"The last dimension of {tuple(shape)} is one vector and cannot be changed or indexed.",
+            found=tuple(changed.shape),
+            advice="Change or index the dimensions before it.",
         )
     return changed.shape
 
 
 def indexing(index: Any, ndim: int) -> Change:
-    """Return the change that an index makes to tensors whose first ``ndim`` dimensions it is of."""
+    """Return the change that applies an index to the first ``ndim`` dimensions."""
     items = index if isinstance(index, tuple) else (index,)
     ellipses = [place for place, item in enumerate(items) if item is Ellipsis]
     if ellipses:
-        # [..., 0] of 3 dimensions is [:, :, 0]: what follows these must not be indexed.
+        # With 3 dimensions, [..., 0] is [:, :, 0]: later dimensions must not be indexed.
         missing = ndim - sum(map(_num_indexed, items))
         first = ellipses[0]
         items = (*items[:first], *(slice(None),) * missing, *items[first + 1 :])
     if sum(map(_num_indexed, items)) > ndim:
-        raise OutOfRange(f"{ndim} dimensions cannot be indexed by {index!r}.")
+        raise OutOfRange(
+            f"The index {index!r} has more items than the {ndim} dimensions of the spec.",
+            expected=ndim,
+            found=index,
+        )
     return lambda tensor: tensor[items]
 
 
 def can_become(first: Iterable[int], second: Iterable[int]) -> bool:
-    """Return whether a shape is another one, some of whose dimensions are divided or joined."""
-    # Numbers [2, 3] of [3, 2] would be other rows: neither 2 nor 3 is where both begin anew.
+    """Return whether splitting or merging dimensions turns one shape into the other."""
+    # Splitting or merging keeps the running products of the sizes: [6] and [2, 3] have 6, and 2, 6.
+    # [2, 3] and [3, 2] have 2, 6 and 3, 6: a reshape would mix rows and columns.
     ends, others = (tuple(accumulate(shape, mul, initial=1)) for shape in (first, second))
     return ends[-1] == others[-1] and ({*ends} <= {*others} or {*others} <= {*ends})
 
 
 def _num_indexed(item: Any) -> int:
-    """Return how many dimensions an item of an index is of."""
+    """Return the number of dimensions that an item of an index applies to."""
     if item is None or item is Ellipsis:
         return 0
     is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
@@ -114,56 +130,68 @@ ARITHMETIC = frozenset(
         *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     )
 )
-"""The element types whose values torch compares and draws."""
+"""The dtypes that torch can compare and sample."""
 
 
 def as_tensor(value: Any) -> torch.Tensor:
-    """Return numbers as a tensor: a copy, but of what is a tensor."""
+    """Return a tensor unchanged, and other numbers as a new tensor."""
     if isinstance(value, torch.Tensor):
         return value
     try:
         return torch.from_numpy(np.array(value))
     except (TypeError, ValueError) as error:
-        raise UsageError(f"A value must be numbers of one shape, not {value!r}.") from error
+        raise UsageError(
+            f"A value must be an array of numbers, not {value!r}.", found=value
+        ) from error
 
 
 def known_dtype(dtype: torch.dtype | None) -> torch.dtype:
-    """Return an element type; torch's default one where None."""
+    """Return a dtype, or torch's default for None."""
     if dtype is None:
         return torch.get_default_dtype()
     if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"dtype must be an element type such as torch.float32, not {dtype!r}.")
+        raise UsageError(
+            f"dtype must be a torch dtype, for example torch.float32, not {dtype!r}.",
+            argument="dtype",
+            found=dtype,
+        )
     return dtype
 
 
 def torch_dtype(name: Any) -> torch.dtype:
-    """Return the element type of torch that has a name, such as ``float32``."""
+    """Return the torch dtype of a name such as ``float32``."""
     dtype = getattr(torch, name, None) if isinstance(name, str) else None
     if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"There is no element type {name!r} in torch {torch.__version__}.")
+        raise UsageError(
+            f"torch {torch.__version__} does not have the dtype {name!r}.",
+            argument="dtype",
+            found=name,
+        )
     return dtype
 
 
 def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return numbers in another element type; whole numbers stay what they are."""
+    """Convert numbers to a dtype, or raise an error if an integer dtype would change them."""
     converted = tensor.to(dtype)
     is_whole = not dtype.is_floating_point and not dtype.is_complex and tensor.dtype != dtype
     if is_whole and not bool((converted == tensor).all()):
-        raise UsageError(f"Values of {dtype} are whole numbers that it has, not {tensor.tolist()}.")
+        raise UsageError(
+            f"{dtype} cannot represent {tensor.tolist()}.", expected=dtype, found=tensor.tolist()
+        )
     return converted
 
 
 def clamped(value: torch.Tensor, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
-    """Return the nearest values between bounds, in the element type of these."""
+    """Clamp values to bounds, in the dtype of the bounds."""
     low, high = low.to(value.device), high.to(value.device)
     near = value if low.dtype.is_floating_point else value.round()
-    # Bounds are compared before the cast: what is beyond them may be beyond the element type.
+    # Compared before the cast, because values beyond the bounds may overflow the dtype.
     near = torch.where(value <= low, low, near.to(low.dtype))
     return torch.where(value >= high, high, near)
 
 
 def known_device(device: str | torch.device | None) -> torch.device:
-    """Return a device with its number; torch's default device where None."""
+    """Return a device with its index, or torch's default device for None."""
     if device is None:
         return torch.get_default_device()
     try:
@@ -171,64 +199,66 @@ def known_device(device: str | torch.device | None) -> torch.device:
         if named.type == "cuda" and named.index is None:
             named = torch.device("cuda", torch.cuda.current_device())
     except (RuntimeError, TypeError, AssertionError) as error:
-        raise UsageError(f"{device!r} is not a device of this machine: {error}") from error
+        raise UsageError(
+            f"{device!r} is not a device of this machine: {error}", argument="device", found=device
+        ) from error
     return named
 
 
 class Shaped(ABC):
-    """What has a shape; methods return another one of another shape."""
+    """The changes of shape of a spec; each returns a new spec."""
 
     shape: torch.Size
     _mask: torch.Tensor | None = None
 
     def __new__(cls, *args: Any, **named: Any) -> Self:
-        _tell_torchrl(cls)
+        _register_in_torchrl(cls)
         return super().__new__(cls)
 
     def _changed(self, change: Change) -> Self:
-        """Return this spec after a change of shape, which a mask follows."""
+        """Apply a change to the shape and the mask."""
         mask = None if self._mask is None else change(self._mask)
         return self._like_this(shape=after_change(self.shape, change), _mask=mask)
 
     @property
     def mask(self) -> torch.Tensor | None:
-        """The mask as the class takes it, if there is one."""
+        """The mask of the constructor, or None."""
         return self._mask
 
     @property
     def ndim(self) -> int:
-        """How many dimensions a value has."""
+        """The number of dimensions of a value."""
         return len(self.shape)
 
     def expand(self, *sizes: Any) -> Self:
-        """Return this spec with sizes of dimensions that are new, or of size 1 so far."""
+        """Return this spec expanded, as by ``torch.Tensor.expand``."""
         new, ndim = written_sizes(sizes), self.ndim
         return self._with(lambda tensor: tensor.expand((*new, *tensor.shape[ndim:])))
 
     def reshape(self, *sizes: Any) -> Self:
-        """Return this spec with its dimensions divided otherwise; -1 is what remains."""
+        """Return this spec reshaped; one size may be -1."""
         new, ndim = written_sizes(sizes), self.ndim
         return self._with(lambda tensor: tensor.reshape((*new, *tensor.shape[ndim:])))
 
     def flatten(self, start_dim: int, end_dim: int) -> Self:
-        """Return this spec with dimensions made one."""
+        """Return this spec with a range of dimensions merged."""
         first, last = dimension(start_dim, self.ndim), dimension(end_dim, self.ndim)
         return self._with(lambda tensor: tensor.flatten(first, last))
 
     def unflatten(self, dim: int, sizes: Iterable[int]) -> Self:
-        """Return this spec with one dimension made several."""
+        """Return this spec with one dimension split."""
         place, new = dimension(dim, self.ndim), tuple(sizes)
         return self._with(lambda tensor: tensor.unflatten(place, new))
 
     def squeeze(self, dim: int | None = None) -> Self:
-        """Return this spec without a dimension of size 1, or all of them."""
+        """Return this spec without one dimension of size 1, or without all of them."""
         ones = tuple(place for place, size in enumerate(self.shape) if size == 1)
         places = ones if dim is None else (dimension(dim, self.ndim),)
-        # One at a time, the last first: so does a TensorDict.
+        # One at a time, the last first, as in a TensorDict.
         return self._with(lambda tensor: reduce(torch.squeeze, reversed(places), tensor))
 
     def unsqueeze(self, dim: int) -> Self:
-        """Return this spec with one more dimension of size 1."""
+        """Return this spec with a new dimension of size 1."""
         place = dimension(dim, self.ndim + 1)
         return self._with(lambda tensor: tensor.unsqueeze(place))
 
@@ -255,28 +285,28 @@ class Shaped(ABC):
         try:
             return self._changed(change)
         except IndexError as error:
-            raise OutOfRange(f"{self} cannot be indexed so: {error}") from error
+            raise OutOfRange(f"{self} cannot be indexed: {error}") from error
         except (RuntimeError, TypeError) as error:
-            raise UsageError(f"The shape of {self} cannot be changed so: {error}") from error
+            raise UsageError(f"The shape of {self} cannot be changed: {error}") from error
 
     def view(self, *sizes: Any) -> Self:
-        """Return ``reshape(*sizes)``."""
+        """Return this spec reshaped; an alias of ``reshape``."""
         return self.reshape(*sizes)
 
     @property
     def _safe_shape(self) -> torch.Size:
-        """``shape``; TorchRL's modules ask for one without sizes below 0."""
+        """An alias of ``shape``, which TorchRL's modules read."""
         return self.shape
 
     def ndimension(self) -> int:
-        """Return ``ndim``."""
+        """Return the number of dimensions of a value."""
         return self.ndim
 
     @classmethod
     def __torch_function__(
         cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        """Do what functions of torch, such as ``torch.stack``, do to values, to their specs."""
+        """Apply a torch function, such as ``torch.stack``, to specs."""
         done = FUNCTIONS.get(function)
         return NotImplemented if done is None else done(*args, **(kwargs or {}))
 
@@ -285,17 +315,25 @@ def _stack(tensors: Iterable[Shaped], dim: int = 0) -> Shaped:
     """Return the spec of stacked values."""
     first, *others = tensors
     if different := [other for other in others if first != other]:
-        raise UsageError(f"Only equal specs can be stacked. Found {first} and {different[0]}.")
+        raise UsageError(
+            f"Only equal specs can be stacked; found {first} and {different[0]}.",
+            expected=first,
+            found=different[0],
+        )
     place = dimension(dim, first.ndim + 1)
     sizes = (*first.shape[:place], len(others) + 1, *first.shape[place:])
     return first.unsqueeze(place).expand(sizes)
 
 
 def _index_select(input: Shaped, dim: int, index: torch.Tensor) -> Shaped:  # torch's names
-    """Return the spec of the values at some places of a dimension."""
+    """Return the spec of selected items of a dimension."""
     place = dimension(dim, input.ndim)
     if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < input.shape[place]:
-        raise OutOfRange(f"{index} is out of the {input.shape[place]} items of dimension {dim}.")
+        raise OutOfRange(
+            f"{index} is out of range: dimension {dim} has {input.shape[place]} items.",
+            expected=input.shape[place],
+            found=index,
+        )
     selected: Shaped = input[(slice(None),) * place + (index.reshape(-1),)]
     return selected
 
@@ -306,16 +344,16 @@ FUNCTIONS: dict[Any, Callable[..., Shaped]] = {
     torch.squeeze: lambda input, dim=None: input.squeeze(dim),
     torch.unsqueeze: lambda input, dim: input.unsqueeze(dim),
 }
-"""What functions of torch do to specs."""
+"""The torch functions that accept specs."""
 
 
-def _tell_torchrl(kind: type) -> None:
-    """Make TorchRL's classes, where it is imported, know ours of their names as kinds of them."""
-    # Its modules ask a spec for its class, and actors and losses look that up in a table.
+def _register_in_torchrl(kind: type) -> None:
+    """Register a class as a subclass of TorchRL's class of that name, if torchrl is imported."""
+    # TorchRL's modules test specs by isinstance, and its actors and losses look up their class.
     specs, utils = (sys.modules.get(f"torchrl.data.{name}") for name in ("tensor_specs", "utils"))
-    if kind in TOLD or specs is None or not hasattr(utils, "ACTION_SPACE_MAP"):
+    if kind in REGISTERED or specs is None or not hasattr(utils, "ACTION_SPACE_MAP"):
         return
-    TOLD.add(kind)
+    REGISTERED.add(kind)
     for each in kind.__mro__:
         known: Any = getattr(specs, each.__name__, None)
         if isinstance(known, ABCMeta) and each.__module__.startswith("datasets_cli."):
@@ -325,21 +363,21 @@ def _tell_torchrl(kind: type) -> None:
                 spaces[each] = spaces[known]
 
 
-TOLD: set[type] = set()
-"""Classes of specs that TorchRL knows."""
+REGISTERED: set[type] = set()
+"""The classes that are registered in TorchRL."""
 
 
 class TensorSpec(Shaped):
-    """What a tensor may be: its shape, the space of its values, its device and element type.
+    """The spec of a tensor: its shape, space, device and dtype.
 
-    A value of a spec may have further dimensions before those of ``shape``. Methods that change
-    something return another spec.
+    A value of a spec may have batch dimensions before those of ``shape``. A method that changes the
+    shape, device or dtype returns a new spec.
 
     Args:
-        shape: of a value.
-        space: where its values are from.
-        device: where they are; torch's default device where None.
-        dtype: their element type.
+        shape: the shape of a value.
+        space: the set of values.
+        device: the device of values; None for torch's default device.
+        dtype: the dtype of values.
         domain: ``"continuous"`` or ``"discrete"``.
     """
 
@@ -362,134 +400,147 @@ class TensorSpec(Shaped):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}. {instead}".strip())
 
     def _size(self, shape: ShapeLike | None) -> torch.Size:
-        """Return the shape of values that have further dimensions before those of one."""
+        """Return the shape of a batch of values."""
         return shape_of(shape) + self.shape
 
     @abstractmethod
     def rand(self, shape: ShapeLike | None = None) -> Any:
-        """Return random values ``[*shape, *self.shape]``, drawn by torch's global generator."""
+        """Return random values ``[*shape, *self.shape]`` from torch's global generator."""
 
     @abstractmethod
     def zero(self, shape: ShapeLike | None = None) -> Any:
-        """Return zeros ``[*shape, *self.shape]``, which need not be in the space."""
+        """Return zeros ``[*shape, *self.shape]``, even if 0 is not in the space."""
 
     @abstractmethod
     def one(self, shape: ShapeLike | None = None) -> Any:
-        """Return ones ``[*shape, *self.shape]``, which need not be in the space."""
+        """Return ones ``[*shape, *self.shape]``, even if 1 is not in the space."""
 
     @abstractmethod
     def is_in(self, value: Any) -> bool:
-        """Return whether a value has this shape and element type, and is in the space."""
+        """Return whether a value has the shape and dtype of this spec, and is in its space."""
 
     def assert_is_in(self, value: Any) -> None:
-        """Refuse what is not a value of this spec.
+        """Check that a value is in this spec.
 
         Raises:
-            AssertionError: it is not.
+            AssertionError: the value is not in this spec.
         """
         if not self.is_in(value):
             raise AssertionError(
-                f"A value is not in its spec, {self}. Found: {value}. project(value) gives the "
-                "nearest that is."
+                f"A value is not in its spec. Expected {self}. Found {value}. project(value) "
+                "returns the nearest value of the spec."
             )
 
     @abstractmethod
     def type_check(self, value: Any, key: Any = None) -> None:
-        """Refuse what is of another element type; ``key`` is that of the value, for the error.
+        """Check the dtype of a value.
+
+        Args:
+            value: a tensor.
+            key: the key of the value, for the message.
 
         Raises:
-            TypeError: it is.
+            TypeError: the value has another dtype.
         """
 
     @abstractmethod
     def project(self, value: Any) -> Any:
-        """Return the nearest value of this spec, of its element type.
+        """Return the nearest value of this spec.
+
+        NaN stays NaN in a continuous spec.
 
         Args:
-            value: numbers ``[..., *self.shape]``; returned as they are where they are in it.
+            value: numbers ``[..., *self.shape]``; returned unchanged if they are in this spec.
 
         Raises:
-            UsageError: it is of another shape; or NaN, where values are discrete. Continuous ones
-                stay NaN.
+            WrongRows: the value has another shape.
+            UsageError: the value is NaN, and the spec is discrete.
         """
 
     @abstractmethod
     def encode(self, value: Any, *, ignore_device: bool = False) -> Any:
-        """Return what an environment gives as a value of this shape, element type and device.
+        """Encode a value from an environment with the shape, dtype and device of this spec.
 
         Raises:
-            UsageError: it is of another shape, or cannot be such a value.
+            WrongRows: the value has another shape.
+            UsageError: the value cannot be encoded.
         """
 
     def memoize_encode(self, mode: bool = True) -> None:
-        """Return None: ``encode`` keeps nothing, and gives the same either way."""
+        """Do nothing; for compatibility: ``encode`` does not have a cache."""
 
     def erase_memoize_cache(self) -> None:
-        """Return None: ``encode`` keeps nothing."""
+        """Do nothing; for compatibility: ``encode`` does not have a cache."""
 
     @abstractmethod
     def to_numpy(self, value: Any, safe: bool | None = None) -> Any:
-        """Return a value as an environment takes it, in numpy; ``safe`` refuses one not in it."""
+        """Convert a value to numpy for an environment; ``safe`` checks that it is in this spec."""
 
     def cardinality(self) -> int | float:
-        """Return how many values there are, as float ``inf`` where they are not counted."""
+        """Return the number of values, or ``inf`` if they cannot be counted."""
         return float("inf")
 
     def enumerate(self, use_mask: bool = False) -> Any:
-        """Return all values ``[cardinality, *self.shape]``, or those that a mask allows.
+        """Return all values ``[cardinality, *self.shape]``.
+
+        Args:
+            use_mask: return only the values that the mask allows.
 
         Raises:
-            UsageError: they cannot be counted.
+            Unsupported: the values cannot be counted.
         """
-        raise UsageError(f"The values of {self} cannot be listed: they are not counted.")
+        raise Unsupported(f"The values of {self} cannot be listed: they cannot be counted.")
 
     def index(self, index: Any, tensor_to_index: torch.Tensor) -> torch.Tensor:
-        """Return the items of a tensor's last dimension that a value of this spec chooses.
+        """Index the last dimension of a tensor by the categories of a value.
 
         Args:
             index: a value of this spec, ``[*B]`` categories.
-            tensor_to_index: ``[..., cardinality]``.
+            tensor_to_index: the tensor ``[..., cardinality]``.
 
         Returns:
-            Items ``[..., *B]``.
+            The items ``[..., *B]``.
 
         Raises:
-            UsageError: values of this spec choose nothing.
+            Unsupported: the values of this spec are not categories.
         """
-        raise UsageError(f"A value of {type(self).__name__} does not choose an item of a tensor.")
+        raise Unsupported(
+            f"A value of {type(self).__name__} is not an index.",
+            advice="Use Categorical, MultiCategorical, OneHot or MultiOneHot.",
+        )
 
     @abstractmethod
     def to(self, destination: str | torch.device | torch.dtype | None) -> TensorSpec:
-        """Return this spec on a device, or with an element type."""
+        """Return this spec with another device or dtype."""
 
     def clear_device_(self) -> Self:
-        """Return this spec; a Composite has no device any more."""
+        """Return this spec; a Composite sets its device to None."""
         return self
 
-    # -- the same by other names
+    # -- aliases
 
     def sample(self, shape: ShapeLike | None = None) -> Any:
-        """Return ``rand(shape)``."""
+        """Return random values; an alias of ``rand``."""
         return self.rand(shape)
 
     def zeros(self, shape: ShapeLike | None = None) -> Any:
-        """Return ``zero(shape)``."""
+        """Return zeros; an alias of ``zero``."""
         return self.zero(shape)
 
     def ones(self, shape: ShapeLike | None = None) -> Any:
-        """Return ``one(shape)``."""
+        """Return ones; an alias of ``one``."""
         return self.one(shape)
 
     def contains(self, value: Any) -> bool:
-        """Return ``is_in(value)``."""
+        """Return whether a value is in this spec; an alias of ``is_in``."""
         return self.is_in(value)
 
     def cpu(self) -> TensorSpec:
-        """Return ``to("cpu")``."""
+        """Return this spec on the CPU."""
         return self.to("cpu")
 
     def cuda(self, device: int | str | torch.device | None = None) -> TensorSpec:
-        """Return ``to("cuda")``, or on one of several."""
+        """Return this spec on a GPU; None for the current one."""
         return self.to(torch.device("cuda" if device is None else device))
 
     def __eq__(self, other: object) -> bool:
@@ -502,7 +553,7 @@ class TensorSpec(Shaped):
 
     @abstractmethod
     def _has_values_of(self, other: Any) -> bool:
-        """Return whether another spec of this class, shape and device has the same values."""
+        """Compare space, dtype and mask with a spec of the same class, shape and device."""
 
     def __repr__(self) -> str:
         lines = ",\n".join(self._lines())
@@ -512,7 +563,7 @@ class TensorSpec(Shaped):
         return type(self).__name__
 
     def _lines(self) -> list[str]:
-        """Return what is printed of this spec, an attribute or an entry each."""
+        """Return the lines of ``repr``: one for each attribute or entry."""
         names = ("shape", "space", "device", "dtype", "domain")
         return [f"{name}={getattr(self, name)}" for name in names]
 
@@ -522,14 +573,14 @@ INSTEAD = {
     "zeros_update": "Write values.update(spec.zero()).",
     "ones_update": "Write values.update(spec.one()).",
     "refine_names": "Set names.",
-    "separates": "Take out each entry by pop().",
-    "make_neg_dim": "Sizes of a shape are 0 or more.",
-    "set_provisional_n": "A number of categories is known from the start.",
-    "n": "Each item has its number of categories: nvec.",
-    "implements_for_spec": "torch.stack, index_select, squeeze and unsqueeze take specs.",
+    "separates": "Remove each entry by pop().",
+    "make_neg_dim": "Sizes of a shape are at least 0.",
+    "set_provisional_n": "Pass the number of categories to the constructor.",
+    "n": "Read nvec, the number of categories of each item.",
+    "implements_for_spec": "torch.stack, index_select, squeeze and unsqueeze accept specs.",
     **dict.fromkeys(
         ("to_one_hot", "to_one_hot_spec", "to_categorical", "to_categorical_spec", "update_mask"),
-        "It is not of categories.",
+        "The spec is not of categories.",
     ),
 }
-"""What of TorchRL's is not here, and what to do instead."""
+"""Attributes of TorchRL's specs that are missing here, and their replacements."""

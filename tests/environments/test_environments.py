@@ -295,6 +295,6 @@ def test_what_makes_no_environment_is_named() -> None:
             ),
             ("^device must be one that .*'nope'", lambda: GymEnv("CartPole-v1", device="nope")),
             ("^device must .*'nope'", lambda: SerialEnv(1, make_env, device="nope")),
-            ("takes an environment, .*, not None", lambda: check_env_specs(None)),
+            ("requires an environment .*, not None", lambda: check_env_specs(None)),
         ],
     )

@@ -17,6 +17,7 @@ from datasets_cli import (
     UsageError,
     check_env_specs,
 )
+from datasets_cli.errors import Unsupported, WrongRows
 
 FLAG = Categorical(2, (1,), dtype=torch.bool)
 
@@ -59,26 +60,37 @@ def test_an_environment_that_keeps_to_its_specs_passes(batch: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "expected"),
+    ("key", "value", "step", "expected"),
     [
-        (("next", "reward"), torch.zeros(3), r"next.reward of step 0 has the shape \(\)"),
-        (("arm", "angle"), torch.zeros(3, 1).double(), "arm.angle of step 0 is of torch.float64"),
-        ("position", torch.tensor([[0, 0], [0, 9.0], [0, 0]]), "position of step 1 is not in"),
-        ("action", torch.zeros(3, 3, dtype=torch.bool), "action of step 0 is not in its spec"),
-        ("extra", torch.zeros(3), r"have \[\('extra',\)\], without specs"),
+        (("next", "reward"), torch.zeros(3), 0, (1,)),
+        (("arm", "angle"), torch.zeros(3, 1).double(), 0, torch.float32),
+        (("position",), torch.tensor([[0, 0], [0, 9.0], [0, 0]]), 1, Bounded(-1, 1, (2,))),
+        (("action",), torch.zeros(3, 3, dtype=torch.bool), 0, OneHot(3)),
     ],
 )
-def test_an_entry_that_does_not_is_named(key: Any, value: torch.Tensor, expected: str) -> None:
-    with pytest.raises(UsageError, match=expected):
+def test_an_entry_that_does_not_is_named(
+    key: tuple[str, ...], value: torch.Tensor, step: int, expected: object
+) -> None:
+    with pytest.raises(WrongRows) as raised:
         check_env_specs(Environment({key: value}))
+    error = raised.value
+    assert (error.key, error.row, error.expected) == (key, step, expected)
+    assert str(error).startswith(f"{'.'.join(key)} of step {step} ")
+
+
+def test_an_entry_without_a_spec_is_named() -> None:
+    with pytest.raises(WrongRows) as raised:
+        check_env_specs(Environment({"extra": torch.zeros(3)}))
+    assert raised.value.key == ("extra",) and raised.value.row is None
 
 
 def test_a_missing_entry_is_named() -> None:
     environment = Environment()
     environment.observation_spec["velocity"] = Unbounded()
     environment.step = Environment().step  # type: ignore[method-assign]
-    with pytest.raises(UsageError, match=r"lack .*\('velocity',\)"):
+    with pytest.raises(WrongRows) as raised:
         check_env_specs(environment)
+    assert raised.value.key == ("next", "velocity")
 
 
 def test_another_element_type_passes_where_it_is_not_checked() -> None:
@@ -86,9 +98,24 @@ def test_another_element_type_passes_where_it_is_not_checked() -> None:
     check_env_specs(environment, check_dtype=False)
 
 
-def test_steps_that_are_not_stacked_are_refused() -> None:
-    with pytest.raises(UsageError, match="return_contiguous"):
-        check_env_specs(Environment(), return_contiguous=False)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("return_contiguous", False),
+        ("tensordict", TensorDict({})),
+        ("break_when_any_done", False),
+    ],
+)
+def test_steps_that_are_not_stacked_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(Unsupported) as raised:
+        check_env_specs(Environment(), **{name: value})
+    assert (raised.value.argument, raised.value.found) == (name, value)
+
+
+def test_what_is_no_environment_is_refused() -> None:
+    with pytest.raises(UsageError) as raised:
+        check_env_specs(OneHot(2))
+    assert (raised.value.argument, raised.value.found) == ("env", OneHot(2))
 
 
 def test_an_environment_of_torchrl_passes() -> None:

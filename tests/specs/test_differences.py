@@ -13,6 +13,7 @@ from tensordict import TensorDict
 
 import datasets_cli as ours
 from datasets_cli import UsageError
+from datasets_cli.errors import NotWritable, WrongRows, WrongSize
 from tests.support.spec_pairs import Made
 
 with warnings.catch_warnings():
@@ -89,8 +90,9 @@ def test_projecting_a_tensordict_leaves_it_as_it_is() -> None:
 def test_a_number_of_no_category_is_not_encoded(value: float) -> None:
     assert theirs.Categorical(3).encode(value).dtype == torch.int64
     for spec in (ours.Categorical(3), ours.OneHot(3), ours.Binary(1)):
-        with pytest.raises(UsageError, match=rf"(found|not) {value}"):
+        with pytest.raises(UsageError) as raised:
             spec.encode(value)
+        assert raised.value.found == value
 
 
 def test_what_is_encoded_is_a_copy_of_one_shape() -> None:
@@ -100,16 +102,18 @@ def test_what_is_encoded_is_a_copy_of_one_shape() -> None:
     array += 1
     assert (mine.sum(), other.sum()) == (0, 6)
     assert spec.theirs.encode(array.T).shape == (2, 3)  # rows and columns in another order
-    with pytest.raises(UsageError, match=r"shape \(3, 2\)"):
+    with pytest.raises(WrongRows) as raised:
         spec.ours.encode(array.T)
+    assert (raised.value.expected, raised.value.found) == ((2, 3), (3, 2))
 
 
 @pytest.mark.parametrize("value", [300, -1, 2.5])
 def test_what_an_element_type_does_not_have_is_not_encoded(value: float) -> None:
     frames = Made("Bounded", {"low": 0, "high": 255, "shape": (1,), "dtype": torch.uint8})
     assert frames.theirs.encode(np.array([value])).item() != value
-    with pytest.raises(UsageError, match=f"not \\[{value}\\]"):
+    with pytest.raises(UsageError) as raised:
         frames.ours.encode([value])
+    assert (raised.value.expected, raised.value.found) == (torch.uint8, [value])
 
 
 def test_what_is_beyond_an_element_type_is_projected_to_its_ends() -> None:
@@ -123,8 +127,9 @@ def test_nan_is_near_no_category() -> None:
     value = torch.tensor([math.nan])
     assert theirs.Categorical(3, (1,)).project(value).isnan()
     for spec in (ours.Categorical(3, (1,)), ours.OneHot(1), ours.Binary(1)):
-        with pytest.raises(UsageError, match="NaN"):
+        with pytest.raises(UsageError) as raised:
             spec.project(value)
+        assert raised.value.found is value
     assert ours.Bounded(-1, 1, (1,)).project(value).isnan()
 
 
@@ -161,8 +166,9 @@ def test_specs_of_other_classes_are_not_equal() -> None:
 
 def test_stacking_specs_that_differ_is_refused() -> None:
     assert type(torch.stack([theirs.OneHot(2), theirs.OneHot(3)])).__name__ == "Stacked"
-    with pytest.raises(UsageError, match="Only equal specs"):
+    with pytest.raises(UsageError) as raised:
         torch.stack([ours.OneHot(2), ours.OneHot(3)])
+    assert (raised.value.expected, raised.value.found) == (ours.OneHot(2), ours.OneHot(3))
 
 
 def test_ones_of_a_composite_are_of_its_element_types() -> None:
@@ -212,7 +218,7 @@ def test_a_nested_entry_is_checked_and_taken_out() -> None:
     made = Made("Composite", {"b": Made("Composite", {"c": Made("Categorical", {"n": 2})})})
     value = TensorDict({"b": {"c": torch.tensor(0.5)}})
     made.theirs.type_check(value)
-    with pytest.raises(TypeError, match=r"\('b', 'c'\) is of torch.float32"):
+    with pytest.raises(TypeError, match=r"\('b', 'c'\) has the dtype torch.float32"):
         made.ours.type_check(value)
     with pytest.raises(KeyError):
         made.theirs.pop("b")
@@ -223,7 +229,7 @@ def test_a_locked_composite_gives_nothing_away() -> None:
     made = Made("Composite", {"a": Made("Composite", {"b": None})})
     mine, other = made.ours.lock_(), made.theirs.lock_()
     del other["a", "b"]
-    with pytest.raises(UsageError, match="locked"):
+    with pytest.raises(NotWritable):
         del mine["a", "b"]
     with pytest.raises(RuntimeError, match="part of a locked graph"):
         other["a"].unlock_()
@@ -237,8 +243,10 @@ def test_names_are_as_many_as_dimensions() -> None:
     assert made.ours.rand((3,)).names == [None, "time"]
     made = Made("Composite", {"shape": (2,), "names": ["time", "env"]})
     assert len(made.theirs.names) == 2
-    with pytest.raises(UsageError, match="1 dimensions to be named"):
+    with pytest.raises(WrongSize) as raised:
         _ = made.ours
+    error = raised.value
+    assert (error.argument, error.expected, error.found) == ("names", 1, 2)
 
 
 def test_what_torchrl_refuses_and_we_do_not() -> None:

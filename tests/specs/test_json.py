@@ -25,6 +25,7 @@ from datasets_cli import (
     spec_from_json,
     spec_to_json,
 )
+from datasets_cli.errors import Unsupported
 from datasets_cli.specs.leaf import TextBox
 from tests.support.spec_pairs import Made, categorical, one_hot, specs
 
@@ -116,6 +117,15 @@ def test_other_values_are_refused(data: Any) -> None:
         spec_from_json(data)
 
 
+def test_a_newer_version_is_refused() -> None:
+    with pytest.raises(UsageError) as raised:
+        spec_from_json(spec_to_json(NonTensor(())) | {"version": 2})
+    error = raised.value
+    assert (error.argument, error.expected, error.found) == ("data", 1, 2)
+
+
 def test_an_example_that_is_no_json_value_is_refused() -> None:
-    with pytest.raises(UsageError, match="not a JSON value"):
-        spec_to_json(NonTensor((), example_data=object()))
+    example = object()
+    with pytest.raises(Unsupported) as raised:
+        spec_to_json(NonTensor((), example_data=example))
+    assert raised.value.found is example

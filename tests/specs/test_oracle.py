@@ -57,7 +57,7 @@ def test_zeros_and_ones_are_the_same(made: Made, shape: tuple[int, ...]) -> None
 
 @st.composite
 def near_values(draw: Any, kind: Any) -> tuple[Made, torch.Tensor]:
-    """A spec, and whole numbers of its shape and element type, some in it and some not."""
+    """A spec, and whole numbers of its shape and dtype, some in it and some not."""
     made = draw(kind)
     shape = (*draw(batches), *made.ours.shape)
     rng = np.random.default_rng(draw(st.integers(0, 999)))

@@ -80,7 +80,7 @@ def test_every_keyword_of_a_method_is_one_of_ours(made: Made) -> None:
 
 def test_the_page_lists_what_is_not_here() -> None:
     page = (PROJECT / "docs/specs.md").read_text(encoding="utf-8")
-    table = page.partition("## What is not here")[2].partition("\n## ")[0]
+    table = page.partition("## Missing attributes")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE)
     listed = {name: said for names, said in rows for name in re.findall("`(.*?)`", names)}
     assert {name: said.replace("`", "") for name, said in listed.items()} == INSTEAD
