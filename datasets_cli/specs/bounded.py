@@ -25,12 +25,7 @@ LARGEST_OFFSET = 2.0**64 - 2.0**11  # the last number of float64 below 2**64
 
 @dataclass(frozen=True, eq=False)
 class ContinuousBox:
-    """The values from ``low`` to ``high``, both included.
-
-    Args:
-        low: the lowest values ``[*shape]``, of the spec's dtype; may be infinite.
-        high: the highest values ``[*shape]``.
-    """
+    """The values from ``low`` to ``high``, ``[*shape]`` each, both included; may be infinite."""
 
     low: torch.Tensor
     high: torch.Tensor

@@ -121,13 +121,7 @@ def dataset_specs(
     columns: Sequence[Column] | None = None,
     texts: Sequence[TextColumn] = (),
 ) -> Composite:
-    """Return the spec of a dataset's rows: a Composite with the keys of batches.
-
-    Args:
-        manifest: the manifest of the dataset.
-        columns: the columns that are read; None for all.
-        texts: the text columns that are read.
-    """
+    """Return the spec of the columns and texts that are read; by default all columns, no texts."""
     # Observations and actions have the publisher's spaces if they fit the column; flags are 0 or 1;
     # all else is Unbounded. A derived dataset's function may have changed the values, so the
     # publisher's spaces do not apply to it.
