@@ -136,16 +136,20 @@ def test_what_is_refused_loses_no_row_of_an_epoch() -> None:
     assert found.view(-1).sort().values.tolist() == [0, 1, 2, 3]
 
 
-def test_rewards_of_another_form_are_refused() -> None:
-    for returned, words in (
-        (torch.zeros(3), r"must return torch.float32 \[8, 1\]"),
-        (torch.zeros(8, 2), r"found torch.float32 \[8, 2\]"),
-        (torch.zeros(8, dtype=torch.complex64), "complex64"),
-        ("much", "is none"),
-    ):
-        rule = lambda *_, found=returned: found  # noqa: E731
-        buffer = buffer_of(goal_rows([4]), rule=rule, ratio=1)
-        check_refused(UsageError, [(words, partial(buffer.sample, 8))])
+@pytest.mark.parametrize(
+    ("returned", "found"),
+    [
+        (torch.zeros(3), "torch.float32 [3]"),
+        (torch.zeros(8, 2), "torch.float32 [8, 2]"),
+        (torch.zeros(8, dtype=torch.complex64), "torch.complex64 [8]"),
+        ("much", "much"),
+    ],
+)
+def test_rewards_of_another_dtype_or_shape_are_refused(returned: Any, found: str) -> None:
+    buffer = buffer_of(goal_rows([4]), rule=lambda *_: returned, ratio=1)
+    with pytest.raises(UsageError) as error:
+        buffer.sample(8)
+    assert error.value.found == found
 
 
 def test_rows_that_are_no_single_steps_are_refused() -> None:
