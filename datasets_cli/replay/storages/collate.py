@@ -23,7 +23,7 @@ from tensordict import (
 )
 from torch.utils import _pytree
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import WrongRows
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.schema.bits import bits_of, stack_tensors, to_tensor
 from datasets_cli.schema.columns import Key, show_key
@@ -60,7 +60,10 @@ def leading_sizes(rows: Rows, ndim: int) -> tuple[int, ...]:
     parts = _pytree.tree_leaves(rows, is_leaf=_is_part)
     sizes = {tuple(getattr(part, "shape", ()))[:ndim] for part in parts}
     if len(sizes) != 1 or any(len(size) < ndim for size in sizes):
-        raise UsageError(f"Expected tensors of the same number of rows; found the sizes {sizes}.")
+        raise WrongRows(
+            f"Expected tensors of the same number of rows; found the sizes {sizes}.",
+            found=sorted(sizes),
+        )
     return sizes.pop()
 
 
@@ -72,9 +75,11 @@ def lazy_stack(rows: list[Rows], dim: int) -> LazyStackedTensorDict:
     """Return copies of rows as a lazy stack; sizes that differ are -1 in its batch size."""
     sizes = sorted({tuple(row.batch_size) for row in rows})
     if len({*map(len, sizes)}) > 1:
-        raise UsageError(
+        raise WrongRows(
             f"Rows with the batch sizes {', '.join(map(str, sizes))} cannot be stacked: expected "
-            "the same number of dimensions. Give the rows batch sizes such as [T]."
+            "the same number of dimensions.",
+            found=sizes,
+            advice="Give the rows batch sizes such as [T].",
         )
     copies = [row.clone() for row in rows]
     stack: LazyStackedTensorDict = LazyStackedTensorDict.lazy_stack(copies, dim)
@@ -104,9 +109,11 @@ def _tensor_of(key: Key, array: Any) -> Any:
     try:
         return to_tensor(np.require(array, array.dtype.newbyteorder("="), ("C", "W")))
     except (TypeError, ValueError) as error:
-        raise UsageError(
-            f"{show_key(key)} is an array of {array.dtype}; expected numbers or texts. Convert it "
-            "before it is written."
+        raise WrongRows(
+            f"{show_key(key)} is an array of {array.dtype}; expected numbers or texts.",
+            key=key,
+            found=str(array.dtype),
+            advice="Convert it before it is written.",
         ) from error
 
 
@@ -127,9 +134,10 @@ def stack_rows(items: list[Rows]) -> Rows:
         if all(isinstance(item, kind) for item in items):
             return stack(items)
     kinds = ", ".join(sorted({type(item).__name__ for item in items}))
-    raise UsageError(
-        f"Rows of {kinds} do not make a batch. Give the buffer a collate_fn that takes a list of "
-        "them."
+    raise WrongRows(
+        f"Rows of {kinds} do not make a batch.",
+        found=kinds,
+        advice="Give the buffer a collate_fn that takes a list of them.",
     )
 
 
@@ -154,7 +162,7 @@ def _stack_tensors(items: list[Rows]) -> Rows:
     try:
         return stack_tensors(items) if type(items[0]) is torch.Tensor else torch.stack(items)
     except RuntimeError as error:
-        raise UsageError(f"Rows differ, so that they do not make a batch: {error}") from error
+        raise WrongRows(f"Rows differ, so that they do not make a batch: {error}") from error
 
 
 def _stack_dicts(items: list[dict[Rows, Rows]]) -> dict[Rows, Rows]:
@@ -170,7 +178,7 @@ def _columns(trees: list[dict[Rows, Rows]]) -> dict[Rows, list[Rows]]:
     names = trees[0].keys()
     for tree in trees:
         if odd := names ^ tree.keys():
-            raise UsageError(f"Rows differ in {odd}, so that they do not make a batch.")
+            raise WrongRows(f"Rows differ in {odd}, so that they do not make a batch.", found=odd)
     return {name: [tree[name] for tree in trees] for name in names}
 
 

@@ -21,7 +21,7 @@ from tensordict import (
 )
 from torch.utils import _pytree
 
-from datasets_cli.errors import UnknownKey, UsageError
+from datasets_cli.errors import UnknownKey, WrongRows
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import LeafColumn, ValueColumn, as_bits, make_batch
 from datasets_cli.replay.storages.description import TensorBytes
@@ -56,9 +56,10 @@ def _items(rows: Rows, above: Key) -> list[tuple[str, Rows]]:
     try:
         entries = list(rows.items())
     except RuntimeError as error:
-        raise UsageError(
-            f"{show_key(above) or 'These rows'} cannot be one tensor each: {error} Rows of unequal "
-            "shapes are kept by ListStorage and LazyStackStorage."
+        raise WrongRows(
+            f"{show_key(above) or 'These rows'} cannot be one tensor each: {error}",
+            key=above,
+            advice="ListStorage and LazyStackStorage take rows of unequal shapes.",
         ) from error
     values = [(name, NonTensorData(value, rows.batch_size)) for name, value in shared.items()]
     return entries + values
@@ -76,11 +77,14 @@ def outline(rows: Rows) -> str:
     return f"{type(rows).__name__}({', '.join(shown)})"
 
 
-def no_tensor(name: str, item: object) -> UsageError:
+def no_tensor(name: str, item: object) -> WrongRows:
     """Return the error of an entry that is not a tensor."""
-    return UsageError(
-        f"{name} is not a tensor but {type(item).__name__}. Tensor storages take tensors; "
-        "ListStorage takes anything."
+    return WrongRows(
+        f"{name} is not a tensor but {type(item).__name__}.",
+        key=name,
+        expected="Tensor",
+        found=type(item).__name__,
+        advice="Tensor storages take tensors; ListStorage takes anything.",
     )
 
 
@@ -139,20 +143,28 @@ class TensorDictForm:
         others.
         """
         if not is_tensor_collection(rows):
-            raise UsageError(
-                f"The buffer holds TensorDicts with {', '.join(self.names)}, not {outline(rows)}."
+            raise WrongRows(
+                f"The buffer holds TensorDicts with {', '.join(self.names)}, not {outline(rows)}.",
+                expected=self.names,
+                found=outline(rows),
             )
         leaves = leaves_of(rows)
         if leaves.keys() != set(self.leaves):
-            raise UsageError(
+            found = [show_key(key) for key in leaves]
+            raise WrongRows(
                 f"The buffer holds rows with {', '.join(self.names)}; these have "
-                f"{', '.join(map(show_key, leaves)) or 'nothing'}. Rows must have the same keys."
+                f"{', '.join(found) or 'nothing'}. Rows must have the same keys.",
+                expected=self.names,
+                found=found,
             )
         for key in self.values:
             if isinstance(leaves[key], torch.Tensor):
-                raise UsageError(
+                raise WrongRows(
                     f"{show_key(key)} is text or another value in the storage, and a tensor in "
-                    "these rows. Write it as what it was, or to another storage."
+                    "these rows.",
+                    key=show_key(key),
+                    found="Tensor",
+                    advice="Write the same kind of value, or write to another storage.",
                 )
         for key in self.keys:
             if isinstance(value := leaves[key], ValueColumn):
@@ -196,8 +208,10 @@ class PytreeForm:
         """Return the tensors."""
         leaves, structure = _pytree.tree_flatten(rows)
         if structure != self.structure:
-            raise UsageError(
-                f"The buffer holds rows of the form {self._outline}, not {outline(rows)}."
+            raise WrongRows(
+                f"The buffer holds rows of the form {self._outline}, not {outline(rows)}.",
+                expected=self._outline,
+                found=outline(rows),
             )
         for name, leaf in zip(self.names, leaves, strict=True):
             if not isinstance(leaf, torch.Tensor):
@@ -251,21 +265,39 @@ def _names(rows: Rows, count: int) -> list[str]:
 def check_leading(form: Form, columns: Sequence[LeafColumn], ndim: int) -> None:
     """Check that there are columns, and that their first ``ndim`` dimensions are the same."""
     if not columns:
-        raise UsageError("These rows have no tensor: there is nothing to store.")
+        raise WrongRows("These rows have no tensor: there is nothing to store.")
     leading = columns[0].shape[:ndim]
-    if len(leading) == ndim and all(column.shape[:ndim] == leading for column in columns):
-        return
+    if len(leading) < ndim:
+        raise _other_leading(form, columns, ndim)
+    for column in columns:
+        if column.shape[:ndim] != leading:
+            raise _other_leading(form, columns, ndim)
+
+
+def _other_leading(form: Form, columns: Sequence[LeafColumn], ndim: int) -> WrongRows:
+    """Return the error of columns whose first dimensions are too few, or differ."""
+    leading = list(columns[0].shape[:ndim])
     for name, column in zip(form.names, columns, strict=True):
         if column.ndim < ndim:
             shape = list(column.shape)
-            raise UsageError(f"{name} has the shape {shape}; rows need {ndim} or more dimensions.")
-        one, other = (
-            size[0] if ndim == 1 else list(size) for size in (leading, column.shape[:ndim])
-        )
-        if one != other:
-            raise UsageError(
-                f"{form.names[0]} has {one} rows and {name} has {other}: expected the same number."
+            return WrongRows(
+                f"{name} has the shape {shape}; rows need {ndim} or more dimensions.",
+                key=name,
+                found=shape,
             )
+        if (sizes := list(column.shape[:ndim])) != leading:
+            break
+    return WrongRows(
+        f"{form.names[0]} has {_shown(leading)} rows and {name} has {_shown(sizes)}: expected the "
+        "same number.",
+        key=name,
+        expected=leading,
+        found=sizes,
+    )
+
+
+def _shown(sizes: list[int]) -> str:
+    return str(sizes[0] if len(sizes) == 1 else sizes)
 
 
 RowType = tuple[torch.dtype | str, torch.Size]
@@ -315,12 +347,12 @@ class RowsForm:
         # torch cannot move some types, so that their columns are kept as bits.
         return MOVABLE.issuperset(dtype for dtype, _ in self.row_types)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Rows of one time step."""
         return math.prod(self.grid[1:])
 
-    @property
+    @cached_property
     def capacity(self) -> int:
         """Rows that fit."""
         return math.prod(self.grid)
@@ -328,14 +360,30 @@ class RowsForm:
     def check(self, columns: Sequence[LeafColumn]) -> None:
         """Check that columns ``[environments..., time, ...]`` are as those of these rows."""
         ndim = len(self.grid)
+        leading = columns[0].shape[:ndim]
+        if ndim > 1 and _side_of(columns[0], ndim) != self.grid[1:]:
+            raise self._other_columns(columns)
+        for column, (dtype, size) in zip(columns, self.row_types, strict=True):
+            shape = column.shape
+            if shape[:ndim] != leading or column.dtype != dtype or shape[ndim:] != size:
+                raise self._other_columns(columns)
+
+    def _other_columns(self, columns: Sequence[LeafColumn]) -> WrongRows:
+        """Return the error of the first column that differs."""
+        ndim = len(self.grid)
+        leading = columns[0].shape[:ndim]
+        if len(leading) < ndim or any(column.shape[:ndim] != leading for column in columns):
+            return _other_leading(self.form, columns, ndim)
         if (side := _side_of(columns[0], ndim)) != self.grid[1:]:
-            raise UsageError(
-                f"The storage holds steps of {_environments(self.grid[1:])} environments; these "
-                f"are of {_environments(side)}."
+            expected, found = _environments(self.grid[1:]), _environments(side)
+            return WrongRows(
+                f"Steps of {found} environments do not fit a storage with steps of {expected}.",
+                expected=expected,
+                found=found,
             )
-        for name, column, own in zip(self.form.names, columns, self.row_types, strict=True):
-            if (column.dtype, column.shape[ndim:]) != own:
-                raise _other_type(name, own, (column.dtype, column.shape[ndim:]))
+        names = zip(self.form.names, self.row_types, row_types_of(columns, ndim), strict=True)
+        name, own, other = next(each for each in names if each[1] != each[2])
+        return _other_type(name, own, other)
 
     def as_kept(self, columns: Sequence[LeafColumn], device: torch.device) -> list[LeafColumn]:
         """Return columns in the form that is written: flat, time first, on the storage's device."""
@@ -429,14 +477,17 @@ class RowColumns:
             leaf: torch.Tensor = rows.view(self.form.row_types[number][0])
             return leaf
         names = ", ".join(self.form.form.names)
-        raise UnknownKey(f"The storage has no {show_key(key)}. It has: {names}")
+        raise UnknownKey(f"The storage has no {show_key(key)}. It has: {names}", key=key)
 
     def numbers(self, key: Key, num_rows: int) -> torch.Tensor:
         """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
         column = self.leaf(key, num_rows)
         if column.numel() != num_rows:
-            raise UsageError(
-                f"{show_key(key)} is {tuple(column.shape[1:])} a row; trajectories need one number."
+            raise WrongRows(
+                f"{show_key(key)} is {tuple(column.shape[1:])} a row; trajectories need one "
+                "number.",
+                key=key,
+                found=tuple(column.shape[1:]),
             )
         return column.reshape(-1, self.form.width)
 
@@ -494,16 +545,23 @@ def _side_of(column: LeafColumn, ndim: int) -> tuple[int, ...]:
     return tuple(column.transpose(0, ndim - 1).shape[1:ndim])
 
 
-def _other_type(name: str, own: RowType, other: RowType) -> UsageError:
-    """Return the error of a column that is not as that of the storage."""
+def _other_type(name: str, own: RowType, other: RowType) -> WrongRows:
+    """Return the error of a column with another dtype or shape than that of the storage."""
     if other[0] != own[0]:
-        return UsageError(
-            f"{name} is {own[0]} in the storage and {other[0]} in these rows. Nothing is converted "
-            f"when it is written: pass {name} as {own[0]}, such as by .to({own[0]})."
+        return WrongRows(
+            f"{name} is {own[0]} in the storage and {other[0]} in these rows.",
+            key=name,
+            expected=own[0],
+            found=other[0],
+            advice=f"Pass {name} as {own[0]}, such as by .to({own[0]}).",
         )
-    return UsageError(
+    return WrongRows(
         f"{name} has the shape {list(own[1])} a row in the storage, and {list(other[1])} in these "
-        "rows. Reshape them, or write them to another storage."
+        "rows.",
+        key=name,
+        expected=list(own[1]),
+        found=list(other[1]),
+        advice="Reshape them, or write them to another storage.",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.options import takes_fields
 from datasets_cli.quantities import counted, few_lines, html_table
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of, keys_of, whole_number
@@ -138,10 +138,14 @@ class DatasetStorage(Storage):
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number a row, ``[rows, 1]``."""
         if any(text.key == key for text in self.dataset.manifest.texts):
-            raise UsageError(f"{show_key(key)} is text, not the numbers that trajectories need.")
+            raise WrongRows(
+                f"{show_key(key)} is text, not the numbers that trajectories need.", key=key
+            )
         column = self.dataset.columns(key).get(key)
         if column is None or column.numel() != len(self):
-            raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
+            raise WrongRows(
+                f"{show_key(key)} is not one number a row, which trajectories need.", key=key
+            )
         return column.reshape(-1, 1)
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
@@ -290,19 +294,29 @@ class FrameStack(Storage):
     ) -> None:
         self.length = whole_number("length", length, 1)
         if padding not in ("zeros", "repeat"):
-            raise UsageError(f"padding is 'zeros' or 'repeat', not {padding!r}.")
-        if not isinstance(storage, DatasetStorage):
             raise UsageError(
+                f"padding is 'zeros' or 'repeat', not {padding!r}.",
+                argument="padding",
+                expected=("zeros", "repeat"),
+                found=padding,
+            )
+        if not isinstance(storage, DatasetStorage):
+            raise Unsupported(
                 "FrameStack stacks the steps of a dataset, which open_storage(folder) opens, not "
-                f"of a {type(storage).__name__}. CatFrames stacks those of other storages."
+                f"of a {type(storage).__name__}.",
+                argument="storage",
+                found=type(storage).__name__,
+                advice="CatFrames stacks the steps of other storages.",
             )
         dataset = storage.dataset
         key = key_in(dataset.keys, key_of(key))
         pair = {key, ("next", *key)}
         if not pair <= {column.key for column in dataset.columns_read}:
-            raise UsageError(
+            raise WrongRows(
                 f"{dataset.id} has no {show_key(key)} with a successor to stack, or "
-                "columns= leaves one of them out."
+                "columns= excludes one of them.",
+                id=dataset.id,
+                key=key,
             )
         self.dataset = dataset
         self.device_options = dataset.device_options

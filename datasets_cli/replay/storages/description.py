@@ -38,7 +38,7 @@ from tensordict import (
     is_tensorclass,
 )
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.collate import as_tensordict
 from datasets_cli.replay.storages.state_files import MOST_DEPTH
@@ -108,9 +108,13 @@ def restore(description: RowsJson, columns: Sequence[torch.Tensor]) -> Rows:
 
 def not_kept(name: str, value: object, kinds: tuple[str, ...] = VALUES) -> UsageError:
     """Return the error of a value that cannot be kept."""
-    return UsageError(
+    return WrongRows(
         f"{name} is {type(value).__module__}.{type(value).__qualname__}, which cannot be kept in a "
-        f"file or a state. Expected {_EXPECTED[kinds]}. Convert it, or leave it out of the rows."
+        f"file or a state. Expected {_EXPECTED[kinds]}.",
+        key=name,
+        expected=kinds,
+        found=type(value).__qualname__,
+        advice="Convert it, or leave it out of the rows.",
     )
 
 
@@ -134,7 +138,9 @@ class _Encoder:
         if kind in SCALARS:
             return _scalar(plain)
         if level == _MOST_LEVELS:
-            raise UsageError(f"{name} is nested in more than {_MOST_LEVELS} levels; use fewer.")
+            raise WrongSize(
+                f"{name} is nested in more than {_MOST_LEVELS} levels; use fewer.", key=name
+            )
         content = self._parts(kind, value, name, level + 1)
         return content if kind == "list" or isinstance(content, dict) else _tagged(kind, content)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from tensordict import is_non_tensor, is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError
+from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.collate import lazy_stack, map_rows, stack_rows
 from datasets_cli.replay.storages.columns import inner_shape
@@ -53,15 +53,21 @@ class ListStorage(WritableStorage):
             UsageError: data have no rows, or are a tuple, which is one structure of columns.
         """
         if isinstance(data, tuple):
-            raise UsageError(
+            raise WrongRows(
                 "A tuple is one structure, whose parts are columns, and a list storage takes a "
-                f"list of rows; found a tuple of {len(data)}. Give [*data] where its items are "
-                "rows, and [*zip(*data)] where they are columns."
+                f"list of rows; found a tuple of {len(data)}.",
+                expected="list",
+                found="tuple",
+                advice="Pass [*data] if its items are rows, and [*zip(*data)] if they are columns.",
             )
         if is_tensor_collection(data) or isinstance(data, torch.Tensor):
             return [list(data.unbind(0))]
         if not isinstance(data, Sequence) or isinstance(data, str):
-            raise UsageError(f"A list storage takes a list of rows, not {type(data).__name__}.")
+            raise WrongRows(
+                f"A list storage takes a list of rows, not {type(data).__name__}.",
+                expected="list",
+                found=type(data).__name__,
+            )
         return [list(data)]
 
     def __getstate__(self) -> StateDict:
@@ -166,7 +172,9 @@ class ListStorage(WritableStorage):
             )
         numbers = [item.get(key) for item in items]
         if any(number.numel() != 1 for number in numbers):
-            raise UsageError(f"{show_key(key)} is not one number a row; trajectories need one.")
+            raise WrongRows(
+                f"{show_key(key)} is not one number a row; trajectories need one.", key=key
+            )
         return stack_tensors([number.reshape(1) for number in numbers])
 
 
@@ -205,8 +213,10 @@ class LazyStackStorage(ListStorage):
             return stack_rows(rows)
         ndim = rows[0].ndim + 1
         if not -ndim <= self.stack_dim < ndim:
-            raise UsageError(
+            raise WrongSize(
                 f"Rows [{', '.join(map(str, rows[0].batch_size))}] cannot be stacked along "
-                f"dimension {self.stack_dim}: expected one from {-ndim} to {ndim - 1}."
+                f"dimension {self.stack_dim}: expected one from {-ndim} to {ndim - 1}.",
+                argument="stack_dim",
+                found=self.stack_dim,
             )
         return lazy_stack(rows, self.stack_dim % ndim)

@@ -63,4 +63,9 @@ class SequenceOptions:
 
     def __post_init__(self) -> None:
         if self.padding not in get_args(PaddedSide):
-            raise UsageError(f"padding is 'left' or 'right', not {self.padding!r}.")
+            raise UsageError(
+                f"padding is 'left' or 'right', not {self.padding!r}.",
+                argument="padding",
+                expected=get_args(PaddedSide),
+                found=self.padding,
+            )

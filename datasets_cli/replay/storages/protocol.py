@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, TypeGuard
 
 import torch
 
-from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.errors import Unsupported
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import make_batch, map_rows
 from datasets_cli.replay.trajectories.bounds import (
@@ -249,7 +249,7 @@ class WritableStorage(Storage, Protocol):
         and indexed by a tensor or be a list.
 
         Raises:
-            UsageError: the data have another form than the rows that are there.
+            UsageError: the data differ from the stored rows in keys, shapes or dtypes.
         """
 
     @abstractmethod
@@ -268,9 +268,11 @@ class WritableStorage(Storage, Protocol):
         """Return one row, or one step of all environments, as ``flatten`` takes several.
 
         Raises:
-            UsageError: it is not made of tensors.
+            UsageError: the row has values that are not tensors.
         """
-        raise UsageError(f"{type(self).__name__} takes several rows at once: use extend().")
+        raise Unsupported(
+            f"{type(self).__name__} takes several rows at once.", advice="Use extend()."
+        )
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         """Return the trajectories; in a full ring they continue at row 0, up to the cursor."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from datasets_cli.errors import EmptyBuffer, NoRewards, UsageError
+from datasets_cli.errors import EmptyBuffer, NoRewards, Unsupported, UsageError, WrongRows
 from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.storages.collate import stack_texts
@@ -142,9 +142,11 @@ def returns_dtype(rewards: torch.Tensor) -> np.dtype:
     except (NotImplementedError, RuntimeError):  # torch does not compute with this type
         is_real = False
     if not is_real:
-        raise UsageError(
-            f"{show_key(REWARD)} is {rewards.dtype}; returns to go are sums of real numbers. "
-            "Convert it with preprocess() first."
+        raise WrongRows(
+            f"{show_key(REWARD)} is {rewards.dtype}; returns to go are sums of real numbers.",
+            key=REWARD,
+            found=rewards.dtype,
+            advice="Convert it with preprocess() first.",
         )
     return np.dtype(np.float64 if rewards.dtype in WIDE else np.float32)
 
@@ -156,9 +158,9 @@ def consecutive_offsets(storage: Storage) -> np.ndarray:
     # Each has its rows one after the other, up to where the next one begins.
     is_run = index.order is None and index.stride == 1
     if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), index.lengths.numpy()):
-        raise UsageError(
-            "Sequences need trajectories whose rows are next to each other, one trajectory after "
-            "the other; those of this storage are apart."
+        raise WrongRows(
+            "Sequences need trajectories whose rows are next to each other; the rows of this "
+            "storage's trajectories are apart."
         )
     return offsets
 
@@ -166,7 +168,9 @@ def consecutive_offsets(storage: Storage) -> np.ndarray:
 def checked_discount(gamma: float) -> float:
     """Return the discount a step as a float."""
     if not isinstance(gamma, Real) or not 0 <= gamma <= 1:
-        raise UsageError(f"gamma is a number from 0 to 1, not {gamma!r}.")
+        raise UsageError(
+            f"gamma is a number from 0 to 1, not {gamma!r}.", argument="gamma", found=gamma
+        )
     return float(gamma)
 
 
@@ -305,13 +309,16 @@ class Sequences(Storage):
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Refuse: a sequence has several numbers of any entry."""
-        raise UsageError(f"A sequence has {self.length} rows, not one number of {show_key(key)}.")
+        raise Unsupported(
+            f"A sequence has {self.length} rows, not one number of {show_key(key)}.", key=key
+        )
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         """Refuse: sequences are cut already, and overlap."""
-        raise UsageError(
-            "These rows are sequences already, and slices of them would overlap. Draw them by a "
-            "sampler of rows, such as RandomSampler() or SamplerWithoutReplacement()."
+        raise Unsupported(
+            "This buffer already returns sequences; slices of them would overlap.",
+            argument="sampler",
+            advice="Use a sampler of rows, such as RandomSampler() or SamplerWithoutReplacement().",
         )
 
 
@@ -379,32 +386,36 @@ def check_rows(storage: Storage, names: Iterable[str]) -> None:
     """Check that a storage has rows that sequences can be made of."""
     kind = type(storage).__name__
     if storage.is_writable:
-        raise UsageError(
-            f"Sequences are made of rows that do not change, such as a dataset's, and a {kind} can "
-            "be written. Write whole trajectories there with "
-            'append_transform(Reward2Go(out_keys=["to_go"])), and sample slices.'
+        raise Unsupported(
+            f"Sequences need rows that do not change, such as a dataset's, and a {kind} can be "
+            "written.",
+            advice="Write whole trajectories there with "
+            'append_transform(Reward2Go(out_keys=["to_go"])), and sample slices.',
         )
     if not storage.is_tensordict or storage.row_batch_size:
         size = list(storage.row_batch_size)
         found = f"TensorDicts {size}" if storage.is_tensordict else "no TensorDicts"
-        raise UsageError(
-            "Sequences are made of rows that are TensorDicts without a batch size; those of a "
-            f"{kind} are {found}."
+        raise WrongRows(
+            "Sequences need rows that are TensorDicts without a batch size; the rows of this "
+            f"{kind} are {found}.",
+            found=found,
         )
     if not len(storage):
         raise EmptyBuffer(f"Sequences cannot be made. {storage.no_rows}")
     for name in names:
         if storage.has((name,)):
-            raise UsageError(
-                f"The rows have {name} already, in whose place sequences would have their own. "
-                "Rename it with preprocess() first."
+            raise WrongRows(
+                f"The rows already have {name}, which sequences would replace.",
+                key=name,
+                advice="Rename it with preprocess() first.",
             )
 
 
 def check_padding(storage: Storage, key: Key, value: float) -> None:
     """Check that every leaf at or below a key can hold a number; 0 is one of every type."""
     if not isinstance(value, Real):
-        raise UsageError(f"{show_key(key)}_padding is a number, not {value!r}.")
+        name = f"{show_key(key)}_padding"
+        raise UsageError(f"{name} is a number, not {value!r}.", argument=name, found=value)
     if value:
         _check_fits(value, entry(storage.gather(torch.tensor([0])), key), key)
 
@@ -415,12 +426,17 @@ def _check_fits(value: float, leaf: object, key: Key) -> None:
             _check_fits(value, part, (*key, name))
         return
     if not isinstance(leaf, torch.Tensor):
-        raise UsageError(f"The rows have no numbers at {show_key(key)} to pad with {value}.")
+        raise WrongRows(
+            f"The rows have no numbers at {show_key(key)} to pad with {value}.", key=key
+        )
     dtype = leaf.dtype
     is_whole = not dtype.is_floating_point and not dtype.is_complex
     # Unsigned and narrow integers wrap around, which changes the number.
     if dtype not in MOVABLE or (is_whole and torch.tensor(value).to(dtype).item() != value):
-        raise UsageError(
-            f"{show_key(key)} cannot be padded with {value}, which is no {dtype}. Take a number "
-            "that is one; attention_mask says what is padding."
+        raise WrongRows(
+            f"{show_key(key)} cannot be padded with {value}, which is not of {dtype}.",
+            key=key,
+            expected=dtype,
+            found=value,
+            advice=f"Choose a number of {dtype}; attention_mask marks the padding.",
         )

@@ -238,6 +238,12 @@ class SharedStorage(LazyTensorStorage):
         self._find_form()
         return super().grid
 
+    @property
+    def capacity(self) -> int:
+        """Rows that fit: ``max_size``, rounded up to whole time steps."""
+        self._find_form()
+        return self.max_size
+
     def has(self, key: Key) -> bool:
         """Return whether rows have a column."""
         self._find_form()

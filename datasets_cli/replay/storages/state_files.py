@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from datasets_cli.checked_json import WrongValue, decode, is_deeper
-from datasets_cli.errors import DamagedDataset, MissingFile, UsageError
+from datasets_cli.errors import DamagedDataset, MissingFile, WrongState
 from datasets_cli.replay.arguments import StateDict
 from datasets_cli.sources.regular_file import open_regular
 
@@ -41,9 +41,11 @@ def write_state(path: Path, state: StateDict) -> None:
             }
         )
     except (TypeError, ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path.parent.name} cannot be dumped as JSON: {error}. The state of a part must be "
-            "numbers, texts, None, tensors, and lists and dicts of them."
+        raise WrongState(
+            f"{path.parent.name} cannot be dumped as JSON: {error}.",
+            path=str(path),
+            advice="The state of a part must be numbers, texts, None, tensors, and lists and dicts "
+            "of them.",
         ) from error
     path.write_text(text, encoding="utf-8")
 

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from tensordict import is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError
+from datasets_cli.errors import EmptyBuffer, NotWritable, Unsupported, WrongRows, WrongSize
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.collate import LeafColumn, as_bits, map_rows
 from datasets_cli.replay.storages.columns import (
@@ -74,7 +74,7 @@ class TensorRows(WritableStorage):
     def cursor(self, step: int) -> None:
         self.counters.cursor = step
 
-    @property  # set by what is counted, never as such
+    @property  # the counters change it
     def revision(self) -> int:  # type: ignore[override]
         """A number that changes whenever rows are written or cleared."""
         return self.counters.revision
@@ -91,21 +91,16 @@ class TensorRows(WritableStorage):
         """The rows that fit, as a grid: steps, then the environments side by side."""
         return (self.max_size,) if self._rows is None else self._rows.form.grid
 
-    @property
-    def capacity(self) -> int:
-        """Rows that fit, more than ``max_size`` where environments do not divide it."""
-        return math.prod(self.grid)
-
     def flatten(self, data: Rows) -> list[LeafColumn]:
         """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
 
         Raises:
-            UsageError: they have another form than the rows that are there.
+            UsageError: the data differ from the stored rows in keys, shapes or dtypes.
         """
         form = form_of(data, self.ndim) if self._rows is None else self._rows.form.form
         columns = form.flatten(data)
-        check_leading(form, columns, self.ndim)
         if self._rows is None:
+            check_leading(form, columns, self.ndim)
             if self._follows_rows:
                 self._use_device(columns[0].device)
             rows_form = RowsForm.of_first(form, columns, self.ndim, self.max_size)
@@ -145,17 +140,20 @@ class TensorRows(WritableStorage):
             beyond = rows[rows >= num_rows].unique()
             first, new = int(beyond[-1]) if len(beyond) else 0, len(beyond) - 1
         if first > num_rows + new:
-            raise UsageError(
-                f"Row {first} cannot be written: rows are written one after the other, and the "
-                f"storage has {num_rows}. Load a writer's state with its rows, by load_state_dict "
-                "of the buffer."
+            raise NotWritable(
+                f"Row {first} cannot be written: the storage has {num_rows} rows, and row "
+                f"{num_rows} comes next.",
+                row=first,
+                expected=num_rows,
+                advice="Load a writer's state with its rows, by load_state_dict of the buffer.",
             )
 
     def _count(self, rows: slice | torch.Tensor) -> None:
         counters = self.counters
         if isinstance(rows, slice):
             # The cursor counts time steps, and begins again after the last one that fits.
-            counters.cursor = rows.stop // self.width % self.grid[0]
+            form = self._known().form
+            counters.cursor = rows.stop // form.width % form.grid[0]
         last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
         counters.num_rows = max(counters.num_rows, last)
         counters.revision += 1
@@ -223,9 +221,11 @@ class TensorRows(WritableStorage):
 
     def _with_time(self, leaf: Rows) -> Rows:
         if not isinstance(leaf, torch.Tensor) and not is_tensor_collection(leaf):
-            raise UsageError(
-                f"A row of tensors is expected, not {type(leaf).__name__}. Tensor storages take "
-                "tensors; ListStorage takes anything."
+            raise WrongRows(
+                f"A row of tensors is expected, not {type(leaf).__name__}.",
+                expected="Tensor",
+                found=type(leaf).__name__,
+                advice="Tensor storages take tensors; ListStorage takes anything.",
             )
         return leaf.unsqueeze(self.ndim - 1)
 
@@ -240,7 +240,7 @@ class TensorRows(WritableStorage):
         return self._rows is not None and self._rows.has(key)
 
     def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return a column of some rows, or None where there is no such column."""
+        """Return a column of some rows; None if the rows have no such column."""
         if not self.has(key):
             return None
         return take(self._known().leaf(key, len(self)), rows.to(self.device))
@@ -252,17 +252,18 @@ class TensorRows(WritableStorage):
 
 @accepts_keywords
 class TensorStorage(TensorRows):
-    """Tensors that are there already, all of them rows: nothing is copied.
+    """Existing tensors, all of them rows: nothing is copied.
 
     Args:
         storage: a TensorDict, a tensor, or a structure of tensors.
-        max_size: their number; given for compatibility.
-        device: where batches are gathered; the tensors must be there. ``"auto"`` for where they
-            are.
+        max_size: the number of rows, as in TorchRL's class.
+        device: where batches are gathered; the tensors must be on it. ``"auto"`` for
+            theirs.
         ndim: leading dimensions that are rows, time first.
 
     Raises:
-        UsageError: there are no tensors, or of different lengths, or not ``max_size`` rows.
+        UsageError: the structure has no tensor, tensors differ in length, or their length is not
+            ``max_size``.
     """
 
     def __init__(
@@ -280,7 +281,12 @@ class TensorStorage(TensorRows):
         device = columns[0].device if device == "auto" else device
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
         if max_size not in (None, self.max_size):
-            raise UsageError(f"max_size={max_size}, but the storage has {self.max_size} rows.")
+            raise WrongSize(
+                f"max_size={max_size}, but the storage has {self.max_size} rows.",
+                argument="max_size",
+                expected=self.max_size,
+                found=max_size,
+            )
         # Nothing is copied: these are the tensors that were given.
         flat = [as_bits(column).flatten(0, ndim - 1) for column in columns]
         self._use_rows(RowColumns(RowsForm(form, grid, row_types_of(columns, ndim)), flat))
@@ -300,11 +306,11 @@ class LazyTensorStorage(TensorStorage):
 
     Args:
         max_size: most rows.
-        device: where the tensors live; ``"auto"`` for where the first rows are.
+        device: of the tensors; ``"auto"`` for that of the first rows.
         ndim: leading dimensions of the data that are rows.
 
     Raises:
-        UsageError: a size is not a whole number from 1 on.
+        UsageError: a size is not a whole number, or is below 1.
     """
 
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
@@ -325,7 +331,8 @@ class LazyMemmapStorage(LazyTensorStorage):
         device: the CPU; ``"auto"`` is the same.
         ndim: see ``LazyTensorStorage``.
         existsok: write over files that are in ``scratch_dir``; refused otherwise.
-        auto_cleanup: whether the files are deleted; None, or what is so anyway.
+        auto_cleanup: None, or whether the files are deleted with the storage: True without a
+            ``scratch_dir``.
     """
 
     def __init__(
@@ -340,12 +347,21 @@ class LazyMemmapStorage(LazyTensorStorage):
     ) -> None:
         super().__init__(max_size, device="cpu" if device == "auto" else device, ndim=ndim)
         if auto_cleanup not in (None, scratch_dir is None):
-            raise UsageError(
+            raise Unsupported(
                 "A temporary folder is deleted with its storage, and a scratch_dir stays: "
-                f"auto_cleanup={auto_cleanup} is not possible here."
+                f"auto_cleanup={auto_cleanup} is not possible here.",
+                argument="auto_cleanup",
+                expected=scratch_dir is None,
+                found=auto_cleanup,
             )
         if self.device.type != "cpu":
-            raise UsageError("Mapped files are in the CPU's memory. Give the buffer a device.")
+            raise Unsupported(
+                f"Mapped files are in the CPU's memory, not on {self.device}.",
+                argument="device",
+                expected="cpu",
+                found=str(self.device),
+                advice="Give the buffer a device.",
+            )
         self.existsok = existsok
         self.files: ColumnFiles | None = None  # from the first row on
         self.is_copy = False  # in memory: the files are another storage's

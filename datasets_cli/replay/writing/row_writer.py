@@ -1,16 +1,23 @@
-"""Writing rows: transforms, the writer and the sampler each have a part in it."""
+"""Writing rows: they are transformed, placed by the writer, and the sampler is notified."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import NotWritable, Unsupported, UsageError
+from datasets_cli.errors import (
+    EmptyBuffer,
+    NotWritable,
+    OutOfRange,
+    UnknownKey,
+    Unsupported,
+    WrongRows,
+)
 from datasets_cli.replay.arguments import (
     Index,
     NestedKey,
@@ -38,7 +45,7 @@ BLOCK = 4096  # rows that are copied at once where some of their entries are rep
 COPY = (
     "This buffer is a copy of one in another process and is not shared: no other process would see "
     "rows that are written here. Create it with shared=True, or with a LazyMemmapStorage; or load "
-    "its state_dict() into a new buffer, which has rows of its own."
+    "its state_dict() into a new buffer, which has separate rows."
 )
 RANKS_STAY = (
     "{writer} is in the process that created the buffer, which alone can write with it. Use a "
@@ -58,22 +65,28 @@ def writable(reader: BatchReader) -> WritableStorage:
 def refuse_dimensions(storage: WritableStorage) -> None:
     """Refuse rows of several dimensions that are not given by their numbers."""
     if storage.ndim > 1:
-        raise UsageError(
-            "Rows of several dimensions can only be written by extend(), and entries of them by "
-            "set_at_() with the numbers [n, ndim] that it returns."
+        raise NotWritable(
+            f"Rows of {storage.ndim} dimensions cannot be written by one number.",
+            found=storage.ndim,
+            advice="Use extend() for rows, and set_at_() for entries, with the numbers [n, ndim] "
+            "that extend() returns.",
         )
 
 
 def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
-    """Write rows in place of those that an index means."""
+    """Replace the rows of an index."""
     refuse_dimensions(storage)
     rows = row_numbers(index, storage)
     if not rows.numel() and not len(storage):  # which must not take the form of such rows
-        raise UsageError("There are no rows to replace: the storage is empty. Use extend().")
+        raise EmptyBuffer("The storage is empty.", advice="Use extend().")
     data = data if rows.ndim else storage.one_row(data)
     columns = storage.flatten(data)
     if len(columns[0]) != rows.numel():
-        raise UsageError(f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.")
+        raise WrongRows(
+            f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.",
+            expected=rows.numel(),
+            found=len(columns[0]),
+        )
     storage.write(rows.flatten(), columns)
 
 
@@ -82,17 +95,21 @@ def write_entries(
 ) -> None:
     """Replace some entries of rows, block by block: no copy of all rows is made."""
     # rows: int64 `[n]`.
-    # entries: what the rows get, `[n, ...]` each.
+    # entries: the new values, `[n, ...]` each.
     for key, values in entries.items():
         first = storage.entry(key, rows[:1])
         if first is None:
-            raise UsageError(f"The rows have no {show_key(key)} that could be replaced.")
+            raise UnknownKey(f"The rows have no {show_key(key)} that could be replaced.", key=key)
         expected = (first.dtype, [len(rows), *first.shape[1:]])
         found = (values.dtype, list(values.shape))
         if found != expected:
-            raise UsageError(
+            raise WrongRows(
                 f"{show_key(key)} of {len(rows)} rows is {expected[0]} {expected[1]}; found "
-                f"{found[0]} {found[1]}. Give the entry of each of these rows."
+                f"{found[0]} {found[1]}.",
+                key=key,
+                expected=expected,
+                found=found,
+                advice="Pass the entry of each of these rows.",
             )
     side = (*storage.grid[-1:], *storage.grid[1:-1])[: storage.ndim - 1]  # environments
     for start in range(0, len(rows), BLOCK):
@@ -120,15 +137,15 @@ def entries_by_key(
     wanted = [key_of(name) for name in only]
     for key in wanted:
         if not any(leaf[: len(key)] == key for leaf in found):
-            raise UsageError(f"There is no {show_key(key)} among what is to be written.")
+            raise UnknownKey(f"The new entries have no {show_key(key)}.", key=key)
     return {leaf: v for leaf, v in found.items() if any(leaf[: len(k)] == k for k in wanted)}
 
 
 def replace_rows(
     reader: BatchReader, writer: Writer, columns: list[Any] | None, writer_state: StateDict
 ) -> None:
-    """Forget a buffer's rows for others, and continue after these where the writer stood."""
-    # columns: of the other rows `[n, ...]`, as the storage flattens them; None for none.
+    """Replace all rows of a buffer, and restore the state of its writer."""
+    # columns: of the new rows `[n, ...]`, as the storage flattens them; None if there are none.
     storage = writable(reader)
     clear_rows(reader, writer)
     if columns is not None:
@@ -139,7 +156,7 @@ def replace_rows(
 
 
 def clear_rows(reader: BatchReader, writer: Writer) -> None:
-    """Forget a buffer's rows, and tell all parts that know of them."""
+    """Forget a buffer's rows, and notify writer, transform and sampler."""
     storage = writable(reader)
     writer.on_clear()  # first, because it may refuse
     storage.clear()
@@ -151,7 +168,7 @@ def clear_rows(reader: BatchReader, writer: Writer) -> None:
 
 
 class RowWriter:
-    """Writes the rows of a replay buffer, and tells its sampler of them."""
+    """Writes the rows of a replay buffer, and notifies its sampler."""
 
     def __init__(self, reader: BatchReader, writer: Writer | None) -> None:
         self._reader = reader
@@ -160,7 +177,7 @@ class RowWriter:
         call_after_fork(self)
 
     def use_writer(self, writer: Writer | None) -> None:
-        """Write with a writer from now on; see the class."""
+        """Replace the writer; None for the default one."""
         storage = self._reader.storage
         self.writer = _default_writer(storage) if writer is None else writer
         if isinstance(self.writer, RoundRobinWriter) and is_writable(storage):
@@ -179,10 +196,11 @@ class RowWriter:
         return row_writer
 
     def share(self) -> None:
-        """Let other processes read and write the same rows from now on; return the buffer.
+        """Share the rows with other processes, which read and write them, and return the buffer.
 
-        It reaches them as an argument of a process, forked or spawned, or by a pickle. One writes
-        at a time; priorities stay with this process, which samples by them.
+        The rows move to a shared storage, which ``storage`` then is. Pass the buffer to a process,
+        forked or spawned, as an argument or by a pickle. One process writes at a time; priorities
+        stay with this process, which samples by them.
 
         Raises:
             ImmutableError: the rows are a dataset, which needs no sharing.
@@ -240,26 +258,40 @@ class RowWriter:
         data = reader.transform.inv(data)
         if data is None:  # a transform keeps the rows until it has more
             return torch.empty(0, dtype=torch.int64)
-        with self._undoing(), self.lock:
-            storage = writable(reader)
-            if not len(storage):
-                reader.check_transform(reader.transform, reader.sampler, storage, data)
-            key = priority_key if has_priorities(reader.sampler) else None
-            if key is not None:
-                check_priorities(data, key)
-            rows = self.writer.write(storage, data)
-            reader.sampler.on_write(rows)
-            if key is not None:
-                self._update_priorities(rows[rows >= 0], key)
-            reader.rewind()
-        return unravel_rows(storage, rows)
+        try:
+            with reader.lock:
+                rows = self._write(data, priority_key)
+        except BaseException:
+            reader.transform.undo_inv()
+            raise
+        return unravel_rows(reader.storage, rows)
+
+    def _write(self, data: Rows, priority_key: Key | None) -> torch.Tensor:
+        """Write transformed rows and return their flat numbers."""
+        reader, sampler = self._reader, self._reader.sampler
+        storage = writable(reader)
+        if not len(storage):
+            reader.check_transform(reader.transform, sampler, storage, data)
+        key = priority_key if has_priorities(sampler) else None
+        if key is not None:
+            check_priorities(data, key)
+        rows = self.writer.write(storage, data)
+        sampler.on_write(rows)
+        if key is not None:
+            self._update_priorities(rows[rows >= 0], key)
+        reader.rewind()
+        return rows
 
     def replace(self, index: Index, data: Rows) -> None:
-        """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""
+        """Replace rows, which keep their priorities."""
         data = self._reader.transform.inv(data)
-        with self._undoing(), self._reader.lock:
-            write_at(writable(self._reader), index, data)
-            self._reader.rewind()
+        try:
+            with self._reader.lock:
+                write_at(writable(self._reader), index, data)
+                self._reader.rewind()
+        except BaseException:
+            self._reader.transform.undo_inv()
+            raise
 
     def set_(self, key: NestedKey, value: Rows) -> None:
         """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""
@@ -282,12 +314,12 @@ class RowWriter:
 
         Args:
             input_dict_or_td: entries that the rows have.
-            clone: given for compatibility; values are always copied.
+            clone: as in TorchRL; values are always copied.
             keys_to_update: which of them are written; all by default.
 
         Raises:
             ImmutableError: the rows are a dataset.
-            UsageError: rows do not have such an entry, or it is of another shape or element type.
+            UsageError: rows do not have such an entry, or it has another shape or dtype.
         """
         self._replace_entries(input_dict_or_td, slice(None), keys_to_update)
 
@@ -297,8 +329,7 @@ class RowWriter:
         index: Index,
         only: Sequence[NestedKey] | None = None,
     ) -> None:
-        """Write some entries of rows in place of others."""
-        # entries: what the rows get, `[n, ...]` each.
+        """Replace some entries of rows by ``entries``, each `[n, ...]`."""
         with self._reader.lock:
             storage = writable(self._reader)
             if storage.ndim > 1 and isinstance(index, torch.Tensor):  # as `extend` returns them
@@ -324,7 +355,10 @@ class RowWriter:
             reader.check_priorities()
             rows, num_rows = flat_rows(reader.storage, as_tensor(index)), len(reader.storage)
             if rows.numel() and int(rows.max()) >= num_rows:
-                raise UsageError(f"There is no row {int(rows.max())}, only {num_rows} rows.")
+                row = int(rows.max())
+                raise OutOfRange(
+                    f"The buffer has no row {row}, only {num_rows} rows.", row=row, found=num_rows
+                )
             reader.sampler.update_priority(rows, as_tensor(priority))
 
     def empty(self, empty_write_count: bool = True) -> None:
@@ -341,15 +375,6 @@ class RowWriter:
             clear_rows(self._reader, self.writer)
             if not empty_write_count:
                 self.writer.write_count = written
-
-    @contextmanager
-    def _undoing(self) -> Iterator[None]:
-        """Let transforms forget rows that are refused."""
-        try:
-            yield
-        except BaseException:
-            self._reader.transform.undo_inv()
-            raise
 
     def _update_priorities(self, rows: torch.Tensor, key: Key) -> None:
         """Give flat rows int64 ``[n]`` that were written the priorities they came with."""
@@ -370,14 +395,15 @@ def check_priorities(data: Rows, key: Key) -> None:
             continue
         is_number = isinstance(found, torch.Tensor) and bool(found.isfinite().all())
         if not is_number or ((len(part) if part.ndim else 1) and not found.numel()):
-            raise UsageError(
-                f"{show_key(key)}, the priority of these rows, is not a finite number. Is the loss "
-                "finite? Leave the entry out, or pass update_priority=False."
+            raise WrongRows(
+                f"{show_key(key)}, the priority of these rows, is not a finite number.",
+                key=key,
+                advice="Is the loss finite? Remove the entry, or pass update_priority=False.",
             )
 
 
 def _default_writer(storage: Storage) -> Writer:
-    """Return the writer of a buffer that was given none: after the rows that are there."""
+    """Return the default writer of a buffer, which continues after the stored rows."""
     if not is_writable(storage):
         return IMMUTABLE
     writer = RoundRobinWriter()

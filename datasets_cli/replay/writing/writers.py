@@ -1,4 +1,4 @@
-"""Writers: they place rows in a storage, one after the other, or refuse them."""
+"""Writers, which choose the rows of a storage that data are written to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NoReturn, Protocol
 
 import torch
 
-from datasets_cli.errors import ImmutableError, UsageError
+from datasets_cli.errors import ImmutableError, Unsupported, UsageError, WrongRows, WrongState
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, Rows, StateDict, key_of, whole_number
 from datasets_cli.replay.storages.columns import outline
 from datasets_cli.replay.storages.protocol import Generations, Position, Storage, WritableStorage
@@ -34,8 +34,8 @@ class Writer(Protocol):
     and has all members.
 
     Attributes:
-        write_count: rows written so far, those that were replaced since among them.
-        tracks_generations: whether ``generations_of`` tells rows that were written again.
+        write_count: rows written so far, including rows that were replaced since.
+        tracks_generations: whether ``generations_of`` distinguishes rows that were written again.
     """
 
     write_count: int = 0
@@ -58,7 +58,7 @@ class Writer(Protocol):
         return torch.full_like(_steps(index), -1)
 
     def state_dict(self) -> StateDict:
-        """Return what it takes to continue."""
+        """Return the state from which ``load_state_dict`` continues."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -72,8 +72,8 @@ class RoundRobinWriter(Writer):
 
     Args:
         track_generations: count how often each row is written, so that ``generations_of`` and
-            ``index_generation`` of a batch tell whether it still is what was sampled. Only what
-            this process writes by ``extend`` and ``add``, or empties, is counted.
+            ``index_generation`` of a batch show whether its rows were replaced since. Rows count
+            that this process writes by ``extend`` and ``add``, or empties.
     """
 
     def __init__(self, *, track_generations: bool = False) -> None:
@@ -85,7 +85,7 @@ class RoundRobinWriter(Writer):
         return f"{type(self).__name__}(cursor={self.cursor})"
 
     def track(self, storage: WritableStorage) -> None:
-        """Count from now on how often the rows of a storage are written, if that is asked for."""
+        """Count how often the rows of a storage are written, with ``track_generations``."""
         if self.tracks_generations:
             self._tracked = storage
             storage.generations = storage.generations or Generations()
@@ -94,7 +94,7 @@ class RoundRobinWriter(Writer):
         """Return how often rows were written after the first time, int64; -1 for never.
 
         Args:
-            index: row numbers of any shape; with several dimensions those of time steps, or
+            index: row numbers of any shape; with several dimensions numbers of time steps, or
                 ``[n, ndim]`` as ``extend`` returns them.
         """
         steps, storage = _steps(index), self._tracked
@@ -226,26 +226,34 @@ class TensorDictMaxValueWriter(Writer):
         self.rank_key = ("next", "reward") if rank_key is None else rank_key
         if reduction not in RANKS:
             raise UsageError(
-                f"Expected reduction sum, max, min, mean or median, not {reduction!r}."
+                f"Expected reduction sum, max, min, mean or median, not {reduction!r}.",
+                argument="reduction",
+                expected=[*RANKS],
+                found=reduction,
             )
         self.reduction = reduction
         self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 
     def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
-        """Write the rows that rank among the highest; return their numbers, -1 for the others.
+        """Write the rows that rank among the highest; return their numbers, -1 for every other row.
 
-        One after the other: of equal ranks the row that is there stays, and of several that rank
-        lowest the first goes.
+        Rows are ranked in their order: of equal ranks the stored row stays, and of several lowest
+        ranks the first is replaced.
 
         Raises:
             UsageError: rows have nothing to rank by, a rank is NaN, or the storage has several
                 dimensions.
         """
         if storage.ndim > 1:
-            raise UsageError("Rows are ranked one by one: the storage must have one dimension.")
-        ranks = self._ranks(data)  # first, so that rows that are refused leave no trace
+            raise Unsupported(
+                f"Rows are ranked one by one, and the storage has {storage.ndim} dimensions.",
+                argument="storage",
+                expected=1,
+                found=storage.ndim,
+            )
+        ranks = self._ranks(data)  # first: it may raise, and nothing is written then
         columns = storage.flatten(data)
-        last: dict[int, int] = {}  # of those written to the same row, the last one is there
+        last: dict[int, int] = {}  # by the stored row: the row of data that was written to it last
         accepted = 0
         for number, rank in enumerate(ranks.tolist()):
             if len(self._heap) < storage.capacity:
@@ -272,7 +280,8 @@ class TensorDictMaxValueWriter(Writer):
         several = numbers.double().reshape(len(numbers), math.prod(numbers.shape[1:]))
         ranks: torch.Tensor = RANKS[self.reduction](several).cpu()
         if bool(ranks.isnan().any()):
-            raise UsageError(f"{self.rank_key} is NaN in row {int(ranks.isnan().nonzero()[0])}.")
+            row = int(ranks.isnan().nonzero()[0])
+            raise WrongRows(f"{self.rank_key} is NaN in row {row}.", key=self.rank_key, row=row)
         return ranks
 
     def _numbers(self, data: Rows) -> torch.Tensor:
@@ -280,9 +289,12 @@ class TensorDictMaxValueWriter(Writer):
         try:
             numbers: torch.Tensor = data[self.rank_key]
         except (KeyError, IndexError, TypeError) as error:
-            raise UsageError(
+            raise WrongRows(
                 f"The rows, {outline(data)}, have no {show_key(key_of(self.rank_key))} to rank "
-                "them by. Give TensorDictMaxValueWriter another rank_key."
+                "them by.",
+                key=self.rank_key,
+                found=outline(data),
+                advice="Give TensorDictMaxValueWriter another rank_key.",
             ) from error
         return numbers
 
@@ -302,7 +314,7 @@ class TensorDictMaxValueWriter(Writer):
         """Continue where ``state`` was taken."""
         ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
         if ranks.ndim != 1 or bool(ranks.isnan().any()):
-            raise UsageError("ranks must be one number a row, none of them NaN.")
+            raise WrongState("ranks must be one number a row, none of them NaN.", key="ranks")
         self.write_count = whole_number("write_count", state.get("write_count", len(ranks)), 0)
         self._heap = [(rank, row) for row, rank in enumerate(ranks.tolist())]
         heapq.heapify(self._heap)

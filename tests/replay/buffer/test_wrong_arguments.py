@@ -136,7 +136,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
         lambda: buffer({"a": rows(3, 2), "b": rows(4, 2)}, storage=LazyTensorStorage(12, ndim=2)),
     ),
     (
-        "holds steps of 3 x 5 environments; these are of 3 x 4",
+        "Steps of 3 x 4 environments do not fit a storage with steps of 3 x 5",
         lambda: buffer(rows(3, 5, 2), LazyTensorStorage(30, ndim=3)).extend(rows(3, 4, 2)),
     ),
     (

@@ -24,9 +24,10 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows
 from datasets_cli.replay.storages.collate import stack_rows
 from tests.replay.storages.test_storages import steps
+from tests.support.refusals import refused
 
 
 def test_a_batch_of_tensordicts_keeps_their_shape_and_what_is_no_tensor() -> None:
@@ -55,7 +56,7 @@ def test_a_batch_of_tensordicts_keeps_their_shape_and_what_is_no_tensor() -> Non
     ],
 )
 def test_rows_that_differ_make_no_batch(items: list[Any]) -> None:
-    with pytest.raises(UsageError, match="Rows differ"):
+    with refused(WrongRows):
         stack_rows(items)
 
 
@@ -63,9 +64,9 @@ def test_a_tensor_storage_keeps_what_is_no_tensor_where_it_was() -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10))
     buffer.extend(steps(3).set(("next", "text"), NonTensorStack("x", "y", "z")))
     assert buffer[:]["next", "text"] == ["x", "y", "z"]
-    with pytest.raises(UsageError, match=r"next\.text is text or another value in the storage"):
+    with refused(WrongRows, key="next.text", found="Tensor"):
         buffer.extend(steps(3).set(("next", "text"), torch.zeros(3)))
-    with pytest.raises(UsageError, match=r"number is not a tensor but str"):
+    with refused(WrongRows, key="number", expected="Tensor", found="str"):
         buffer.extend(buffer[:].set("number", NonTensorStack("x", "y", "z")))
     assert len(buffer) == 3
 
@@ -86,7 +87,7 @@ def test_trajectories_are_found_as_in_a_tensor_storage(key: Any) -> None:
 
 def test_rows_without_trajectories_say_so() -> None:
     buffer = ReplayBuffer(storage=ListStorage(9), sampler=SliceSampler(slice_len=3), batch_size=3)
-    with pytest.raises(UsageError, match="empty storage"):
+    with refused(EmptyBuffer):
         buffer.sample()
     buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
     with pytest.raises(KeyError, match=r"Not every row has next\.done"):
@@ -94,7 +95,7 @@ def test_rows_without_trajectories_say_so() -> None:
 
 
 def test_a_list_without_room_is_refused() -> None:
-    with pytest.raises(UsageError, match="max_size must be a whole number from 1 on, not 0"):
+    with refused(UsageError, argument="max_size", expected="a whole number from 1 on", found=0):
         ListStorage(0)
 
 

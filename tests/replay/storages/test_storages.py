@@ -24,7 +24,8 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import EmptyBuffer, NotWritable, UsageError, WrongRows
+from tests.support.refusals import refused
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -120,37 +121,43 @@ def test_a_list_keeps_anything_and_its_collate_fn_makes_the_batch() -> None:
     buffer.extend(["a", {"b": 1}, None])
     assert buffer.add("c") == 3 and buffer.add("d") == 0
     assert len(buffer) == 4 and all(row != "a" for row in buffer.sample(50))
-    with pytest.raises(UsageError, match="collate_fn"):
+    with refused(WrongRows, found="NoneType, dict, str"):
         ReplayBuffer(storage=buffer.storage).sample(20)
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "key", "found"),
     [
-        (TensorDict({"number": torch.zeros(2)}, [2]), "same keys"),
-        (steps(2).set("number", torch.zeros(2, 3).long()), "number has the shape"),
-        (steps(2).set("number", torch.zeros(2)), "number is torch.int64 .* torch.float32"),
-        (steps(2).set("text", NonTensorData("x", [2])), "text. Rows must have the same keys"),
-        (torch.zeros(2), "holds TensorDicts with"),
+        (TensorDict({"number": torch.zeros(2)}, [2]), None, ["number"]),
+        (steps(2).set("number", torch.zeros(2, 3).long()), "number", [3]),
+        (steps(2).set("number", torch.zeros(2)), "number", torch.float32),
+        (
+            steps(2).set("text", NonTensorData("x", [2])),
+            None,
+            ["number", "next.done", "next.pixels", "text"],
+        ),
+        (torch.zeros(2), None, "Tensor"),
     ],
 )
-def test_rows_of_another_form_are_refused_and_nothing_is_written(data: Any, message: str) -> None:
+def test_rows_of_another_form_are_refused_and_nothing_is_written(
+    data: Any, key: str | None, found: Any
+) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(10))
     buffer.extend(steps(3))
-    with pytest.raises(UsageError, match=message):
+    with refused(WrongRows, key=key, found=found):
         buffer.extend(data)
     assert len(buffer) == 3 and buffer.extend(steps(1)).tolist() == [3]
 
 
 def test_an_empty_storage_says_so() -> None:
     for storage in (LazyTensorStorage(3), ListStorage(3)):
-        with pytest.raises(UsageError, match="empty storage"):
+        with refused(EmptyBuffer):
             ReplayBuffer(storage=storage, batch_size=2).sample()
 
 
 def test_files_of_another_storage_are_not_written_over(tmp_path: Path) -> None:
     ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path / "rows")).extend(steps(2))
-    with pytest.raises(UsageError, match="existsok=True"):
+    with refused(NotWritable, argument="scratch_dir"):
         ReplayBuffer(storage=LazyMemmapStorage(5, scratch_dir=tmp_path / "rows")).extend(steps(2))
     again = LazyMemmapStorage(5, scratch_dir=tmp_path / "rows", existsok=True)
     ReplayBuffer(storage=again).extend(steps(1))
