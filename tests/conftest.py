@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 from collections.abc import Iterator
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -32,6 +33,13 @@ def clean_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     # What killed processes of others left on this machine.
     monkeypatch.setattr("datasets_cli.manager.prune.abandoned_folders", list)
+
+
+@pytest.fixture(autouse=True)
+def trajectories_from_zero() -> None:
+    """Number the trajectories of each test's collectors as those of a new process."""
+    if seams := sys.modules.get("datasets_cli.replay.trajectories.seams"):
+        seams._counter.__init__()
 
 
 @pytest.fixture(autouse=True)

@@ -115,7 +115,8 @@ class SliceSampler(Slices):
 
     Without an argument about trajectories, a dataset uses its table, and any other storage the
     first column that it has of ``("collector", "traj_ids")``, ``"episode"`` and
-    ``("next", "done")``. The bounds are computed once, and again after rows were written.
+    ``("next", "done")``, which ends a trajectory beside numbers, too. The bounds are computed once,
+    and again after rows were written.
 
     Args:
         num_slices: slices in a batch; exclusive with ``slice_len``.
@@ -125,8 +126,8 @@ class SliceSampler(Slices):
         end_key: a column of flags, True at the end of a trajectory.
         end_keys: several such columns; a trajectory ends where one of them is True. Columns that a
             storage does not have are skipped.
-        traj_key: a column of numbers that change between trajectories. An ``end_key`` or
-            ``end_keys`` beside it is read in a storage without this column.
+        traj_key: a column of numbers that change between trajectories. An ``end_key``,
+            ``end_keys`` or else the done flag ends trajectories beside it.
         trajectory_key: an alias of ``traj_key``.
         step_key: the column of step numbers within a trajectory; read with ``fragmented``.
         fragmented: the rows of a trajectory may be apart, as those of environments that take turns

@@ -72,6 +72,7 @@ class Reversed:
     row_bytes = 0
     no_rows = "No rows yet."
     generations = None
+    seams = None
     checkpointer = None
 
     def __init__(self, max_size: int) -> None:

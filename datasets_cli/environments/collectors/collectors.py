@@ -29,6 +29,11 @@ from datasets_cli.environments.collectors.source import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
+from datasets_cli.replay.trajectories.seams import (
+    COLLECTOR_NUMBER,
+    Numbering,
+    skip_numbers_of,
+)
 from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.torchrl.keywords import accepts_keywords
 
@@ -68,6 +73,8 @@ class DataCollector(ABC):
         self._lock = RLock()  # the thread of `start` against the user's
         self._thread: Thread | None = None
         self._failure: Exception | None = None
+        if (storage := getattr(options.replay_buffer, "storage", None)) is not None:
+            skip_numbers_of(storage)
 
     def __len__(self) -> int:
         """Return the number of batches that ``total_frames`` are collected in."""
@@ -107,7 +114,9 @@ class DataCollector(ABC):
                 raise UsageError(f"The collector has given all of its {self._frames} frames.")
             if self._options.pre_collect_hook is not None:
                 self._options.pre_collect_hook()
-            return self._delivered(self._collect())
+            batch = self._collect()
+            batch[COLLECTOR_NUMBER] = self._source.numbering.of(batch[COLLECTOR_NUMBER])
+            return self._delivered(batch)
 
     def start(self) -> None:
         """Collect into the replay buffer in a thread, until the last frame or ``shutdown``.
@@ -226,7 +235,12 @@ class DataCollector(ABC):
         with self._lock:
             self._check_open()
             states = self._source.states()
-            return {"frames": self._frames, "iter": self._num_batches, "sources": states}
+            return {
+                "frames": self._frames,
+                "iter": self._num_batches,
+                "trajectories": self._source.numbering.stop,
+                "sources": states,
+            }
 
     def load_state_dict(self, state_dict: CollectorState) -> None:
         """Continue the counts of a state, with new trajectories.
@@ -243,6 +257,7 @@ class DataCollector(ABC):
             )
         with self._lock:
             self._source.load_states(states)
+            self._source.numbering = Numbering(state_dict["trajectories"])
             self._frames = state_dict["frames"]
             self._num_batches = state_dict["iter"]
 

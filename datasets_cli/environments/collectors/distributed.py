@@ -18,10 +18,10 @@ from datasets_cli.environments.collectors.collectors import (
 )
 from datasets_cli.environments.collectors.options import JoinedProcesses, share_of
 from datasets_cli.environments.collectors.processes import Processes
-from datasets_cli.environments.collectors.worker import TRAJECTORY
 from datasets_cli.errors import UsageError
 from datasets_cli.options import takes_fields
 from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 
@@ -133,15 +133,15 @@ class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
             for ids, rows in self._written.values():
                 for row in rows[ids == number][-1:]:
                     # Of several dimensions they are those of the batch before.
-                    if rows.ndim > 1 or int(buffer[int(row)][TRAJECTORY]) == number:
+                    if rows.ndim > 1 or int(buffer[int(row)][COLLECTOR_NUMBER]) == number:
                         end = torch.ones(1, 1, dtype=torch.bool)
                         buffer.set_at_(("next", "truncated"), end, row[None])
                         buffer.set_at_(("next", "done"), end, row[None])
-        rows, ids = buffer.extend(batch), batch.get(TRAJECTORY, None)
+        rows, ids = buffer.extend(batch), batch.get(COLLECTOR_NUMBER, None)
         if ids is not None and not self._options.split_trajs and len(rows) == ids.numel():
             # Of all processes, or of one; in a storage of several dimensions time comes first.
             ids = (ids if rows.ndim == 1 else ids.transpose(0, -1)).flatten()
-            self._written[int(ids[0]) % len(self._source)] = (ids, rows)
+            self._written[self._source.newest] = (ids, rows)
 
     def _collect(self) -> TensorDict:
         if self._interval is not None and self._num_batches % self._interval == 0:

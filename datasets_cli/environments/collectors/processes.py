@@ -30,7 +30,6 @@ from datasets_cli.environments.collectors.source import (
 from datasets_cli.environments.collectors.worker import (
     CLOSE,
     SECONDS,
-    TRAJECTORY,
     Job,
     Line,
     Packed,
@@ -42,6 +41,7 @@ from datasets_cli.options import part_of
 from datasets_cli.parallel.cluster import Cluster
 from datasets_cli.parallel.tasks import MAX_LOST_WORKERS
 from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER, Numbering
 
 
 class Processes:
@@ -64,6 +64,9 @@ class Processes:
         self._end = util.Finalize(self, _end, (self._lines, stack), exitpriority=10)
         self._cluster = None if pool is None else cast(Cluster, stack.enter_context(pool))
         self._policy = options.policy
+        self.numbering = Numbering()
+        self.newest = 0
+        """The process whose batch was returned last."""
         self._batches: dict[int, TensorDict] = {}  # that came before they were waited for
         self._waiting: list[int] = []  # for a batch, in the order in which they were asked
         self._commands: dict[int, tuple[Any, ...]] = {}  # the last one of each process
@@ -99,6 +102,7 @@ class Processes:
         if worker not in self._batches:
             self._receive(worker)
         self._waiting.remove(worker)
+        self.newest = worker
         return self._batches.pop(worker)
 
     @property
@@ -143,7 +147,6 @@ class Processes:
         for worker, state in enumerate(states):
             self._call(worker, "load_states", [state])
             self._latest.pop(worker, None)
-            self._jobs[worker] = replace(self._jobs[worker], trajectories=state["trajectories"])
             if "policy" in state:
                 self._newest[worker] = pack_weights(state["policy"])
 
@@ -197,7 +200,9 @@ class Processes:
             self._batches[worker] = unpack(content)
             self._losses[worker] = 0
             if self._renewed:
-                self._latest[worker] = self._batches[worker].select(TRAJECTORY, ("next", "done"))
+                self._latest[worker] = self._batches[worker].select(
+                    COLLECTOR_NUMBER, ("next", "done")
+                )
         return name, content
 
     def _renew(self, worker: int, error: Exception) -> None:
@@ -225,8 +230,9 @@ class Processes:
         job, cut = self._jobs[worker], []
         if (latest := self._latest.pop(worker, None)) is not None:
             last = latest[..., -1]
-            cut = last[TRAJECTORY][~last["next", "done"].squeeze(-1)].tolist()
-            begun = int(latest[TRAJECTORY].max()) // job.num_processes + 1
+            open_ends = last[COLLECTOR_NUMBER][~last["next", "done"].squeeze(-1)]
+            cut = self.numbering.of(open_ends).tolist()
+            begun = int(latest[COLLECTOR_NUMBER].max()) // job.num_processes + 1
             job = replace(job, trajectories=begun)
         self.cut += cut
         text = f"{how} It is made again. Trajectories that end with their last given row: {cut}."

@@ -24,6 +24,7 @@ from datasets_cli.environments.tensordict_environment import (
 )
 from datasets_cli.errors import UsageError
 from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER, Numbering
 
 CollectorState = dict[str, Any]
 PolicyWeights: TypeAlias = Mapping[str, Any] | TensorDictBase | torch.nn.Module | None
@@ -34,6 +35,7 @@ class BatchSource:
 
     # The environment is reset, and the policy called once, to know what it writes.
     # frames: of a batch of this source, which is one of `num_sources`, by its number.
+    # begun: trajectories that a source in place of which this one is has begun.
 
     def __init__(
         self,
@@ -43,8 +45,10 @@ class BatchSource:
         frames: int,
         number: int = 0,
         num_sources: int = 1,
+        begun: int = 0,
     ) -> None:
         self.environment = environment
+        self.numbering = Numbering()
         self._options, self._number, self._num_sources = options, number, num_sources
         self._num_steps = _steps_of(frames, environment)
         self._given_policy = policy
@@ -55,7 +59,7 @@ class BatchSource:
         random = RandomPolicy(environment.action_spec)
         self._actor = actor_of(random if policy is None else self._policy, ACTION, device)
         environment.stepper.begin()
-        self._first_id = int(environment.stepper.ids.min())
+        self._first_id = int(environment.stepper.ids.min()) - begun
         with torch.no_grad():
             self._random_actor = StandInActor(random, self._written())
 
@@ -74,7 +78,7 @@ class BatchSource:
         return {key: value for key, value in tensors.items() if key not in given}
 
     def collect(self, random: bool) -> TensorDict:
-        """Return the next rows, ``[*batch, T]``, with the numbers of their trajectories."""
+        """Return the next rows, ``[*batch, T]``, with trajectories counted from 0."""
         stepper, options = self.environment.stepper, self._options
         if options.reset_at_each_iter:
             stepper.begin()
@@ -95,7 +99,7 @@ class BatchSource:
             )
         # Source w of W has the numbers w, W + w, 2 W + w, ...
         ids = (rows.ids - self._first_id) * self._num_sources + self._number
-        batch["collector", "traj_ids"] = torch.from_numpy(ids).reshape(batch.batch_size)
+        batch[COLLECTOR_NUMBER] = torch.from_numpy(ids).reshape(batch.batch_size)
         if options.max_frames is not None and "step_count" not in batch:
             count = torch.from_numpy(rows.frames).reshape(*batch.batch_size, 1)
             batch["step_count"], batch["next", "step_count"] = count, count + 1
@@ -119,8 +123,8 @@ class BatchSource:
         load_weights(self._policy, self._given_policy if weights is None else weights)
 
     def states(self) -> list[CollectorState]:
-        """Return how many trajectories there were, and states of the policy and of transforms."""
-        state: CollectorState = {"trajectories": self.environment.stepper.num_ids - self._first_id}
+        """Return the states of the policy and of transforms."""
+        state: CollectorState = {}
         if isinstance(self._policy, torch.nn.Module):
             state["policy"] = self._policy.state_dict()
         if isinstance(self.environment, TensorDictEnvironment):
@@ -128,12 +132,11 @@ class BatchSource:
         return [state]
 
     def load_states(self, states: list[CollectorState]) -> None:
-        """Begin new trajectories, with the numbers after those of the state."""
+        """Begin new trajectories, with the policy and the transforms of the state."""
         (state,), stepper = states, self.environment.stepper
         if isinstance(self.environment, TensorDictEnvironment):
             self.environment.load_state_dict(state.get("environment"))
         stepper.begin()
-        self._first_id = int(stepper.ids.min()) - state["trajectories"]
         if "policy" in state:
             load_weights(self._policy, state["policy"])
 

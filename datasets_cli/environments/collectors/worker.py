@@ -23,7 +23,6 @@ from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Tell
 from datasets_cli.parallel.workers import Worker, WorkerContext
 
-TRAJECTORY = ("collector", "traj_ids")
 CLOSE = "close"
 """The last command of a process, which answers with the actions that were out of bounds."""
 
@@ -138,10 +137,14 @@ def _source(job: Job) -> BatchSource:
     create, arguments, policy = map(pickle.loads, job.pickled)
     environment = environment_of(create, arguments, job.options)
     source = BatchSource(
-        environment, policy, job.options, job.frames, job.number, job.num_processes
+        environment,
+        policy,
+        job.options,
+        job.frames,
+        job.number,
+        job.num_processes,
+        job.trajectories,
     )
-    if job.trajectories:
-        source.load_states([{"trajectories": job.trajectories}])
     if job.environment_seed is not None:
         source.set_seed(job.environment_seed, False)
     return source

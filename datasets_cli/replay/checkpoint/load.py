@@ -54,7 +54,12 @@ from datasets_cli.replay.storages.state_files import (
 )
 from datasets_cli.replay.storages.tensors import LazyTensorStorage, TensorRows
 from datasets_cli.replay.writing.row_writer import replace_rows, writable
-from datasets_cli.replay.writing.writers import GENERATIONS, TensorDictMaxValueWriter, Writer
+from datasets_cli.replay.writing.writers import (
+    GENERATIONS,
+    SEAMS,
+    TensorDictMaxValueWriter,
+    Writer,
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,9 @@ def _plan_rows(
     shift = oldest * width if num_steps < room else 0  # only a full ring may begin in its middle
     if shift or not is_whole:
         state.pop(GENERATIONS, None)  # rows have other numbers, or it is not known which
+    if SEAMS in state:
+        shifted = [(step - oldest * bool(shift)) % num_steps for step in state[SEAMS]]
+        state[SEAMS] = shifted if is_whole else []
     if isinstance(writer, TensorDictMaxValueWriter):
         ranks = _ranks_in(state, folder / WRITER, num_steps)
         state["ranks"] = _ranks(writer, rows, folder.path) if ranks is None else ranks
@@ -194,11 +202,12 @@ def _read_writer(folder: Path, writer: Writer) -> StateDict:
     state = read_state(path)
     for name in {"cursor", "write_count"} & state.keys():
         state[name] = whole(state, name, path)  # TorchRL's may be 3.0
-    counts = state.get(GENERATIONS, [])
-    if not isinstance(counts, list) or any(
-        type(count) is not int or not -1 <= count < 2**62 for count in counts
-    ):
-        raise wrong(path, GENERATIONS, "a list of whole numbers from -1 on", counts)
+    for name, least in ((GENERATIONS, -1), (SEAMS, 0)):
+        numbers = state.get(name, [])
+        if not isinstance(numbers, list) or any(
+            type(number) is not int or not least <= number < 2**62 for number in numbers
+        ):
+            raise wrong(path, name, f"a list of whole numbers from {least} on", numbers)
     # Writers of ours and TorchRL's tell one of these; one of a user's own may tell nothing.
     tells = not state.keys().isdisjoint({"cursor", "ranks", "rank_key"})
     if "cursor" in writer.state_dict() and not tells:

@@ -17,6 +17,7 @@ from datasets_cli.replay.trajectories.bounds import (
     TrajectoryKeys,
     find_trajectories,
 )
+from datasets_cli.replay.trajectories.seams import Seams
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
 from datasets_cli.schema.shapes import check_run
@@ -230,11 +231,13 @@ class WritableStorage(Storage, Protocol):
     Attributes:
         max_size: the most rows that were asked for.
         cursor: the time step that is written next.
+        seams: steps that end a trajectory whatever their rows say; None where none are tracked.
     """
 
     is_writable: ClassVar[bool] = True
     max_size: int
     cursor: int
+    seams: Seams | None = None
 
     @property
     def capacity(self) -> int:
@@ -276,7 +279,9 @@ class WritableStorage(Storage, Protocol):
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
         """Return the trajectories; in a full ring they continue at row 0, up to the cursor."""
-        return find_trajectories(self, keys, self.cursor if len(self) == self.capacity else 0)
+        cursor = self.cursor if len(self) == self.capacity else 0
+        seams = () if self.seams is None else self.seams.before(len(self) // self.width)
+        return find_trajectories(self, keys, cursor, seams)
 
 
 def is_writable(storage: Storage) -> TypeGuard[WritableStorage]:

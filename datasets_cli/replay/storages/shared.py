@@ -180,7 +180,7 @@ class SharedStorage(LazyTensorStorage):
                 written = slice(0, len(source))
                 self._use_rows(self._allocate(rows.form))
                 self._known().write(written, [column[written] for column in rows.columns])
-        self.generations = source.generations
+        self.generations, self.seams = source.generations, source.seams
         with self._changing() as counters:
             for name in ("num_rows", "cursor", "revision"):
                 setattr(counters, name, getattr(source.counters, name))

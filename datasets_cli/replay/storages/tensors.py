@@ -169,12 +169,13 @@ class TensorRows(WritableStorage):
             self._rows.clear_values()
 
     def copy_rows(self, source: TensorRows) -> None:
-        """Copy the rows, counters and generations of another storage."""
+        """Copy the rows, counters, generations and seams of another storage."""
         counters = source.counters
         self.counters = Counters(counters.num_rows, counters.cursor, counters.revision)
         if source.rows is not None:
             self._use_rows(source.rows.snapshot(len(source)).restored(self.device))
         self.generations = copy.deepcopy(source.generations)
+        self.seams = copy.deepcopy(source.seams)
 
     def __getstate__(self) -> StateDict:
         rows = self._rows and self._rows.snapshot(len(self))
@@ -192,6 +193,7 @@ class TensorRows(WritableStorage):
         memo[id(self)] = copied
         copied.__setstate__(self.__getstate__())
         copied.generations = copy.deepcopy(self.generations, memo)
+        copied.seams = copy.deepcopy(self.seams, memo)
         return copied
 
     def gather(self, index: torch.Tensor) -> Rows:

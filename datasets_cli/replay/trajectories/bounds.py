@@ -12,6 +12,8 @@ Time is the last dimension. The other ones are sequences, each of which has its 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
@@ -20,7 +22,7 @@ import torch
 
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.schema.bits import bits_of
-from datasets_cli.schema.columns import DONE, EPISODE, Key, show_key
+from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.shapes import Lengths, RowNumbers, StepFlags, Steps, TrajectoryNumbers
 
 Cursor = int | torch.Tensor | range | None
@@ -262,9 +264,15 @@ class TrajectoryIndex:
         return bool((last >= self.capacity).any())
 
 
-def index_from_ends(is_end: torch.Tensor, cursor: int) -> TrajectoryIndex:
+def index_from_ends(
+    is_end: torch.Tensor, cursor: int, seams: Iterable[int] = ()
+) -> TrajectoryIndex:
     """Return the trajectories between end flags ``[T, W]``: T steps of W environments."""
+    # seams: steps that end the trajectories of all environments.
     num_steps, width = is_end.shape
+    if seams := list(seams):
+        is_end = is_end.clone()
+        is_end[seams] = True
     # Rotated so that the oldest step is the first: each trajectory is then a run of steps.
     ends = is_end.roll(-cursor, 0)
     ends[-1] = True
@@ -311,8 +319,16 @@ def default_number_key(rows: Columns) -> Key | None:
     return next((key for key in NUMBER_KEYS if rows.has(key)), None)
 
 
-def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) -> TrajectoryIndex:
-    """Return the trajectories of rows."""
+def find_trajectories(
+    rows: ScalarColumns, keys: TrajectoryKeys, cursor: int, seams: Iterable[int] = ()
+) -> TrajectoryIndex:
+    """Return the trajectories of rows; each ends at a change of its number, an end flag or a seam.
+
+    step     0 1 2 3 4 5 6 7
+    number   4 4 4 4 4 7 7 7
+    done     . x . . . . . .      trajectories: 0 to 1, 2 to 4, 5 to 6, 7
+    seam     . . . . . . x .
+    """
     number = keys.number
     if number is not None and keys.ends and not rows.has(number):
         number = None
@@ -331,12 +347,22 @@ def find_trajectories(rows: ScalarColumns, keys: TrajectoryKeys, cursor: int) ->
         return fragmented_index(numbers, steps, number)
     if number is not None:
         is_end = ends_of_numbers(rows.scalar_column(number), time=0)
-        return index_from_ends(is_end.cpu(), cursor)
+        for flags in _flags_beside_numbers(rows, keys.ends):
+            is_end |= flags
+        return index_from_ends(is_end.cpu(), cursor, seams)
     ends = keys.ends or (DONE,)
     # If all are missing, reading the first one raises the error of a missing column.
     present = [key for key in ends if rows.has(key)] or ends[:1]
     flags = torch.stack([_flags(key, rows.scalar_column(key)) for key in present])
-    return index_from_ends(flags.any(0).cpu(), cursor)
+    return index_from_ends(flags.any(0).cpu(), cursor, seams)
+
+
+def _flags_beside_numbers(rows: ScalarColumns, named: tuple[Key, ...]) -> Iterator[torch.Tensor]:
+    """Yield the columns of end flags, bool ``[T, W]``, of rows that number their trajectories."""
+    for key in named or ((DONE,) if rows.has(DONE) else (TERMINATED, TRUNCATED)):
+        with suppress(UsageError):  # flags of several agents a row do not end its trajectory
+            if rows.has(key):
+                yield _flags(key, rows.scalar_column(key))
 
 
 def fragmented_index(number: torch.Tensor, step: torch.Tensor, key: Key) -> TrajectoryIndex:

@@ -35,7 +35,14 @@ from datasets_cli.replay.storages.processes import call_after_fork, call_before_
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.storages.shared import SharedPosition, SharedStorage
 from datasets_cli.replay.storages.tensors import LazyMemmapStorage, LazyTensorStorage
-from datasets_cli.replay.writing.writers import IMMUTABLE, RoundRobinWriter, Writer, refuse_to_write
+from datasets_cli.replay.trajectories.seams import skip_numbers_of
+from datasets_cli.replay.writing.writers import (
+    IMMUTABLE,
+    SEAMS,
+    RoundRobinWriter,
+    Writer,
+    refuse_to_write,
+)
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.sources.temporary_folders import this_process
 
@@ -153,6 +160,11 @@ def replace_rows(
     writer.load_state_dict(writer_state)
     # The storage counts time steps, the writer rows.
     storage.cursor = writer_state.get("cursor", 0) // storage.width
+    if columns is not None:
+        skip_numbers_of(storage)
+        if storage.seams is not None:  # the rows that are written next are another run's
+            last = (storage.cursor - 1) % (storage.capacity // storage.width)
+            storage.seams.cut([*writer_state.get(SEAMS, ()), last])
 
 
 def clear_rows(reader: BatchReader, writer: Writer) -> None:
@@ -160,6 +172,8 @@ def clear_rows(reader: BatchReader, writer: Writer) -> None:
     storage = writable(reader)
     writer.on_clear()  # first, because it may refuse
     storage.clear()
+    if storage.seams is not None:
+        storage.seams.clear()
     if storage.generations is not None:
         storage.generations.advance()
     reader.transform.on_clear()

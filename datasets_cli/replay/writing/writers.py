@@ -14,11 +14,14 @@ from datasets_cli.replay.arguments import REDUCTIONS, Numbers, Rows, StateDict, 
 from datasets_cli.replay.storages.columns import outline
 from datasets_cli.replay.storages.protocol import Generations, Position, Storage, WritableStorage
 from datasets_cli.replay.storages.shared import SharedPosition
+from datasets_cli.replay.trajectories.seams import Seams
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 GENERATIONS = "generations"
 """In the state of a writer: how often each row was written."""
+SEAMS = "seams"
+"""In the state of a writer: the steps at which trajectories were cut by a load."""
 
 
 def _steps(index: Numbers) -> torch.Tensor:
@@ -78,17 +81,41 @@ class RoundRobinWriter(Writer):
 
     def __init__(self, *, track_generations: bool = False) -> None:
         self.tracks_generations = track_generations
-        self._tracked: WritableStorage | None = None
+        self._storage: WritableStorage | None = None
         self.position: Position | SharedPosition = Position()
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(cursor={self.cursor})"
 
     def track(self, storage: WritableStorage) -> None:
-        """Count how often the rows of a storage are written, with ``track_generations``."""
+        """Track the seams of a storage, and its generations with ``track_generations``."""
+        self._storage = storage
+        storage.seams = Seams() if storage.seams is None else storage.seams
         if self.tracks_generations:
-            self._tracked = storage
             storage.generations = storage.generations or Generations()
+
+    @property
+    def _generations(self) -> Generations | None:
+        if self._storage is None or not self.tracks_generations:
+            return None
+        return self._storage.generations
+
+    @property
+    def _last_step(self) -> int:
+        """The step that was written last; -1 if none was."""
+        storage = self._storage
+        if storage is None or not len(storage):
+            return -1
+        return (self.cursor // storage.width - 1) % (storage.capacity // storage.width)
+
+    def continue_trajectories(self) -> None:
+        """Let the next rows continue the trajectories of the last ones that were loaded.
+
+        Call it after ``loads`` or ``load_state_dict`` if the environments were restored too.
+        Without it, the next rows begin new trajectories.
+        """
+        if self._storage is not None and self._storage.seams is not None:
+            self._storage.seams.join([self._last_step])
 
     def generations_of(self, index: Numbers) -> torch.Tensor:
         """Return how often rows were written after the first time, int64; -1 for never.
@@ -97,12 +124,12 @@ class RoundRobinWriter(Writer):
             index: row numbers of any shape; with several dimensions numbers of time steps, or
                 ``[n, ndim]`` as ``extend`` returns them.
         """
-        steps, storage = _steps(index), self._tracked
-        if storage is None or storage.generations is None:
+        steps, storage, generations = _steps(index), self._storage, self._generations
+        if storage is None or generations is None:
             return super().generations_of(index)
         if steps.ndim > 1 and steps.shape[-1] == storage.ndim > 1:
             steps = steps[..., 0]
-        return storage.generations.of(steps * storage.width)
+        return generations.of(steps * storage.width)
 
     @property
     def cursor(self) -> int:
@@ -140,6 +167,8 @@ class RoundRobinWriter(Writer):
             done, cursor = done + step, (cursor + step) % capacity
         if storage.generations is not None:
             storage.generations.count(index)
+        if storage.seams is not None and len(storage.seams):
+            storage.seams.join((index[:: storage.width] // storage.width).tolist())
         self.position.advance(cursor, count)
         return index
 
@@ -150,9 +179,19 @@ class RoundRobinWriter(Writer):
     def state_dict(self) -> StateDict:
         """Return the row that is written next, how many were written, and how often each."""
         state: StateDict = {"cursor": self.cursor, "write_count": self.write_count}
-        if self._tracked is not None and self._tracked.generations is not None:
-            state[GENERATIONS] = self._tracked.generations.counts.clone()
+        if self._generations is not None:
+            state[GENERATIONS] = self._generations.counts.clone()
+        # The last step is cut anyway by whoever loads the state.
+        if seams := [step for step in self._seams() if step != self._last_step]:
+            state[SEAMS] = seams
         return state
+
+    def _seams(self) -> list[int]:
+        """Return the steps that end a trajectory because rows were loaded."""
+        storage = self._storage
+        if storage is None or storage.seams is None or not len(storage):
+            return []
+        return storage.seams.before(len(storage) // storage.width)
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
@@ -160,9 +199,11 @@ class RoundRobinWriter(Writer):
         Raises:
             UsageError: a number is out of its range.
         """
-        if self._tracked is not None and self._tracked.generations and GENERATIONS in state:
+        if self._generations is not None and GENERATIONS in state:
             counts = torch.as_tensor(state[GENERATIONS], dtype=torch.int64).reshape(-1)
-            self._tracked.generations.counts = torch.cat([counts, torch.tensor([-1])])
+            self._generations.counts = torch.cat([counts, torch.tensor([-1])])
+        for step in state.get(SEAMS, ()):  # they are the storage's, and put there with its rows
+            whole_number(SEAMS, step, 0)
         names = "cursor", "write_count"
         cursor, write_count = (whole_number(name, state[name], 0) for name in names)
         self.position.set(cursor, write_count)

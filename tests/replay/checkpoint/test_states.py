@@ -27,6 +27,7 @@ from datasets_cli import (
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
+    RoundRobinWriter,
     SamplerWithoutReplacement,
     SliceSampler,
     SliceSamplerWithoutReplacement,
@@ -99,6 +100,8 @@ def check_continues(
     first.sample()
     other.load_state_dict(saved(first.state_dict(), folder))
     assert len(other) == len(first) and same_rows(first[:], other[:])
+    if isinstance(other.writer, RoundRobinWriter):
+        other.writer.continue_trajectories()
     for start in (1000, 2000):
         for _ in range(3):
             assert same_rows(first.sample(), other.sample())
