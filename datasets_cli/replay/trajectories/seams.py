@@ -78,13 +78,11 @@ class Numbering:
 
         counted   0 .. 1023    1024 .. 2047     by the collector
         number    0 .. 1023    2048 .. 3071     another collector has 1024 to 2047
-
-    Attributes:
-        stop: a number above all that were given out.
     """
 
     def __init__(self, begin: int = 0) -> None:
         self.stop = begin
+        """A number above all that were given out."""
         _counter.skip_to(begin)
         self._firsts = torch.empty(0, dtype=torch.int64)  # the first number of each block
 
