@@ -76,8 +76,8 @@ _counter = _Counter()
 class Numbering:
     """The numbers of one collector's trajectories, of which no other collector has any.
 
-        counted   0 .. 1023    1024 .. 2047     by the collector
-        number    0 .. 1023    2048 .. 3071     another collector has 1024 to 2047
+    counted   0 .. 1023    1024 .. 2047     by the collector
+    number    0 .. 1023    2048 .. 3071     another collector has 1024 to 2047
     """
 
     def __init__(self, begin: int = 0) -> None:
