@@ -1,1 +1,1 @@
-"""Queries: conditions on trajectories, as text or of `traj`, what they find, and views of that."""
+"""Queries: conditions on trajectories, as text or of `traj`; queries and views by conditions."""

@@ -12,7 +12,7 @@ from typing import Literal, NoReturn, Protocol
 import numpy as np
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey
 from datasets_cli.replay.queries.trajectory import (
     Trajectory,
@@ -58,7 +58,7 @@ MOST_NESTED = 100
 
 
 class Term(Protocol):
-    """A number of each trajectory, or what is true or false of it."""
+    """A number or a truth value of each trajectory."""
 
     def values(self, leaves: TrajectoryLeaves) -> TermValues:
         """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
@@ -88,17 +88,20 @@ class Reduced:
         if math.prod(shape) == 1:
             return reduced.reshape(len(reduced))
         if self.reduction not in UFUNCS or not math.prod(shape):
-            raise UsageError(
-                f"{show_key(key)} is {list(shape)} numbers a row, of which {self.reduction}() "
-                "makes no single one. Give query() a function of a trajectory, such as "
-                "lambda found: found.observation[0, 2] > 1."
+            raise WrongRows(
+                f"{show_key(key)} is {list(shape)} numbers a row; {self.reduction}() needs one.",
+                key=key,
+                expected="one number a row",
+                found=list(shape),
+                advice="Give query() a function of a trajectory, such as "
+                "lambda found: found.observation[0, 2] > 1.",
             )
         return reduce_entries(self.reduction, reduced)
 
 
 @dataclass(frozen=True, eq=False)
 class RowsCompared:
-    """The numbers of each row against others: whether that is true of any, or of all."""
+    """A comparison of the numbers of each row, true for any or for all rows of a trajectory."""
 
     key: Key
     sign: Operator
@@ -115,13 +118,16 @@ class RowsCompared:
         return reduced
 
     def _rows(self, key: Key, block: np.ndarray) -> np.ndarray:
-        """Return which rows of a block ``[n, ...]`` it is true of, bool ``[n]``."""
+        """Return whether each row of a block ``[n, ...]`` satisfies it, bool ``[n]``."""
         try:
             np.broadcast_to(self.other, block.shape[1:])
         except ValueError as error:
-            raise UsageError(
+            raise WrongRows(
                 f"{show_key(key)} is {list(block.shape[1:])} numbers a row, which cannot be "
-                f"compared with {list(np.shape(self.other))}."
+                f"compared with {list(np.shape(self.other))}.",
+                key=key,
+                expected=list(block.shape[1:]),
+                found=list(np.shape(self.other)),
             ) from error
         return reduce_entries(self.reduction, np.asarray(apply(self.sign, [block, self.other])))
 
@@ -134,21 +140,24 @@ class FunctionTerm:
     keys: EntryKeys | None = None
 
     def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
-        """Return what the function says of the one trajectory, bool ``[1]``."""
+        """Return the result of the function for a single trajectory, bool ``[1]``."""
         trajectory = whole_trajectory(leaves)
         if trajectory is None:
-            raise UsageError(
-                f"{self.function!r} is a function of a trajectory, which a table does not have. "
-                "Give filter() a function of the table, or a condition made of traj; query() takes "
-                "both."
+            raise Unsupported(
+                f"{self.function!r} is a function of a trajectory, which a table does not have.",
+                found=self.function,
+                advice="Give filter() a function of the table, or a condition of traj; query() "
+                "takes both.",
             )
         answer = self.function(trajectory)
         size = math.prod(answer.shape) if isinstance(answer, np.ndarray | torch.Tensor) else 1
         if answer is None or size != 1:
             shown = "None" if answer is None else f"{type(answer).__name__} of {size} values"
             raise UsageError(
-                f"{self.function!r} must say whether it wants a trajectory: expected True or "
-                f"False, found {shown}."
+                f"{self.function!r} must return whether to select a trajectory: expected True or "
+                f"False, found {shown}.",
+                expected="True or False",
+                found=shown,
             )
         return np.array([bool(answer)])
 
@@ -177,7 +186,7 @@ class Operation:
         is_joined = self.operator in ("&", "|") and whole_trajectory(leaves) is not None
         for operand in self.operands:
             values.append(operand if isinstance(operand, int | float) else operand.values(leaves))
-            # Of one trajectory the others are not asked where the first decides.
+            # For a single trajectory, stop at the first operand that decides.
             if is_joined and bool(values[-1]) is (self.operator == "|"):
                 return values[-1]
         return apply(self.operator, values)
@@ -186,13 +195,13 @@ class Operation:
 def apply(sign: Operator, values: list[TermValues]) -> TermValues:
     """Return the result of an operator, a Python value where all operands are."""
     function = OPERATORS[sign]
-    with np.errstate(all="ignore"):  # NaN is a value, and infinity what is above a type
+    with np.errstate(all="ignore"):  # NaN is a value; overflow gives infinity
         result = reduce(function, values) if len(values) > 1 else function(*values)
     return result.item() if isinstance(result, np.generic) else result
 
 
 def keys_of(tree: Term | ConstantValue) -> EntryKeys | None:
-    """Return the entries that a tree reads; None where a function says nothing of them."""
+    """Return the entries that a tree reads; None if a function does not declare them."""
     if isinstance(tree, Operation):
         keys = [*map(keys_of, tree.operands)]
         return None if None in keys else frozenset().union(*filter(None, keys))
@@ -221,13 +230,13 @@ def nested(key: Key) -> NestedKey:
 class TrajectoryPredicate:
     """A condition on trajectories, such as ``(traj.reward.sum() > 100) & (traj.length >= 50)``.
 
-    Two are joined by ``&`` and ``|``, and ``~`` is the opposite. It takes a trajectory and
-    says whether it holds, and it pickles.
+    ``&`` and ``|`` join two conditions, and ``~`` negates one. Called with a trajectory, it returns
+    whether the condition holds. It can be pickled.
 
     Args:
-        fn: a function of a trajectory, which is then read whole; ``traj`` makes conditions that
-            read no more than they need.
-        description: what ``repr`` shows.
+        fn: a function of a trajectory, which is then read whole; conditions of ``traj`` read only
+            the entries that they need.
+        description: the text that ``repr`` shows.
         keys: the entries that ``fn`` reads, for ``required_keys``.
 
     Raises:
@@ -241,20 +250,25 @@ class TrajectoryPredicate:
         keys: EntryKeys | None = None,
     ) -> None:
         if not callable(fn):
-            raise UsageError(f"A condition is made of a function of a trajectory, not of {fn!r}.")
+            raise UsageError(
+                f"A condition needs a function of a trajectory, not of {fn!r}.",
+                argument="fn",
+                expected="a function of a trajectory",
+                found=fn,
+            )
         self._tree: Term = FunctionTerm(fn, keys)
         self._description = description
 
     @property
     def tree(self) -> Term:
-        """What it is made of."""
+        """The tree of terms of the condition."""
         return self._tree
 
     def __call__(self, trajectory: Trajectory) -> bool:
         return holds(self._tree, trajectory)
 
     def required_keys(self) -> EntryKeys | None:
-        """Return the entries that it reads; None where a function says nothing of them."""
+        """Return the entries that it reads; None if a function does not declare them."""
         return keys_of(self._tree)
 
     def __and__(self, other: TrajectoryPredicate) -> TrajectoryPredicate:
@@ -296,7 +310,7 @@ class TrajectoryPredicate:
 
 
 def predicate_of(tree: Term, description: str) -> TrajectoryPredicate:
-    """Return a condition that is made of a tree."""
+    """Return the condition of a tree."""
     predicate = TrajectoryPredicate.__new__(TrajectoryPredicate)
     predicate._tree, predicate._description = tree, description
     return predicate

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.queries.conditions import (
     FunctionTerm,
@@ -52,8 +52,10 @@ def query(
     transform: Callable[[Rows], Rows] | None = None,
     table: Trajectories | None = None,
 ) -> list[Trajectory]:
-    """Return the trajectories for which a condition holds, the oldest first."""
-    # With several environments side by side they are those of the first, then of the second.
+    """Return the trajectories for which a condition holds, the oldest first.
+
+    With several environments side by side, they are sorted by environment first.
+    """
     tree = _tree(predicate)
     if not len(storage):
         return []
@@ -62,7 +64,7 @@ def query(
     if tree is None:
         return [*_read(storage, index, transform)]
     if transform or reads_trajectories(tree):
-        # One after the other, so that only those that are found stay in memory.
+        # One at a time: only selected trajectories stay in memory.
         each = (_at(index, slice(place, place + 1)) for place in range(len(index.lengths)))
         read = (trajectory for one in each for trajectory in _read(storage, one, transform))
         return [trajectory for trajectory in read if holds(tree, trajectory)]
@@ -77,23 +79,27 @@ def iter_trajectories(
 ) -> Iterator[Trajectory]:
     """Return an iterator over the trajectories of a rollout, in their order: views of its rows.
 
-    They are told apart by the numbers at ``trajectory_key``, or else by the first there is of
+    They are separated by the numbers at ``trajectory_key``, or else by the first existing key of
     ``("collector", "traj_ids")``, ``"traj_ids"`` and ``"episode"``, or else by the flags
-    ``"done"``, ``"truncated"`` and ``"terminated"`` below ``"next"``. With flags alone, a
-    trajectory that none ends is joined to the next one. The last one ends with the rows.
+    ``"done"``, ``"truncated"`` and ``"terminated"`` below ``"next"``. By flags, a trajectory
+    without an end is joined to the next one. The last one ends with the rows.
 
     Args:
-        data: rows ``[N]``, each trajectory's one after the other.
-        trajectory_key: where numbers of trajectories are.
+        data: rows ``[N]``, trajectory by trajectory.
+        trajectory_key: the key of the numbers of trajectories.
 
     Raises:
-        UsageError: it is not a TensorDict ``[N]``, or nothing tells its trajectories apart.
+        UsageError: it is not a TensorDict ``[N]``.
+        UnknownKey: no column separates its trajectories.
     """
     if not isinstance(data, TensorDictBase) or len(data.batch_size) != 1:
         kind = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__
         raise UsageError(
-            f"Trajectories are those of a TensorDict of rows [N], not of {kind}. "
-            "reshape(-1) makes one of rollouts [B, T], whose last steps must end trajectories."
+            f"data must be a TensorDict of rows [N], not {kind}.",
+            argument="data",
+            expected="[N]",
+            found=kind,
+            advice="Apply reshape(-1) to rollouts [B, T], whose last steps must end trajectories.",
         )
     if not len(data):
         return iter(())
@@ -113,8 +119,8 @@ def filter_trajectories(
 
     Args:
         data: rows ``[N]``.
-        predicate: a condition of ``traj``, or a function of a trajectory; all where None.
-        trajectory_key: where numbers of trajectories are.
+        predicate: a condition of ``traj``, or a function of a trajectory; None selects all.
+        trajectory_key: the key of the numbers of trajectories.
 
     Raises:
         UsageError: as ``iter_trajectories``, and as ``ReplayBuffer.query``.
@@ -125,7 +131,7 @@ def filter_trajectories(
 
 
 def _tree(predicate: Predicate | None) -> Term | None:
-    """Return what a condition, or a function, says of trajectories."""
+    """Return the tree of a condition or of a function; None selects all trajectories."""
     if isinstance(predicate, Expression):
         raise predicate.unfinished
     if predicate is None or isinstance(predicate, TrajectoryPredicate):
@@ -139,21 +145,27 @@ def _tree(predicate: Predicate | None) -> Term | None:
 
 
 def _check_rows(storage: Storage) -> None:
-    """Check that rows have entries."""
+    """Raise ``WrongRows`` unless rows are TensorDicts."""
     if not storage.is_tensordict and not isinstance(row := storage.item(0), TensorDictBase):
-        raise UsageError(
-            "Trajectories are made of rows that are TensorDicts; those of this storage are "
-            f"{type(row).__name__}."
+        found = type(row).__name__
+        raise WrongRows(
+            f"Trajectories need rows that are TensorDicts; the rows of this storage are {found}.",
+            expected="TensorDict",
+            found=found,
         )
 
 
 def _keys(
     rows: RowEntries, trajectory_key: NestedKey | None, *, knows: bool = False
 ) -> TrajectoryKeys:
-    """Return the columns that tell trajectories apart; see ``iter_trajectories``."""
+    """Return the columns that separate trajectories; see ``iter_trajectories``."""
     if trajectory_key is not None:
         if not rows.has(key := key_of(trajectory_key)):
-            raise UsageError(f"Rows have no {show_key(key)} that tells trajectories apart.")
+            raise UnknownKey(
+                f"Rows have no {show_key(key)} of trajectory numbers.",
+                argument="trajectory_key",
+                key=key,
+            )
         return TrajectoryKeys(number=key)
     if knows:
         return FROM_STORAGE
@@ -161,9 +173,11 @@ def _keys(
         return TrajectoryKeys(number=number)
     if not any(map(rows.has, END_KEYS)):
         names = ", ".join(map(show_key, (*NUMBER_KEYS, *END_KEYS)))
-        raise UsageError(
-            f"Nothing tells trajectories apart: rows have none of {names}. Name a column of "
-            "numbers that change between trajectories: trajectory_key=..."
+        raise UnknownKey(
+            f"Trajectories need one of the columns {names}, and the rows do not have any.",
+            argument="trajectory_key",
+            expected=names,
+            advice="Pass trajectory_key, a column of numbers that change between trajectories.",
         )
     return TrajectoryKeys(ends=END_KEYS)
 
@@ -176,7 +190,7 @@ def _at(index: TrajectoryIndex, places: slice | torch.Tensor) -> TrajectoryIndex
 def _read(
     storage: Storage, index: TrajectoryIndex, transform: Callable[[Rows], Rows] | None
 ) -> Iterator[Trajectory]:
-    """Yield trajectories, whose rows are read all at once."""
+    """Yield trajectories; their rows are read at once."""
     if not len(index.lengths):
         return
     batch = storage.get(index.every_row()[2])

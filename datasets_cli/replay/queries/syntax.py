@@ -1,4 +1,4 @@
-"""The syntax of conditions as text, which is read without the trajectories, and without torch."""
+"""The syntax of conditions as text; parsing needs neither trajectories nor torch."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def parse_condition(where: str) -> ast.expr:
 
 
 def shown(text: str) -> str:
-    """Return what of a condition is shown in a message."""
+    """Return a condition for a message, shortened to 200 characters."""
     return text if len(text) <= 200 else f"{text[:200]}..."

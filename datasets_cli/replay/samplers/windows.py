@@ -104,13 +104,13 @@ class SliceWindows:
         step, num_rows = clipped(start, size, length)
         return SliceBegins(self._trajectories.ahead(first, step), num_rows)
 
-    def all_begins(self) -> SliceBegins:
+    def all_begins(self) -> tuple[RowNumbers, Lengths]:
         """Return each row at which a slice can begin, and the number of rows of that slice."""
         # Without a left side, the starts of a trajectory are its first steps. The rows of a
         # fragmented trajectory are not supported: only its first row leads to the next ones.
         number, step = steps_of(self._room.long())
         first = self._trajectories.ahead(self._starts[number], step) % self._trajectories.capacity
-        return SliceBegins(first, (self._lengths[number] - step).clamp(max=len(self._steps)))
+        return first, (self._lengths[number] - step).clamp(max=len(self._steps))
 
     def rows(self, begins: SliceBegins, *, pad: bool) -> SliceRows:
         """Return the rows of slices; with ``pad``, each slice has as many rows as a full one."""

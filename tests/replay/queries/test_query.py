@@ -218,7 +218,7 @@ def test_what_is_no_condition_of_the_rows_is_refused(replay: ExperienceReplay) -
         ("End it with .any", lambda: rb.filter(traj.reward > 3)),
         ("neither cost nor next.cost", lambda: rb.query(traj.cost.sum() > 1)),
         (r"\[2\] numbers a row.*with \[3\]", lambda: rb.query((np.zeros(3) < X).any())),
-        (r"\[2\] numbers a row, of which first", lambda: rb.query(X.first() > 3)),
+        (r"\[2\] numbers a row; first", lambda: rb.query(X.first() > 3)),
         ("is text", lambda: rb.query(traj["observation", "mission"].max() > 3)),
         ("neither observation nor", lambda: rb.filter(traj["observation"].any())),
         ("Rows have no cost", lambda: rb.query(trajectory_key="cost")),
@@ -232,11 +232,11 @@ def test_what_is_no_condition_of_the_rows_is_refused(replay: ExperienceReplay) -
 def test_rows_that_nothing_tells_apart_are_refused() -> None:
     buffer = ReplayBuffer(storage=ListStorage(5), batch_size=2)
     buffer.extend([1, 2])
-    with pytest.raises(UsageError, match="those of this storage are int"):
+    with pytest.raises(UsageError, match="the rows of this storage are int"):
         buffer.query()
     buffer = ReplayBuffer(storage=LazyTensorStorage(5), batch_size=2)
     buffer.extend(TensorDict({"action": torch.zeros(3), "text": ["a", "b", "c"]}, [3]))
-    with pytest.raises(UsageError, match="Nothing tells trajectories apart"):
+    with pytest.raises(UsageError, match="Trajectories need one of the columns"):
         buffer.query()
 
 
