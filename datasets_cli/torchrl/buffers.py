@@ -1,4 +1,4 @@
-"""TorchRL's prioritised replay buffers: they make their sampler themselves."""
+"""TorchRL's prioritised and hindsight buffers, and its compressed storage."""
 
 from __future__ import annotations
 
@@ -64,11 +64,12 @@ class PriorityOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PrioritizedOptions(BufferOptions, PriorityOptions):
-    """What a prioritised buffer of any rows takes.
+    """The arguments of a prioritised buffer of any rows.
 
     Args:
         dtype: of the importance weights.
-        sampler: in place of one made of ``alpha``, ``beta`` and so on; excludes ``sampler_device``.
+        sampler: replaces the sampler of ``alpha``, ``beta`` and so on; excludes
+            ``sampler_device``.
     """
 
     dtype: torch.dtype = torch.float
@@ -87,7 +88,12 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         storage = storage_or_list(options.storage)
         sampler, device = options.sampler, options.sampler_device
         if sampler is not None and device is not None:
-            raise UsageError("Give the sampler a device, or sampler_device without a sampler.")
+            raise UsageError(
+                "sampler and sampler_device exclude one another.",
+                argument="sampler_device",
+                found=device,
+                advice="Pass the device to the sampler, or leave out the sampler.",
+            )
         if sampler is None:
             sampler = PrioritizedSampler(
                 capacity_of(storage),
@@ -103,14 +109,14 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 @dataclass(frozen=True, kw_only=True)
 class TensorDictPrioritizedOptions(TensorDictBufferOptions, PriorityOptions):
-    """What a prioritised buffer of TensorDicts takes.
+    """The arguments of a prioritised buffer of TensorDicts.
 
     Args:
-        reduction: how several numbers a row become one priority.
+        reduction: reduces several numbers of a row to its priority.
     """
 
     reduction: str = "max"
-    sampler: None = field(default=None, init=False)  # it is made of these options
+    sampler: None = field(default=None, init=False)  # these options describe it
 
 
 @accepts_keywords
@@ -137,26 +143,26 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
 
 
 def capacity_of(storage: Storage) -> int:
-    """Return how many rows a prioritised sampler has room for at first."""
+    """Return the initial capacity of a prioritised sampler."""
     room = storage.max_size if is_writable(storage) else len(storage)
     return room if room < NO_LIMIT else 1
 
 
 @dataclass(frozen=True)
 class HEROptions(TensorDictBufferOptions):
-    """What a buffer of rows with goals in hindsight takes.
+    """The arguments of ``HERReplayBuffer``.
 
     Args:
-        reward_fn: takes a batch with the new goals and returns its rewards, ``[B, 1]`` or ``[B]``;
-            they are used for the rows with a new goal.
-        her_ratio: how likely a row gets another goal.
-        strategy: which step gives a goal; see ``HindsightStrategy``.
-        goal_key: the goal.
-        achieved_goal_key: what was achieved.
+        reward_fn: a function from a batch with the new goals to its rewards, ``[B, 1]`` or ``[B]``,
+            which the relabelled rows get.
+        her_ratio: the probability that a row gets another goal.
+        strategy: the step whose achieved goal is used; see ``HindsightStrategy``.
+        goal_key: the desired goal.
+        achieved_goal_key: the achieved goal.
         reward_key: the reward.
         end_key: the flag that ends a trajectory, as does ``terminated`` beside it.
-        transform: applied to every batch, after the goals; one that has ``inv`` also to what is
-            written.
+        transform: applied to every batch, after the goals; one that has ``inv`` also to written
+            rows.
     """
 
     reward_fn: Callable[[TensorDictBase], Numbers]
@@ -170,15 +176,19 @@ class HEROptions(TensorDictBufferOptions):
 
     def __post_init__(self) -> None:
         if not callable(self.reward_fn):
-            raise UsageError(f"reward_fn must be a function of a batch, not {self.reward_fn!r}.")
+            raise UsageError(
+                f"reward_fn must be a function of a batch, not {self.reward_fn!r}.",
+                argument="reward_fn",
+                found=self.reward_fn,
+            )
 
 
 @accepts_keywords
 class HERReplayBuffer(TensorDictReplayBuffer):
-    """A replay buffer that gives a share of the rows goals that were reached, in hindsight.
+    """A replay buffer that relabels a share of the rows with achieved goals, in hindsight.
 
-    Goals are drawn from the buffer's generator, for each row by itself, and are what a step
-    achieved: ``("next", achieved_goal_key)``, which the rows must have. See ``HERSampler``.
+    Goals are drawn from the buffer's generator, independently for each row, and are the achieved
+    goal of a step: ``("next", achieved_goal_key)``, which the rows must have. See ``HERSampler``.
 
     Raises:
         UsageError: arguments that exclude one another, or a sampler that has priorities.
@@ -197,7 +207,7 @@ class HERReplayBuffer(TensorDictReplayBuffer):
 
     @property
     def her_ratio(self) -> float:
-        """How likely a row gets another goal."""
+        """The probability that a row gets another goal."""
         return self._goals.ratio
 
     @her_ratio.setter
@@ -207,11 +217,11 @@ class HERReplayBuffer(TensorDictReplayBuffer):
 
     @property
     def strategy(self) -> HindsightStrategy:
-        """Which step gives a goal."""
+        """The step whose achieved goal is used."""
         return self._goals.strategy
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Draw rows by another sampler, which get goals as before; return the one before."""
+        """Replace the sampler below the goals; return the previous one."""
         previous = self._goals.sampler
         super().set_sampler(self._with_goals(sampler, self.her_ratio, self.strategy))
         return previous
@@ -219,13 +229,13 @@ class HERReplayBuffer(TensorDictReplayBuffer):
     @property
     def _goals(self) -> HERSampler:
         sampler = self.reader.sampler
-        assert isinstance(sampler, HERSampler), "no other is put there"
+        assert isinstance(sampler, HERSampler), "set_sampler wraps every sampler"
         return sampler
 
     def _with_goals(
         self, sampler: Sampler | None, ratio: float, strategy: HindsightStrategy | str
     ) -> HERSampler:
-        """Return a sampler that gives the rows of another one goals."""
+        """Return a sampler that relabels the rows of another one."""
         end = key_of(self.end_key)
         return HERSampler(
             GoalRule(_OfBatch(self.reward_fn)),
@@ -240,7 +250,7 @@ class HERReplayBuffer(TensorDictReplayBuffer):
 
 
 class _OfBatch:
-    """A function of a batch as one of goals, too."""
+    """Adapts a function of a batch to a reward function of goals."""
 
     def __init__(self, function: Callable[[TensorDictBase], Numbers]) -> None:
         self._function = function
@@ -248,7 +258,7 @@ class _OfBatch:
     def __call__(
         self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase
     ) -> Numbers:
-        """Return what the function returns for the batch."""
+        """Return the rewards of the batch."""
         return self._function(batch)
 
     def __repr__(self) -> str:
@@ -259,7 +269,7 @@ MOST_LEVEL = 22
 
 
 class TensorFacts(TypedDict):
-    """What is known of a compressed tensor."""
+    """The type, shape, dtype and device of a compressed tensor."""
 
     type: str
     shape: torch.Size
@@ -273,7 +283,7 @@ Decompress = Callable[[torch.Tensor, TensorFacts], torch.Tensor]
 
 @dataclass(frozen=True)
 class _Compressed:
-    """A row: what it is, and its tensors."""
+    """A row: the description of its structure, and its compressed tensors."""
 
     description: RowsJson
     tensors: list[tuple[torch.Tensor, TensorFacts]]
@@ -283,18 +293,18 @@ class _Compressed:
 class CompressedListStorage(ListStorage):
     """Rows of any kind, one object each, whose tensors are compressed, such as images.
 
-    Tensors of a row are compressed one by one, also those in TensorDicts, lists, tuples and dicts;
-    rows of other classes are kept unchanged. What is read is a copy.
+    Tensors of a row are compressed one by one, also within TensorDicts, lists, tuples and dicts;
+    rows of other classes stay unchanged. Reading returns copies.
 
     Args:
-        max_size: most rows; without a limit by default.
-        compression_fn: takes a tensor and returns another; zstandard by default.
-        decompression_fn: takes what that returned and a dict with the ``shape``, ``dtype`` and
-            ``device`` of the tensor, which it returns.
-        compression_level: of zstandard, from 1, the fastest, to 22, the smallest.
+        max_size: the maximum number of rows; unlimited by default.
+        compression_fn: a function from a tensor to a compressed tensor; zstandard by default.
+        decompression_fn: a function from a compressed tensor, and a dict with the ``shape``,
+            ``dtype`` and ``device`` of the original, to the original tensor.
+        compression_level: of zstandard, from 1 (the fastest) to 22 (the smallest).
 
     Raises:
-        UsageError: a number is out of its range, or one of the two functions is missing.
+        UsageError: a number is out of range, or one of the two functions is missing.
     """
 
     def __init__(
@@ -307,24 +317,31 @@ class CompressedListStorage(ListStorage):
     ) -> None:
         super().__init__(max_size)
         if (compression_fn is None) != (decompression_fn is None):
-            raise UsageError("Give both compression_fn and decompression_fn, or neither.")
+            name = "compression_fn" if compression_fn is None else "decompression_fn"
+            raise UsageError(
+                f"{name} is missing: compression_fn and decompression_fn need one another.",
+                argument=name,
+                advice="Pass both, or neither.",
+            )
         self.compression_level = whole_number("compression_level", compression_level, 1)
         if self.compression_level > MOST_LEVEL:
             raise UsageError(
-                f"compression_level is 1 to {MOST_LEVEL}, not {self.compression_level}."
+                f"compression_level must be from 1 to {MOST_LEVEL}, not {self.compression_level}.",
+                argument="compression_level",
+                found=self.compression_level,
             )
         self.compression_fn = compression_fn or self._compress
         self.decompression_fn = decompression_fn or _decompress
 
     def bytes(self) -> int:
-        """Return how many bytes the compressed tensors take."""
+        """Return the size of the compressed tensors in bytes."""
         rows = [item for item in self._items if isinstance(item, _Compressed)]
         return sum(tensor.nbytes for row in rows for tensor, _ in row.tensors)
 
     def _kept(self, item: Rows) -> Rows:
         try:
             description, tensors = describe((item,), only_exact=True)
-        except UsageError:  # of classes that would not come back
+        except UsageError:  # its classes could not be restored
             return item
         compressed = []
         for tensor in tensors:

@@ -1,8 +1,8 @@
 """TorchRL's keywords that change nothing here: one table, by the name of the class.
 
-A class that has TorchRL's name accepts all of TorchRL's keywords. Those that change something are
-its own arguments; ``accepts_keywords`` adds the others from ``KEYWORDS``, so that ``help()`` shows
-them. A value that is not supported is rejected with the name of the class that was called.
+A class with TorchRL's name accepts all of TorchRL's keywords. A keyword with an effect is an
+argument of the class; ``accepts_keywords`` adds the ineffective ones from ``KEYWORDS``, which
+``help()`` shows. An unsupported value is rejected with the name of the called class.
 
 The decorator stands at the class, because a worker process imports a class from its own module.
 """
@@ -62,7 +62,7 @@ class Keyword:
 
 
 def accepts_keywords(kind: Class) -> Class:
-    """Let a class accept the keywords of ``KEYWORDS`` that are not among its own arguments."""
+    """Add the keywords of ``KEYWORDS`` to the arguments of a class."""
     make: Any = vars(kind)["__init__"]
     signature = inspect.signature(make)
     own = [*signature.parameters.values()]
@@ -138,7 +138,7 @@ _ENSEMBLE: Keywords = {
 _DATASET: Keywords = {
     **_BUFFER,
     "shared": Keyword(False, (True,)),  # every process opens the same files
-    "storage": Keyword(None, advice="The rows are those of the dataset."),
+    "storage": Keyword(None, advice="The dataset is the storage."),
     "dim_extend": Keyword(None, (0,), advice="A dataset has one dimension, and is read-only."),
 }
 
@@ -184,7 +184,7 @@ _TRAINER: Keywords = {
     ),
     "log_timings": Keyword(False, advice="A profiler, such as torch.profiler, measures them."),
     "auto_log_optim_steps": Keyword(
-        True, advice='Register a function at the point "post_optim_log" to log something else.'
+        True, advice='Register a function at the point "post_optim_log" to log other values.'
     ),
 }
 
@@ -301,7 +301,7 @@ KEYWORDS: dict[str, Keywords] = {
     "Transform": _KEYS,
     "Compose": _KEYS,
     "RewardSum": {"reward_spec": Keyword(False, advice="It has no specs.")},
-    "Trajectory": _each("batch_size device names", None, advice="They are those of data."),
+    "Trajectory": _each("batch_size device names", None, advice="Pass them to data."),
     "Trainer": _TRAINER,
     "GymEnv": _GYM,
     "SerialEnv": _BATCHED,

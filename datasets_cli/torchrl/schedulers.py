@@ -1,6 +1,6 @@
 """TorchRL's schedulers: each call of ``step`` changes a number of a sampler, such as ``beta``.
 
-TorchRL's own take samplers and buffers of its classes alone.
+TorchRL's schedulers accept only TorchRL's samplers and buffers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongState
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
@@ -34,8 +34,11 @@ class ParameterScheduler(ABC):
         value = getattr(sampler, param_name, None)
         if not isinstance(value, int | float):
             raise UsageError(
-                f"{type(self).__name__} changes a number of a sampler. {type(sampler).__name__} "
-                f"has no number {param_name!r}; a PrioritizedSampler has 'alpha' and 'beta'."
+                f"{type(sampler).__name__} does not have a number {param_name!r} for "
+                f"{type(self).__name__} to change.",
+                argument="param_name",
+                found=param_name,
+                advice="A PrioritizedSampler has 'alpha' and 'beta'.",
             )
         self.sampler = sampler
         self.param_name = param_name
@@ -55,7 +58,7 @@ class ParameterScheduler(ABC):
         setattr(self.sampler, self.param_name, value)
 
     def state_dict(self) -> StateDict:
-        """Return how many steps were done, what the number was first, and what it is now."""
+        """Return the number of steps, the initial value and the current value."""
         return {
             "num_steps_done": self.num_steps_done,
             "initial_value": self.initial_value,
@@ -63,20 +66,25 @@ class ParameterScheduler(ABC):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue where the state was taken, with the number that the sampler had then.
+        """Restore the steps and the values of a state.
 
         Raises:
             UsageError: the state has other entries.
         """
         if not isinstance(state_dict, Mapping) or state_dict.keys() != self.state_dict().keys():
-            raise UsageError(f"The state is not that of a {type(self).__name__}. Save it again.")
+            raise WrongState(
+                f"The state is not that of a {type(self).__name__}.",
+                argument="state_dict",
+                expected=[*self.state_dict()],
+                advice="Load a state that state_dict() of such a scheduler returned.",
+            )
         self.num_steps_done = whole_number("num_steps_done", state_dict["num_steps_done"], 0)
         self.initial_value = state_dict["initial_value"]
         setattr(self.sampler, self.param_name, state_dict["value"])
 
     @abstractmethod
     def _value(self, value: float) -> float:
-        """Return what the number becomes with this step, of what it is."""
+        """Return the next value of a number."""
 
 
 class LinearScheduler(ParameterScheduler):
@@ -88,7 +96,7 @@ class LinearScheduler(ParameterScheduler):
         obj: the sampler, or the buffer that draws by it.
         param_name: the attribute, such as ``"beta"``.
         final_value: the last value.
-        num_steps: steps until then, from 1 on.
+        num_steps: steps until then, at least 1.
 
     Raises:
         UsageError: as ``ParameterScheduler``; or ``num_steps`` is out of its range.
@@ -114,8 +122,8 @@ class StepScheduler(ParameterScheduler):
     Args:
         obj: the sampler, or the buffer that draws by it.
         param_name: the attribute, such as ``"beta"``.
-        gamma: what it is multiplied by, or what is added.
-        n_steps: steps between two changes, from 1 on.
+        gamma: the factor, or the summand.
+        n_steps: steps between two changes, at least 1.
         mode: ``"multiplicative"`` or ``"additive"``.
         min_value: the least that it becomes; no limit by default.
         max_value: the most that it becomes.
@@ -136,7 +144,12 @@ class StepScheduler(ParameterScheduler):
     ) -> None:
         super().__init__(obj, param_name, min_value, max_value)
         if mode not in MODES:
-            raise UsageError(f"mode is one of {', '.join(MODES)}, not {mode!r}.")
+            raise UsageError(
+                f"mode must be one of {', '.join(MODES)}, not {mode!r}.",
+                argument="mode",
+                expected=[*MODES],
+                found=mode,
+            )
         self.gamma = gamma
         self.n_steps = whole_number("n_steps", n_steps, 1)
         self.mode = mode

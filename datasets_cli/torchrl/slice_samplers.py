@@ -1,4 +1,4 @@
-"""Samplers of slices with TorchRL's arguments, as cuts of the draws that rows have, too."""
+"""TorchRL's samplers of slices, and its stacks of frames."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported
 from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key
 from datasets_cli.replay.samplers.epochs import Epochs
@@ -49,7 +49,7 @@ class TrajectoryArguments:
     use_gpu: torch.device | bool = False
 
     def slices(self, size: SliceOptions) -> dict[str, Any]:
-        """Return what ``Slices`` takes, for slices of a size."""
+        """Return the arguments of ``Slices`` for slices of a size."""
         return {
             **vars(part_of(size, SliceOptions)),
             "trajectories": self._source(),
@@ -60,7 +60,7 @@ class TrajectoryArguments:
         }
 
     def _source(self) -> TrajectorySource:
-        """Return where trajectories are: by number, by flags, or given."""
+        """Return the source of trajectories: numbers, flags, or a fixed index."""
         numbers = self.traj_key, self.trajectory_key
         flags = self.end_key, self.end_keys
         given = self.ends, self.trajectories
@@ -90,12 +90,12 @@ class SliceArguments(SliceOptions, TrajectoryArguments):
 
 
 def slices_of(arguments: SliceArguments) -> dict[str, Any]:
-    """Return what ``Slices`` takes."""
+    """Return the arguments of ``Slices``."""
     return arguments.slices(arguments)
 
 
 def as_named(key: Key) -> NestedKey:
-    """Return a key as users write it: a name that is not nested without a tuple."""
+    """Return a key as users write it: a str, or a tuple of a nested key."""
     return key[0] if len(key) == 1 else key
 
 
@@ -108,7 +108,7 @@ class SliceSampler(Slices):
     """Draws runs of consecutive rows, each within one trajectory.
 
         trajectory   0 0 0 0 0 1 1 1 2 2 2 2
-        slice of 3     └───┘                    a start is uniform over those that leave room
+        slice of 3     └───┘                    the start is uniform over all that leave room
 
     A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
     is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
@@ -130,8 +130,8 @@ class SliceSampler(Slices):
             ``end_keys`` or else the done flag ends trajectories beside it.
         trajectory_key: an alias of ``traj_key``.
         step_key: the column of step numbers within a trajectory; read with ``fragmented``.
-        fragmented: the rows of a trajectory may be apart, as those of environments that take turns
-            in one flat storage are: ``traj_key`` finds them, ``step_key`` orders them. A missing
+        fragmented: the rows of a trajectory may be apart, because environments take turns in
+            one flat storage: ``traj_key`` finds them, ``step_key`` orders them. A missing
             step splits a trajectory in two.
         ends: flags as ``end_key``, bool ``[N]``, for a storage that will not change; with several
             dimensions ``[T, *environments]``, time first.
@@ -200,9 +200,9 @@ class SliceSampler(Slices):
 
     @property
     def traj_key(self) -> NestedKey | None:
-        """The column of numbers that tells trajectories apart: the one named, else the one found.
+        """The column of trajectory numbers: the argument, or the column that was found.
 
-        It is found when rows are first drawn; None where flags tell trajectories apart.
+        It is found by the first draw; None if flags separate trajectories.
         """
         keys = self._keys
         number = keys.number
@@ -212,13 +212,13 @@ class SliceSampler(Slices):
 
     @property
     def end_key(self) -> NestedKey | None:
-        """The column of flags that ends trajectories; the done flag where none was named."""
+        """The column of flags that end trajectories; ``("next", "done")`` by default."""
         ends = self._keys.ends or (("next", "done"),)
         return None if len(ends) > 1 else as_named(ends[0])
 
     @property
     def end_keys(self) -> tuple[NestedKey, ...] | None:
-        """The columns of flags that end trajectories, where several were named."""
+        """The columns of flags that end trajectories, if the argument names several."""
         ends = self._keys.ends
         return tuple(map(as_named, ends)) if len(ends) > 1 else None
 
@@ -230,10 +230,10 @@ class SliceSampler(Slices):
 
 @dataclass(frozen=True, kw_only=True)
 class SliceEpochArguments(SliceArguments):
-    """What the sampler of slices without replacement takes.
+    """The arguments of ``SliceSamplerWithoutReplacement``.
 
     Args:
-        drop_last: leave out a last batch that has too few trajectories left.
+        drop_last: leave out a last batch with too few trajectories.
         shuffle: visit the trajectories in random order.
     """
 
@@ -257,18 +257,17 @@ class SliceSamplerWithoutReplacement(SliceSampler, SamplerWithoutReplacement):
 
 @dataclass(frozen=True)
 class PrioritizedSliceArguments(SliceArguments):
-    """What the sampler of slices by priority takes.
+    """The arguments of ``PrioritizedSliceSampler``.
 
     Args:
-        max_capacity: rows that there is room for at first; more take more.
+        max_capacity: the initial capacity in rows; it grows with the storage.
         alpha: how much priorities matter.
         beta: how much importance weights correct for it.
         eps: added to every priority.
         dtype: of the importance weights.
-        reduction: how several numbers a row become one.
+        reduction: reduces several numbers of a row to one priority.
         pad_output: False.
-        span: only the right side can be given, as ``(False, rows)``: there is no row before a
-            trajectory to begin at.
+        span: ``(False, rows)``: only the right side, since a slice begins at a drawn row.
         max_priority_within_buffer: see ``PrioritizedSampler``.
         device: where rows are drawn.
     """
@@ -290,15 +289,14 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
         trajectory   0 0 0 0 0 1 1 1 2 2
         can begin    x x x     x           a slice of 3
 
-    A row that leaves no room for a slice is never drawn as a first row, however high its priority,
-    and the importance weights compare the rows that can be. Every row of a slice gets the
-    weight of its first. Whoever updates priorities decides what that of a first row stands for: its
-    own error, or the highest of its slice. Slices can be neither padded nor fragmented here.
+    A row without room for a slice behind it is never a first row, whatever its priority, and the
+    importance weights compare possible first rows. Every row of a slice gets the weight of its
+    first row. The caller decides on the priority of a first row: its own error, or the highest of
+    its slice. Slices can be neither padded nor fragmented.
 
     Raises:
         TypeError: as ``SliceSampler``.
-        UsageError: an argument is out of its range, or one of those that do not have a meaning
-            here.
+        UsageError: an argument is out of range, or is not supported with priorities.
     """
 
     @takes_fields(PrioritizedSliceArguments)
@@ -315,24 +313,32 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
         )
         Slices.__init__(self, draw, **slices_of(arguments))
         if arguments.pad_output or arguments.fragmented:
-            raise UsageError("Slices that begin by priority are neither padded nor fragmented.")
+            name = "pad_output" if arguments.pad_output else "fragmented"
+            raise Unsupported(
+                f"PrioritizedSliceSampler does not support {name}=True.",
+                argument=name,
+                found=True,
+                advice="Use a SliceSampler.",
+            )
         if self.span[0]:
-            raise UsageError(
-                "A slice that begins at a row drawn by priority has no row before its trajectory. "
-                f"Give span=(False, {self.span[1]}), for the right side alone."
+            raise Unsupported(
+                "A slice that begins at a row drawn by priority cannot begin before a trajectory.",
+                argument="span",
+                found=arguments.span,
+                advice=f"Pass span=(False, {self.span[1]}), for the right side only.",
             )
 
 
 @dataclass(frozen=True)
 class StackArguments(TrajectoryArguments):
-    """What ``make_rb_transform_and_sampler`` takes.
+    """The arguments of ``make_rb_transform_and_sampler``.
 
     Args:
-        batch_size: rows in a batch, as the buffer is told, too; that counts.
-        truncated_key: where the last step of each slice is marked. Nothing is by default: a step
-            ends no trajectory because its stack ends with it.
-        init_key: where the first step of each slice is marked; nothing is by default.
-        strict_length: True; a stack is made of a whole slice.
+        batch_size: rows in a batch; the batch size of the buffer counts.
+        truncated_key: the flag that is set in the last step of each slice. None, the default, sets
+            nothing: the end of a stack is not the end of a trajectory.
+        init_key: the flag that is set in the first step of each slice; None by default.
+        strict_length: True; a stack needs a whole slice.
         pad_output: False.
         span: False.
     """
@@ -349,7 +355,7 @@ class SlicePerRow(Slices):
 
     def __init__(self, **slices: Any) -> None:
         super().__init__(Uniform(), **slices)
-        self.supports_lookahead = False  # a batch has more rows than it is asked for
+        self.supports_lookahead = False  # a batch has more rows than its batch size
 
     @property
     def kind(self) -> str:
@@ -357,37 +363,37 @@ class SlicePerRow(Slices):
         return "a uniform slice for each row"
 
     def shape(self, batch_size: int) -> tuple[int, int]:
-        """Return how many slices of how many rows a batch is made of."""
+        """Return the number of slices in a batch, and their length."""
         assert self.slice_len is not None
         return batch_size, self.slice_len
 
 
 class CatFrames(StackedSteps):
-    """Joins each entry with those of the N - 1 steps before it in its trajectory, oldest first.
+    """Concatenates each entry with the N - 1 previous steps of its trajectory, oldest first.
 
     The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
     ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
     stacked as the step after: the newest steps of that stack, and the successor after them.
 
-    ``FrameStack`` does the same to a dataset as it is read, for single rows, from the first step of
-    a trajectory on; this transform needs the steps before a row in the batch.
+    ``FrameStack`` stacks the frames of a dataset while reading, for single rows and from the first
+    step of a trajectory; this transform needs the previous steps in the batch.
 
     Args:
-        N: steps in a stack, from 1 on.
-        dim: the dimension along which they are joined; negative, counted from the entry's last.
-        in_keys: entries that are read; ``"pixels"`` by default.
-        out_keys: where the stacks go; ``in_keys`` by default.
-        padding: what is before a trajectory's first step: that step again (``"same"``), or
+        N: steps in a stack, at least 1.
+        dim: the dimension of the concatenation; negative, counted from the last of the entry.
+        in_keys: entries to read; ``"pixels"`` by default.
+        out_keys: entries of the stacks; ``in_keys`` by default.
+        padding: the padding before the first step of a trajectory: that step (``"same"``), or
             ``padding_value`` (``"constant"``).
-        padding_value: that value.
-        as_inverse: stack what is written, rather than what is read.
-        reset_key: given for compatibility; only environments are reset.
+        padding_value: the value of constant padding.
+        as_inverse: stack rows when they are written instead of batches.
+        reset_key: ignored; only environments are reset.
         done_key: the flag below ``"next"`` that ends a trajectory; ``"done"`` by default.
-        future: stack each step and the N - 1 after it instead; the end of a trajectory is padded.
-        mask_key: where bool ``[*B, T, N]`` goes, True for a step of a stack that is padding.
+        future: stack each step with the N - 1 next steps; the end of a trajectory is padded.
+        mask_key: the entry for bool ``[*B, T, N]``, True for padding.
 
     Raises:
-        UsageError: an argument is out of range, or there are not as many keys out as in.
+        UsageError: an argument is out of range, or ``in_keys`` and ``out_keys`` differ in length.
     """
 
     def __init__(
@@ -421,27 +427,28 @@ class CatFrames(StackedSteps):
     def make_rb_transform_and_sampler(
         self, arguments: StackArguments
     ) -> tuple[StackedSlices, SlicePerRow]:
-        """Return a transform and a sampler that stack steps of a buffer which stores single ones.
+        """Return a transform and a sampler that stack steps of a buffer of single steps.
 
-        The sampler draws a slice of N steps for each row of a batch, and the transform leaves its
-        last step, with stacks at ``out_keys`` and below ``"next"``. So a row has N - 1 steps of its
-        trajectory before it. When rows are written, the transform drops ``out_keys``.
+        The sampler draws a slice of N steps for each row of a batch. The transform reduces it to
+        its last step, with stacks at ``out_keys`` and below ``"next"``. The first N - 1 steps of a
+        trajectory are therefore not drawn. When rows are written, the transform drops ``out_keys``.
 
         >>> transform, sampler = CatFrames(
         ...     N=4, dim=-1, in_keys=["observation"], out_keys=["stack"]
         ... ).make_rb_transform_and_sampler(batch_size=32)
 
         Raises:
-            TypeError: more than one way to say where trajectories are.
-            UsageError: an argument would make slices of another length than N.
+            TypeError: more than one argument says where trajectories are.
+            UsageError: an argument would cut slices to another length than N.
         """
         span = arguments.span
         sides = span if isinstance(span, Sequence) else (span,)
         if not arguments.strict_length or arguments.pad_output or any(sides):
-            raise UsageError(
-                f"A stack is made of a whole slice of {self.N} steps; strict_length=False, "
-                "pad_output and span would cut it. FrameStack(storage, n) also gives the first "
-                "rows of a trajectory."
+            raise Unsupported(
+                f"A stack needs a whole slice of {self.N} steps, which strict_length=False, "
+                "pad_output and span would cut.",
+                expected=self.N,
+                advice="FrameStack(storage, n) also stacks the first rows of a trajectory.",
             )
         slices = arguments.slices(SliceOptions(slice_len=self.N))
         return StackedSlices(self), SlicePerRow(**slices)

@@ -370,9 +370,11 @@ def test_what_a_part_lacks_is_named() -> None:
         return type(name, (base,), {each: vars(Reversed)[each] for each in members.split()})()
 
     has = "__len__ gather has scalar_column"
-    with pytest.raises(UsageError, match="Half does not have cursor, max_size, which a Writable"):
+    with pytest.raises(UsageError, match="Half lacks members of WritableStorage: cursor, max_size"):
         ReplayBuffer(storage=made("Half", WritableStorage, f"{has} flatten write clear"))
-    with pytest.raises(UsageError, match="Both does not have clear, cursor, flatten,"):
+    with pytest.raises(
+        UsageError, match="Both lacks members of WritableStorage: clear, cursor, flatten,"
+    ):
         ReplayBuffer(storage=made("Both", Storage, f"{has} write"))
 
 

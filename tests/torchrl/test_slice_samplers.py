@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from tests.support.parity import ours, theirs
 
@@ -164,9 +164,9 @@ def test_rows_that_lie_apart_need_numbers(columns: dict[str, Any], message: str)
         ("SliceSampler", {"end_key": "a", "end_keys": ["b"]}, TypeError, "Give one of"),
         ("SliceSampler", {"end_key": "a", "fragmented": True}, TypeError, "no other way"),
         ("SliceSampler", {"step_key": None, "fragmented": True}, TypeError, "a step_key"),
-        ("PrioritizedSliceSampler", {"span": True}, UsageError, "for the right side alone"),
-        ("PrioritizedSliceSampler", {"fragmented": True}, UsageError, "nor fragmented"),
-        ("PrioritizedSliceSampler", {"pad_output": True}, UsageError, "neither padded"),
+        ("PrioritizedSliceSampler", {"span": True}, Unsupported, "for the right side only"),
+        ("PrioritizedSliceSampler", {"fragmented": True}, Unsupported, "fragmented=True"),
+        ("PrioritizedSliceSampler", {"pad_output": True}, Unsupported, "pad_output=True"),
     ],
 )
 def test_arguments_that_contradict_are_refused(

@@ -134,8 +134,9 @@ def test_a_prioritised_buffer_takes_a_sampler_or_its_device() -> None:
     made = PrioritizedReplayBuffer(alpha=1, beta=1, sampler=sampler)
     assert made.sampler is sampler
     assert PrioritizedReplayBuffer(alpha=1, beta=1, sampler_device="cpu").sampler is not sampler
-    with pytest.raises(UsageError, match="or sampler_device without a sampler"):
+    with pytest.raises(UsageError) as caught:
         PrioritizedReplayBuffer(alpha=1, beta=1, sampler=sampler, sampler_device="cpu")
+    assert caught.value.argument == "sampler_device"
 
 
 @pytest.mark.parametrize("kind", [LazyTensorStorage, LazyMemmapStorage])
@@ -164,7 +165,7 @@ def test_a_batch_says_how_it_was_drawn_unless_it_cannot_be_left_out() -> None:
     assert "index" in buffer.sample(include_info=True)
     batch, info = buffer.sample(return_info=True, include_info=True)
     assert torch.equal(batch["index"], info["index"])
-    with pytest.raises(UsageError, match=r"^TensorDictReplayBuffer cannot leave out"):
+    with pytest.raises(UsageError, match=r"^TensorDictReplayBuffer .*include_info=False"):
         buffer.sample(include_info=False)
 
 

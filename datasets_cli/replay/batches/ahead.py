@@ -1,4 +1,4 @@
-"""Making batches ahead: by a thread while the caller is busy, or several by one gather."""
+"""Reading ahead: a thread prefetches batches, or one gather serves several of them."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from datasets_cli.schema.columns import Key
 from datasets_cli.store.layouts.protocol import GatheredRows
 
 STALE = object()
-"""What is made of a draw whose rows have changed since."""
+"""Stands for a batch whose rows changed after the draw."""
 
 
 class Turn:
     """One batch's turn on a side stream of CUDA, while the caller's is busy with others."""
 
     # A stream waits for another on the device, by an event; the CPU waits for neither. Memory is
-    # given out again in the order of one stream: of a tensor that another one reads, it is told.
+    # reused in the order of one stream: `record_stream` names a second one that reads a tensor.
 
     def __init__(self, stream: torch.cuda.Stream, draw: DrawnBatch) -> None:
         self._stream = stream
@@ -41,7 +41,7 @@ class Turn:
         _note_use((draw.index, *draw.info.values()), stream)
 
     def make(self, make: Callable[[DrawnBatch], Rows], draw: DrawnBatch) -> Rows:
-        """Make the batch on the side stream, after what the caller's was asked before the draw."""
+        """Make the batch on the side stream, after the caller's earlier work on its stream."""
         with torch.cuda.stream(self._stream):
             self._stream.wait_event(self._drawn)
             batch = make(draw)
@@ -49,7 +49,7 @@ class Turn:
         return batch
 
     def hand_over(self, batch: Rows) -> None:
-        """Let the caller's stream wait until the batch is made."""
+        """Make the caller's stream wait for the batch."""
         stream = torch.cuda.current_stream(self._stream.device)
         stream.wait_event(self._made)
         _note_use(batch, stream)
@@ -62,7 +62,7 @@ def _note_use(batch: Rows, stream: torch.cuda.Stream) -> None:
 
 
 def side_stream_of(storage: Storage) -> torch.cuda.Stream | None:
-    """Return a stream for batches of a storage; None where they are not CUDA's, or rows change."""
+    """Return a stream for batches of a storage; None for a CPU, or for rows that can change."""
     # New rows are written on the caller's stream, which does not wait for the side one.
     device = storage.device_options.device
     is_served = device is not None and device.type == "cuda" and not storage.is_writable
@@ -84,7 +84,7 @@ class DrawnBatch:
 
 
 class Prefetch:
-    """Keeps a number of batches under way."""
+    """A queue of batches that a thread prefetches."""
 
     # Rows are drawn in the calling thread, in order, so the same seed gives the same batches with
     # and without it. One thread gathers, decodes, moves and transforms them, in that order too: a
@@ -97,7 +97,7 @@ class Prefetch:
         size: int,
         draw: Callable[[int], DrawnBatch],
         make: Callable[[DrawnBatch], Rows],
-        give_back: Callable[[DrawnBatch], None],
+        undo: Callable[[DrawnBatch], None],
         lock: threading.RLock,
         stream: torch.cuda.Stream | None = None,
     ) -> None:
@@ -106,14 +106,14 @@ class Prefetch:
         self._depth = depth
         self._draw = draw
         self._make = make
-        self._give_back = give_back
+        self._undo = undo
         self._lock = lock
         self._waiting: deque[tuple[DrawnBatch, Turn | None, Future[Rows]]] = deque()
         self._pool: ThreadPoolExecutor | None = None
 
     def take(self, size: int) -> tuple[DrawnBatch, Rows]:
-        """Return the oldest batch under way, and begin others; or one of another size."""
-        # Before one of another size, what is under way must be given back.
+        """Return the oldest prefetched batch and refill the queue; or draw one of another size."""
+        # Before a batch of another size, the queue must be rewound.
         while True:
             with self._lock:
                 if size == self.size:
@@ -126,21 +126,21 @@ class Prefetch:
                     turn.hand_over(batch)
                 return draw, batch
             with self._lock:
-                self._give_back(draw)
+                self._undo(draw)
 
     @property
     def num_waiting(self) -> int:
-        """Batches under way."""
+        """The number of batches in the queue."""
         return len(self._waiting)
 
     @property
     def oldest(self) -> DrawnBatch | None:
-        """The rows of the batch that ``take`` returns next, where one is under way."""
+        """The draw of the oldest batch in the queue, or None."""
         with self._lock:
             return self._waiting[0][0] if self._waiting else None
 
     def drop(self) -> None:
-        """Forget what is under way."""
+        """Discard the queue."""
         with self._lock:
             for _, _, batch in self._waiting:
                 batch.cancel()
@@ -169,10 +169,10 @@ LEAST_BATCHES = 3  # of two, reading ahead gains less than a seventh
 
 @dataclass(eq=False)
 class DrawnBlock:
-    """Batches that were drawn and gathered at once, and which of them were handed out.
+    """Batches that were drawn and gathered at once, and the number already returned.
 
     rows         | batch 0 | batch 1 | batch 2 | batch 3 |
-    num_handed 2                     ^ the next one
+    num_returned 2                     ^ the next one
     """
 
     sampler: AheadSampler
@@ -183,19 +183,19 @@ class DrawnBlock:
     info: dict[Key, np.ndarray]
     rows: GatheredRows
     version: Hashable
-    num_handed: int = 0
+    num_returned: int = 0
 
 
 class ReadAhead:
-    """Hands out batches of rows that never change, several of which are drawn and gathered at
-    once.
+    """Draws and gathers several batches of immutable rows at once, and returns one after another.
+
+    batch        1   2 3   4 5 6 7   8 9 ...       a block has 1, 2, 4, 8 ... batches
     """
 
-    # A batch is a view of its own part of the memory that they were gathered into. Whoever asks
-    # where the draws stand is told as if batches were made one by one: the generator is private,
-    # and `give_back` turns it back; the sampler stays where it is until a batch is handed out.
-    # After that the first batch is drawn alone, and blocks are of 2, 4, 8 ... batches, so that
-    # whoever wants few of them does not wait for many.
+    # A batch is a view of a separate part of the gathered memory. The state of the draws is as if
+    # batches were drawn one by one: the generator is private, and `rewind` sets it back; the
+    # sampler advances when a batch is returned. Blocks start small, so that a caller of few
+    # batches does not wait for many.
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -205,40 +205,39 @@ class ReadAhead:
     def take(
         self, sampler: Sampler, size: int, source: DrawGenerator
     ) -> tuple[torch.Tensor, Info, GatheredRows, int] | None:
-        """Return the next batch: its rows' numbers, what is said of them, and where they are."""
-        # the numbers int64 `[B]`, info, the block and the batch's first row in it; None where
+        """Return the next batch: row numbers, info, block and its first row in it; or None."""
         block = self._block
         if block is None or block.size != size or block.version != block.sampler.version:
             if block is not None:
-                self.give_back()
+                self.rewind()
             if (block := self._read(sampler, size, source)) is None:
                 return None
-        start = block.num_handed * size
+        start = block.num_returned * size
         stop = start + size
-        block.num_handed += 1
+        block.num_returned += 1
         block.sampler.advance(size)
         block.version = block.sampler.version
         if stop == len(block.index):
             self._block = None
-        # From numpy: what is pickled with a batch is its own memory, not that of the block.
+        # From numpy: a pickle of the batch has its own memory, not that of the block.
         info = {key: torch.from_numpy(mark[start:stop]) for key, mark in block.info.items()}
         return torch.from_numpy(block.index[start:stop]), info, block.rows, start
 
-    def give_back(self) -> None:
-        """Let the generator stand where the last batch that was handed out left it."""
+    def rewind(self) -> None:
+        """Set the generator back to its state after the last returned batch."""
         block, self._block = self._block, None
         self._count = 1
         if block is None or block.generator is None or block.state_before is None:
             return
         block.generator.set_state(block.state_before)
-        block.sampler.ahead(self._storage, block.size, block.num_handed, block.generator)
+        block.sampler.ahead(self._storage, block.size, block.num_returned, block.generator)
 
     def drop(self) -> None:
-        """Forget what was drawn ahead; where the draws stand is set otherwise."""
+        """Discard the block; the caller sets the state of the draws."""
         self._block, self._count = None, 1
 
     def _read(self, sampler: Sampler, size: int, source: DrawGenerator) -> DrawnBlock | None:
-        """Return a new block, or None where the next batch is to be drawn alone."""
+        """Return a new block, or None if the next batch is drawn without one."""
         if not supports_lookahead(sampler):
             return None
         count, most = self._count, BLOCK_BYTES // (self._storage.row_bytes * size)
@@ -253,7 +252,7 @@ class ReadAhead:
             if drawn is not None:
                 check_rows(sampler, self._storage, drawn[0])
             rows = self._storage.read(drawn[0]) if drawn is not None else None
-        except BaseException:  # no batch is lost by it
+        except BaseException:  # an error loses no batch
             if generator is not None and state_before is not None:
                 generator.set_state(state_before)
             raise

@@ -1,4 +1,4 @@
-"""What a format of batches is to the rest of the library, and batches as nested dicts."""
+"""Formats of batches: the protocol, and nested dicts of numpy arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, is_tensor_collection
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.bits import TYPE_NAMES
@@ -20,43 +20,43 @@ from datasets_cli.schema.tree import Tree
 
 
 class BatchFormat(Protocol):
-    """Makes nested dicts of arrays of batches; TensorDicts of torch need none."""
+    """Converts batches to nested dicts of arrays; torch's TensorDicts need no format."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def check(self, storage: Storage) -> None:
-        """Check that the rows of a storage can be given unchanged."""
+        """Check that the format represents the rows of a storage without a change."""
 
     @abstractmethod
     def from_tree(self, tree: Tree) -> Tree:
-        """Return a nested dict of leaves that are ours, in this format; it is changed in place."""
+        """Convert a nested dict of leaves in place, and return it."""
 
     @abstractmethod
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
         """Return a batch, a row or a column of torch in this format."""
-        # TensorDicts and tensorclasses become nested dicts, tensors arrays, and text str or lists
-        # of them. Lists, tuples and dicts stay, and what is none of these.
+        # TensorDicts and tensorclasses become nested dicts, tensors become arrays, text becomes
+        # str or a list of str. Every other object stays.
 
 
 def storage_columns(storage: Storage) -> tuple[Column, ...]:
-    """Return the columns of a storage whose rows are a dataset; none where they are not."""
+    """Return the columns of a dataset's storage; an empty tuple for other storages."""
     dataset: Any = getattr(storage, "dataset", None)
     found: tuple[Column, ...] = () if dataset is None else dataset.columns_read
     return found
 
 
 def show_columns(columns: list[tuple[Key, str]]) -> str:
-    """Return keys and their element types, as messages name them."""
+    """Return keys and dtypes for a message."""
     return ", ".join(f"{show_key(key)} ({dtype})" for key, dtype in columns)
 
 
 MakeLeaf = Callable[[Key, Any], Any]
-"""Makes a leaf of what is under a key: a tensor, or an array of numpy."""
+"""A function from a key and its tensor, or numpy array, to a leaf."""
 
 
 def nest(rows: Rows, make_leaf: MakeLeaf, key: Key = ()) -> Rows:
-    """Return rows with dicts in place of TensorDicts, and leaves that a function makes."""
+    """Return rows with dicts in place of TensorDicts, and with converted leaves."""
     if isinstance(rows, torch.Tensor | np.ndarray):
         return make_leaf(key, rows)
     if is_tensor_collection(rows):
@@ -77,12 +77,14 @@ def _nest_entries(rows: Any, make_leaf: MakeLeaf, key: Key) -> Rows:
     if isinstance(rows, NonTensorData):
         return _for_all(rows.data, tuple(rows.batch_size))
     names = rows.keys()
-    if isinstance(rows, LazyStackedTensorDict):  # whose keys are those that all its parts have
+    if isinstance(rows, LazyStackedTensorDict):  # its keys are the common keys of its parts
         every = {name for part in rows.tensordicts for name in part.keys()}  # noqa: SIM118
         if odd := sorted(every.difference(names)):
-            raise UsageError(
-                f"Not all of these rows have {', '.join(show_key((*key, name)) for name in odd)}, "
-                "which cannot be an array then. Take format='torch', or leave it out."
+            shown = ", ".join(show_key((*key, name)) for name in odd)
+            raise WrongRows(
+                f"Only some of the rows have {shown}, which cannot become an array.",
+                key=(*key, odd[0]),
+                advice="Pass format='torch', or leave the entry out.",
             )
     return {name: nest(_entry(rows, name, key), make_leaf, (*key, name)) for name in names}
 
@@ -91,9 +93,10 @@ def _entry(rows: Any, name: str, key: Key) -> Any:
     try:
         return rows.get(name)
     except RuntimeError as error:  # a lazy stack of rows that differ in their shapes
-        raise UsageError(
-            f"{show_key((*key, name))} differs in its shape from row to row, and cannot be one "
-            "array. Take format='torch', or give the buffer a collate_fn that pads the rows."
+        raise WrongRows(
+            f"{show_key((*key, name))} has another shape in each row, and cannot become one array.",
+            key=(*key, name),
+            advice="Pass format='torch', or a collate_fn that pads the rows.",
         ) from error
 
 
@@ -103,19 +106,19 @@ def _for_all(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 class NumpyFormat(BatchFormat):
-    """Gives numpy arrays, which share their memory with the tensors that they are made of."""
+    """Converts tensors to numpy arrays, which share their memory."""
 
     name: ClassVar[str] = "numpy"
 
     def check(self, storage: Storage) -> None:
-        """Check that numpy has the columns' types, and that rows are in its memory."""
+        """Check that numpy has the dtypes of the columns, and that rows are on the CPU."""
         check_device(storage.device)
         found = [(column.key, column.dtype) for column in storage_columns(storage)]
         if lacking := [pair for pair in found if pair[1] not in NUMPY_TYPES]:
             raise _lacks(lacking)
 
     def from_tree(self, tree: Tree) -> Tree:
-        """Return the dict with arrays in place of tensors; arrays that are there stay."""
+        """Return the dict with tensors replaced by arrays."""
         return _in_place(tree, ())
 
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
@@ -139,11 +142,14 @@ def as_array(key: Key, leaf: Any) -> np.ndarray:
 
 
 def check_device(device: torch.device | None) -> None:
-    """Check that a device's memory is numpy's."""
+    """Check that a device is the CPU."""
     if device is not None and device.type != "cpu":
-        raise UsageError(
-            f"Arrays of numpy are in the memory of the CPU, and the rows are on {device}. Leave "
-            "out device=, or take format='torch'."
+        raise Unsupported(
+            f"numpy arrays are in the memory of the CPU; the rows are on {device}.",
+            argument="format",
+            expected="cpu",
+            found=str(device),
+            advice="Leave out device=, or pass format='torch'.",
         )
 
 
@@ -162,7 +168,11 @@ def _in_place(tree: Tree, key: Key) -> Tree:
 
 
 def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
-    return UsageError(
-        f"numpy does not have the element type of {show_columns(columns)}. Take format='torch', or "
-        "'jax' where it has it, or convert the column: preprocess(), or a transform."
+    return Unsupported(
+        f"numpy lacks the dtype of {show_columns(columns)}.",
+        argument="format",
+        key=columns[0][0],
+        found=columns[0][1],
+        advice="Pass format='torch', or 'jax' if it has the dtype; or convert the column with "
+        "preprocess() or a transform.",
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
-from datasets_cli.errors import EmptyBuffer, UsageError, by_reader
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, by_reader
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.batches.formats import BatchFormat, nest, show_columns, storage_columns
 from datasets_cli.replay.batches.reader import BatchReader
@@ -37,26 +37,26 @@ NARROWED = {
     "float64": "float32",
     "complex128": "complex64",
 }
-"""What jax makes of its wide types, in silence, unless it is set to 64 bits."""
+"""The dtypes to which jax silently converts wide ones, unless it is set to 64 bits."""
 
 NUMBERS = frozenset({EPISODE, MEMBER, ("timesteps",), ("goal_row",)})
-"""Columns of int64 that are given as int32."""
+"""Columns of int64 that are converted to int32."""
 
 WIDER = by_reader("JAX_ENABLE_X64=1", 'jax.config.update("jax_enable_x64", True)')
 
 UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
-"""Types of leaves that jax does not take."""
+"""Dtypes that jax does not support."""
 
 LARGE_BYTES = 1 << 20
-"""A leaf of more is handed over alone: jax may take its memory then, and copies it less often."""
+"""A larger leaf is passed separately: jax may then use its memory without a copy."""
 
 MOST_LEAVES = 8
-"""Of one call: more copies than these XLA shares among its threads, and waits for them."""
+"""Leaves per call: for more, XLA copies in threads and waits for them."""
 
 
 @cache
 def _hand_over() -> Callable[[list[np.ndarray]], list[jax.Array]]:
-    """Return what makes arrays of jax of several of numpy by one compiled call."""
+    """Return a compiled function that converts several numpy arrays to jax arrays."""
     import jax
 
     call: Callable[[list[np.ndarray]], list[jax.Array]] = jax.jit(lambda leaves: leaves)
@@ -102,12 +102,12 @@ class JaxFormat(BatchFormat):
         return tree if len(together) == len(leaves) else self._one_by_one(tree)
 
     def _one_by_one(self, tree: Tree) -> Tree:
-        """Return the dict with arrays of jax in place of the leaves that are none yet."""
+        """Return the dict with every leaf as a jax array."""
         batch: Tree = nest(tree, self._own)
         return batch
 
     def _array(self, key: Key, leaf: Any) -> np.ndarray | None:
-        """Return a leaf in numpy as jax will have it; None for what is handed over alone."""
+        """Return a leaf as a numpy array of jax's dtype; None for a leaf passed separately."""
         if type(leaf) is torch.Tensor and leaf.is_cpu:
             is_plain = TYPE_NAMES.get(leaf.dtype) in NUMPY_TYPES
             leaf = leaf.numpy(force=True) if is_plain else to_array(leaf)
@@ -184,7 +184,7 @@ def _type_of(leaf: Any) -> str:
 
 
 def jax_dtype(name: str) -> np.dtype:
-    """Return what jax calls an element type in numpy, which may lack it."""
+    """Return jax's numpy dtype of a name, which numpy itself may lack."""
     import jax
 
     return jax.numpy.dtype(name)
@@ -197,26 +197,33 @@ def _has_64_bits() -> bool:
 
 
 def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
-    return UsageError(
-        f"jax does not have the element type of {show_columns(columns)}. Take format='torch', or "
-        "convert the column: preprocess(), or a transform."
+    return Unsupported(
+        f"jax lacks the dtype of {show_columns(columns)}.",
+        argument="format",
+        key=columns[0][0],
+        found=columns[0][1],
+        advice="Pass format='torch', or convert the column with preprocess() or a transform.",
     )
 
 
 def _wide(columns: list[tuple[Key, str]]) -> UsageError:
-    return UsageError(
-        f"jax is set to 32 bits and would cut {show_columns(columns)} to them in silence. Set it "
-        f"to 64 with {WIDER}"
-        + by_reader(
-            ".", ", leave them out of a dataset with columns=, or ask for 32 with cast=True."
-        )
+    choices = by_reader(".", ", leave the columns out with columns=, or pass cast=True for 32.")
+    return Unsupported(
+        f"jax is set to 32 bits and would silently truncate {show_columns(columns)}.",
+        argument="format",
+        key=columns[0][0],
+        found=columns[0][1],
+        advice=f"Set it to 64 with {WIDER}{choices}",
     )
 
 
 def _beyond(key: Key, number: Any, wide: np.dtype, target: np.dtype) -> UsageError:
-    return UsageError(
-        f"{show_key(key)} has {number}, {wide}, which {target} cannot hold. Set jax to 64 bits "
-        f"with {WIDER}, or leave the column out."
+    return Unsupported(
+        f"{show_key(key)} has the {wide} {number}, which does not fit into {target}.",
+        argument="cast",
+        key=key,
+        found=number,
+        advice=f"Set jax to 64 bits with {WIDER}, or leave the column out.",
     )
 
 
@@ -227,14 +234,14 @@ JaxSample = Callable[["jax.Array"], Tree]
 
 
 class RowWords:
-    """The leaves of a row side by side in words of 32 bits: one gather takes them all.
+    """The leaves of a row packed into words of 32 bits: one gather reads them all.
 
     leaves    o float32 [2]   r float32 [1]   d bool [1]   t bool [1]
     words     o o r dt..      the widest elements first, so that each is aligned
     """
 
     def __init__(self, leaves: dict[Key, np.ndarray]) -> None:
-        # leaves: of some rows, with the element types and the shapes of all.
+        # leaves: of some rows, with the dtypes and shapes of all rows.
         end = 0
         self._leaves: list[tuple[Key, np.dtype, tuple[int, ...], int]] = []
         for key, leaf in sorted(leaves.items(), key=lambda item: -item[1].itemsize):
@@ -335,7 +342,7 @@ def _below(key: jax.Array, count: int, limit: jax.Array) -> jax.Array:
 
 
 def _words_of(dataset: Dataset, batch_format: JaxFormat) -> tuple[RowWords, np.ndarray]:
-    """Return all rows of a dataset in words uint32 ``[N, count]``, and what is where in them."""
+    """Return all rows of a dataset in words uint32 ``[N, count]``, and their layout."""
     blocks = (
         {key: batch_format.in_numpy(key, leaf) for key, leaf in block.items()}
         for block in dataset.blocks()
@@ -363,7 +370,7 @@ def _check_room(size_bytes: int, what: str) -> None:
 
 
 def _plain_rows(reader: BatchReader) -> DatasetStorage:
-    """Return the rows of a dataset; check that batches are these rows as they are stored."""
+    """Return the storage of a dataset; check that batches are its stored rows, unchanged."""
     storage, sampler = reader.storage, reader.sampler
     reasons = {
         "a transform or collate_fn": bool(reader.transform.steps or reader.collate_fn),
@@ -378,8 +385,9 @@ def _plain_rows(reader: BatchReader) -> DatasetStorage:
         if not any(reasons.values()):
             return storage
     found = [name for name, is_there in reasons.items() if is_there]
-    raise UsageError(
-        "jax_sampler gives the rows of a dataset as they are stored, all of them on JAX's device; "
-        f"found {' and '.join(found) or type(storage).__name__}. Leave it out, text and frames by "
-        "columns=, or draw batches with format='jax'."
+    shown = " and ".join(found) or type(storage).__name__
+    raise Unsupported(
+        f"jax_sampler copies stored rows of a dataset to JAX's device; found {shown}.",
+        found=shown,
+        advice="Leave text and frames out with columns=, or draw batches with format='jax'.",
     )

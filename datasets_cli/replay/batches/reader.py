@@ -1,4 +1,4 @@
-"""Reading batches: a sampler draws rows of a storage, and a batch is made of them."""
+"""Reading batches: a sampler draws rows of a storage, which become a batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import NotWritable, Unsupported, UsageError
 from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
 from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.batches.drawing import DrawGenerator, access_to, check_generator
@@ -37,10 +37,10 @@ IN_PLACE_BYTES = 4096
 
 @dataclass(frozen=True)
 class SampleInfo:
-    """Which of what is known of a draw its batch carries, where rows are TensorDicts."""
+    """Whether a batch of TensorDicts carries its row numbers, and the sampler's info."""
 
     index: bool = False
-    marks: bool = False
+    info: bool = False
 
     def describe(
         self,
@@ -50,7 +50,7 @@ class SampleInfo:
         storage: Storage,
         sampler: Sampler,
     ) -> None:
-        """Put into a batch what it carries, and into ``info`` what follows from slice ends."""
+        """Put row numbers and info into a batch, and the flags of slice ends into ``info``."""
         # rows: the batch, or the nested dict of its leaves, `[B]`.
         # index: flat row numbers int64 `[B]`.
         inner: tuple[int, ...] = storage.row_batch_size
@@ -62,25 +62,25 @@ class SampleInfo:
                     self.describe(*part, storage, sampler)
                 return
         numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
-        if self.marks and not info and not inner:  # the most common batch, without further steps
+        if self.info and not info and not inner:  # the most common batch, without further steps
             rows["index"] = numbers
             return
         if not inner:
             info.update(slice_flags(rows, sampler, info))
-        carried: Info = {("index",): numbers} if self.index or self.marks else {}
-        if self.marks:
+        carried: Info = {("index",): numbers} if self.index or self.info else {}
+        if self.info:
             carried |= info
         if inner:  # each row has its own batch size: the same all over a row
             carried = {key: expand_to_rows(mark, inner) for key, mark in carried.items()}
-            if self.marks:
+            if self.info:
                 carried |= slice_flags(rows, sampler, carried)
-        to_output = storage.device_options.to_output  # what follows from others is new memory
+        to_output = storage.device_options.to_output  # computed flags are new memory
         for key, mark in carried.items():
             put(rows, key, to_output(mark))
 
     def restore(self, batch: Any, index: torch.Tensor, info: Info, storage: Storage) -> None:
-        """Put back into a transformed batch what a transform took and priorities need."""
-        if not self.marks or not isinstance(batch, TensorDictBase):
+        """Restore the entries of a transformed batch that priorities need."""
+        if not self.info or not isinstance(batch, TensorDictBase):
             return
         batch = _rows_first(batch)
         if batch.batch_size[:1] != index.shape:
@@ -95,7 +95,7 @@ class SampleInfo:
 
 
 def _rows_first(rows: Any) -> Any:
-    """Return a batch whose first dimension counts rows: what is put into it is in ``rows`` too."""
+    """Return a batch whose first dimension counts rows; new entries also appear in ``rows``."""
     # A lazy stack may count them along another one; its rows are the same objects.
     if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
         return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
@@ -105,7 +105,7 @@ def _rows_first(rows: Any) -> Any:
 def _parts(
     rows: LazyStackedTensorDict, index: torch.Tensor, info: Info
 ) -> Iterator[tuple[LazyStackedTensorDict, torch.Tensor, Info]]:
-    """Yield each row as a batch of one: rows whose batch sizes differ have no common marks."""
+    """Yield each row as a batch of one: rows of different batch sizes share no info."""
     for number, row in enumerate(rows.tensordicts):
         own = slice(number, number + 1)
         marks = {key: mark[own] for key, mark in info.items()}
@@ -124,8 +124,8 @@ def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch
 def slice_flags(
     rows: Tree | TensorDictBase, sampler: Sampler, info: Info
 ) -> dict[Key, torch.Tensor]:
-    """Return what follows from the ends and beginnings of slices, bool ``[B, 1]`` in ``info``."""
-    # An end is done too, and a beginning is marked beside those that are stored.
+    """Return the flags bool ``[B, 1]`` that follow from the first and last rows of slices."""
+    # The last row of a slice is done, too; the first one is marked beside the stored marks.
     flags: dict[Key, torch.Tensor] = {}
     truncated_key = sampler.truncated_key
     if truncated_key is not None and (last := info.get(truncated_key)) is not None:
@@ -142,28 +142,28 @@ def slice_flags(
 
 
 def _stored(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor | None:
-    """Return what a batch has under a key, as a tensor where it is an array of numpy."""
+    """Return an entry of a batch as a tensor, or None."""
     found: torch.Tensor | np.ndarray | None = entry(rows, key)
     return to_tensor(found) if isinstance(found, np.ndarray) else found
 
 
 @functools.cache
 def _beside(truncated_key: Key) -> tuple[Key, Key]:
-    """Return the keys of the two other flags."""
+    """Return the keys of the done and terminated flags beside a truncated flag."""
     return (*truncated_key[:-1], "done"), (*truncated_key[:-1], "terminated")
 
 
 def _like(mark: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
-    """Return a mark in the shape of what is stored; a view costs more than to compare shapes."""
+    """Return a mark in the shape of a stored flag; a view costs more than to compare shapes."""
     return mark if mark.shape == stored.shape else mark.view(stored.shape)
 
 
 CollateFunction = Callable[[Rows], Rows]
-"""Takes what a storage gathers, a list of rows or a batch, and returns the batch."""
+"""A function from a list of rows, or a batch, of a storage to the batch."""
 
 
 class BatchMaker:
-    """The half of a batch reader that makes a batch of the rows that were drawn and gathered."""
+    """The half of a batch reader that turns gathered rows into a batch."""
 
     storage: Storage
     sampler: Sampler
@@ -175,7 +175,7 @@ class BatchMaker:
     _checked: BatchFormat | None
 
     def check_format(self, batch_format: BatchFormat) -> None:
-        """Check that batches can be had in a format, as far as is known beforehand."""
+        """Check that a format can represent the batches, as far as the storage shows it."""
         if self._is_direct:  # a transform may give other types than the storage
             batch_format.check(self.storage)
             self._checked = batch_format
@@ -183,8 +183,8 @@ class BatchMaker:
     def check_transform(
         self, transform: TransformLike, sampler: Sampler, storage: Storage, rows: Rows = None
     ) -> None:
-        """Check that a transform has steps in a row where it needs them, and is not in vain."""
-        # rows: the first that are written; a storage without rows does not know their form.
+        """Check that a transform gets the consecutive steps, or written rows, that it needs."""
+        # rows: the first written rows; an empty storage does not know their shape.
         row_shape = storage.row_batch_size if len(storage) else None
         if isinstance(rows, TensorDictBase):
             row_shape = rows.shape[storage.ndim :]
@@ -193,19 +193,23 @@ class BatchMaker:
             reads = part.only_writes == inverted
             name = type(part).__name__
             if reads and part.needs_steps and is_split:
-                raise UsageError(
-                    f"{name} needs steps in a row, and {sampler!r} draws rows one by one. Draw "
-                    "slices: slice_len= of a dataset, or a SliceSampler. Or call it with steps in "
-                    "a row, such as replay.episode(0), or write what it makes with preprocess()."
+                raise Unsupported(
+                    f"{name} needs consecutive steps, but {sampler!r} draws single rows.",
+                    argument="transform",
+                    found=name,
+                    advice="Draw slices: slice_len= of a dataset, or a SliceSampler. Or call "
+                    f"{name} on replay.episode(0), or write its result with preprocess().",
                 )
             if not (reads or storage.is_writable) and (part.needs_steps or part.only_writes):
-                raise UsageError(
-                    f"{name} acts here on rows that are written, and a dataset is only read. Write "
-                    "what it makes into a new one, with preprocess()."
+                raise NotWritable(
+                    f"{name} acts on written rows, and a dataset is read-only.",
+                    argument="transform",
+                    found=name,
+                    advice="Write its result into a new dataset with preprocess().",
                 )
 
     def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
-        """Tell whether batches are made of arrays where the storage has them."""
+        """Return whether batches take the storage's arrays directly."""
         if batch_format is None or not self._is_direct:
             return False
         if self._checked is not batch_format:
@@ -214,7 +218,7 @@ class BatchMaker:
 
     @property
     def _is_direct(self) -> bool:
-        """Whether batches can be made of what is gathered without TensorDicts in between."""
+        """Whether gathered rows become batches without a TensorDict in between."""
         is_changed = self.transform.steps or self.collate_fn is not None or self._pin_memory
         return self.storage.is_tensordict and not is_changed
 
@@ -247,7 +251,7 @@ class BatchMaker:
 
 
 class BatchReader(BatchMaker):
-    """Makes the batches of a replay buffer; no row is written while rows are drawn and gathered."""
+    """Reads the batches of a replay buffer; no row is written while rows are gathered."""
 
     def __init__(
         self,
@@ -266,9 +270,18 @@ class BatchReader(BatchMaker):
         self.batch_size = None if batch_size is None else whole_number("batch_size", batch_size, 1)
         self._depth = None if prefetch is None else whole_number("prefetch", prefetch, 0)
         if self._depth and batch_size is None:
-            raise UsageError("Batches can be made ahead only of a known size: pass batch_size too.")
+            raise UsageError(
+                f"prefetch={self._depth} requires a batch size.",
+                argument="prefetch",
+                found=self._depth,
+                advice="Pass batch_size=.",
+            )
         if collate_fn is not None and not callable(collate_fn):
-            raise UsageError(f"collate_fn must be a function of a batch, not {collate_fn!r}.")
+            raise UsageError(
+                f"collate_fn must be a function of a batch, not {collate_fn!r}.",
+                argument="collate_fn",
+                found=collate_fn,
+            )
         self.sampler = sampler
         self.transform = transform
         self.collate_fn = collate_fn
@@ -281,9 +294,9 @@ class BatchReader(BatchMaker):
         self._start(storage)
 
     def _start(self, storage: Storage) -> None:
-        """Read the rows of a storage, of which nothing was drawn yet."""
+        """Start reading a storage, without any draws so far."""
         self.ran_out = False
-        self._ahead_format: BatchFormat | None = None  # of the batches that are made ahead
+        self._ahead_format: BatchFormat | None = None  # of the prefetched batches
         self.use_storage(storage)
         call_after_fork(self)
 
@@ -297,33 +310,34 @@ class BatchReader(BatchMaker):
         self._access.check_priorities(self)
 
     def share(self, storage: SharedStorage) -> None:
-        """Read the rows from a shared storage from now on, to which they were moved."""
+        """Switch to a shared storage, into which the rows were moved."""
         self.rewind()
         self.storage = storage
         self._access = access_to(storage)
 
     @property
     def generator(self) -> torch.Generator:
-        """What rows are drawn from."""
+        """The generator of the draws."""
         return self._draws_from.get(is_writable=self.storage.is_writable)
 
     def use_generator(self, generator: torch.Generator | None, seed: int | None = None) -> None:
-        """Draw from another generator from now on, or from one of the reader's own with a seed."""
+        """Replace the generator: by another one, or by a private one with a seed."""
         self.rewind()
         draws_from = DrawGenerator(generator, seed)
         check_generator(generator, self.sampler)
         self._draws_from = draws_from
 
     def hand_out_generator(self) -> torch.Generator:
-        """Return what rows are drawn from; nothing is drawn from it ahead from now on."""
+        """Return the generator of the draws, and stop reading ahead."""
         self.rewind()
         generator = self.generator
         self._draws_from.is_private = False
         return generator
 
     def over(self, storage: Storage) -> BatchReader:
-        """Return what makes the same batches of other rows, which draws separately."""
-        # Epochs and priorities begin; a given generator and the steps of the transform are shared.
+        """Return an equal reader of another storage, with its own draws."""
+        # Epochs and priorities start again; the caller's generator and the transform's steps are
+        # shared.
         reader = type(self).__new__(type(self))
         vars(reader).update(vars(self))
         reader.sampler = copy.deepcopy(self.sampler)
@@ -334,13 +348,13 @@ class BatchReader(BatchMaker):
         return reader
 
     def use_storage(self, storage: Storage) -> None:
-        """Read the rows of a storage from now on."""
+        """Replace the storage."""
         self.storage = storage
-        self._checked: BatchFormat | None = None  # what these rows can be given as
+        self._checked: BatchFormat | None = None  # the format that was checked
         self._ahead: ReadAhead | None = None  # from the first batch on
         self._reads_ahead = bool(storage.row_bytes)
         # Gathering small rows takes less time than handing a batch from thread to thread
-        # (benchmarks/busy.py). Rows that change are drawn as early as `prefetch` says all the same.
+        # (benchmarks/busy.py). Rows that can change are still drawn as early as `prefetch` says.
         can_change = storage.is_writable or self.sampler.has_priorities
         self._are_cheap = 0 < storage.row_bytes <= IN_PLACE_BYTES and not can_change
         self._access = access_to(storage)
@@ -350,9 +364,9 @@ class BatchReader(BatchMaker):
         self._begin()
 
     def after_fork(self) -> None:
-        """Begin as the part of a new process: no thread of the other one is here."""
+        """Start again in a forked process, which has no thread of its parent."""
         if self._ahead is not None:
-            self._ahead.give_back()
+            self._ahead.rewind()
         self._draws_from.after_copy()
         self._ahead = None
         self._access.after_fork()
@@ -365,7 +379,9 @@ class BatchReader(BatchMaker):
         size = self.batch_size if batch_size is None else batch_size
         if size is None:
             raise UsageError(
-                "No batch size is given. Pass sample(batch_size), or give the buffer a batch_size."
+                "sample() needs a batch size.",
+                argument="batch_size",
+                advice="Call sample(batch_size), or pass batch_size= to the buffer.",
             )
         if type(size) is not int or size < 1:
             size = whole_number("batch_size", size, 1)
@@ -395,45 +411,45 @@ class BatchReader(BatchMaker):
 
     @property
     def num_ahead(self) -> int:
-        """Batches that are made ahead."""
+        """The number of prefetched batches."""
         return 0 if self._prefetch is None else self._prefetch.num_waiting
 
     def draw_state(self) -> StateDict:
-        """Return where the draws stand, as if nothing had been drawn ahead: sampler, generator."""
+        """Return the state of sampler and generator, as if nothing had been read ahead."""
         with self.threads:  # no other thread draws between the parts of the state
             if self._ahead is not None:
-                self._ahead.give_back()
+                self._ahead.rewind()
             ahead = self._prefetch.oldest if self._prefetch else None
             draws = ahead.state_before if ahead else self._draws()
             sampler = draws["sampler"]
             return {**draws, "sampler": self.sampler.state_dict() if sampler is None else sampler}
 
     def rewind(self) -> None:
-        """Give back what was drawn ahead; nothing in an epoch is lost by it."""
+        """Undo the draws ahead; an epoch loses no row."""
         with self.threads:
             if self._ahead is not None:
-                self._ahead.give_back()
+                self._ahead.rewind()
             if self._prefetch and (ahead := self._prefetch.oldest):
-                self._give_back(ahead)
+                self._undo(ahead)
 
     def drop(self) -> None:
-        """Forget what was drawn ahead: its rows are gone."""
+        """Discard the draws ahead, whose rows no longer exist."""
         if self._ahead is not None:
             self._ahead.drop()
         if self._prefetch:
             self._prefetch.drop()
 
     def _begin(self) -> None:
-        """Make what each process has."""
+        """Create the lock and the prefetch thread, which are per process."""
         self.threads = threading.RLock()
         self._prefetch: Prefetch | None = None
         if self._depth and self.batch_size:
-            steps = self._draw_ahead, self._make_ahead, self._give_back
+            steps = self._draw_ahead, self._make_ahead, self._undo
             stream = side_stream_of(self.storage)
             self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self.threads, stream)
 
     def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw rows, after whatever other threads drew, and gather them as they then are."""
+        """Draw and gather rows, in turn with other threads."""
         with self.threads:
             if self._ahead is None and self._reads_ahead:
                 self._ahead = ReadAhead(self.storage)
@@ -452,13 +468,13 @@ class BatchReader(BatchMaker):
         return index, info, block.tree(start, start + size)
 
     def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
-        """Return the rows as the storage gives them, or as arrays where a batch is made of such."""
+        """Return the rows of the storage, as arrays where the batch takes arrays."""
         block = self.storage.read(index) if self._takes_arrays(batch_format) else None
         return self.storage.gather(index) if block is None else block.arrays(0, len(block))
 
     def _draw_ahead(self, size: int) -> DrawnBatch:
-        if self._ahead is not None:  # from when batches were made in place
-            self._ahead.give_back()
+        if self._ahead is not None:  # left by batches made in place
+            self._ahead.rewind()
         state = self._draws()
         index, info, rows = self._access.draw(self, size)
         return DrawnBatch(index, info, self.sampler.ran_out, self.storage.revision, state, rows)
@@ -478,17 +494,17 @@ class BatchReader(BatchMaker):
         return self._make_batch(index, draw.info, rows, batch_format)
 
     def _draws(self) -> StateDict:
-        """Return what it takes to draw the same once more."""
-        # Priorities are no part of it: they belong to the rows, not to the draws.
+        """Return the state that repeats the next draw."""
+        # Without priorities: they belong to the rows, not to the draws.
         sampler = None if self.sampler.has_priorities else self.sampler.state_dict()
         return {"sampler": sampler, "generator": self.generator.get_state()}
 
-    def _give_back(self, draw: DrawnBatch) -> None:
-        """Give back a draw and all after it."""
+    def _undo(self, draw: DrawnBatch) -> None:
+        """Undo a draw and all later ones."""
         self.drop()
         if draw.state_before["sampler"] is not None:
             self.sampler.load_state_dict(draw.state_before["sampler"])
-        if self.generator is not torch.default_generator:  # that one is not ours to turn back
+        if self.generator is not torch.default_generator:  # the global one belongs to the user
             self.generator.set_state(draw.state_before["generator"])
 
     def __getstate__(self) -> StateDict:

@@ -1,4 +1,4 @@
-"""Row numbers: what users index a buffer with, and what a storage calls its rows."""
+"""Row numbers: from a user's index to flat rows, and to places in several dimensions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def is_key(index: Index) -> TypeGuard[NestedKey]:
 
 
 def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
-    """Return the rows int64 that an index means, in its shape."""
+    """Return the flat row numbers int64 of an index, in its shape."""
     num_rows = len(storage)
     if storage.ndim > 1:
         by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
@@ -54,7 +54,7 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
 
 
 def rows_at(storage: Storage, index: Index) -> Rows:
-    """Return copies of the stored rows that an index means."""
+    """Return copies of the stored rows at an index."""
     if storage.ndim == 1 and isinstance(index, slice) and index.step in (None, 1):
         start, stop, _ = index.indices(len(storage))
         return storage.run(start, max(start, stop))
@@ -68,9 +68,7 @@ def rows_at(storage: Storage, index: Index) -> Rows:
 
 
 def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:
-    """Return what a storage calls its flat rows int64 ``[B]``."""
-    # The rows themselves, or their place in each dimension, int64 `[B, ndim]`; -1, which is no row,
-    # stays.
+    """Return flat rows int64 ``[B]`` as places: unchanged, or ``[B, ndim]``; -1 stays."""
     if storage.ndim == 1:
         return rows
     places = torch.stack(torch.unravel_index(rows.clamp(min=0), storage.grid), -1)
@@ -78,7 +76,7 @@ def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:
 
 
 def flat_rows(storage: Storage, numbers: torch.Tensor) -> torch.Tensor:
-    """Return the flat rows int64 ``[B]`` of what ``unravel_rows`` returned."""
+    """Return the flat rows int64 ``[B]`` of places; the inverse of ``unravel_rows``."""
     if storage.ndim == 1:
         return numbers.reshape(-1)
     steps = [math.prod(storage.grid[depth + 1 :]) for depth in range(storage.ndim)]
@@ -86,6 +84,6 @@ def flat_rows(storage: Storage, numbers: torch.Tensor) -> torch.Tensor:
 
 
 def without_index(data: Rows) -> Rows:
-    """Return rows without an ``index``, which they may have of a batch or of TorchRL's writer."""
+    """Return rows without ``index``, which a batch or TorchRL's writer adds."""
     has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
     return data.exclude("index") if has_index else data

@@ -13,8 +13,8 @@ import torch
 from tensordict import TensorDictBase
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from datasets_cli.errors import UsageError, argument
-from datasets_cli.options import check_flags, suggests_keywords
+from datasets_cli.errors import NotWritable, UnknownKey, Unsupported, UsageError, argument
+from datasets_cli.options import check_choice, check_flags, suggests_keywords
 from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
@@ -50,55 +50,69 @@ from datasets_cli.schema.columns import Key
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 NAMES = ("torch", "numpy", "jax")
-DTYPES = "transform=DTypeCastTransform(torch.float32, torch.float16) gives other element types."
-"""What ``cast`` is mistaken for."""
+DTYPES = "transform=DTypeCastTransform(torch.float32, torch.float16) converts dtypes."
+"""The advice for a dtype that is given as ``cast``."""
 
 
 def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:
-    """Return the format that users call by a name; None for torch's."""
-    if name not in NAMES:
-        raise UsageError(f"format is one of {', '.join(map(repr, NAMES))}, not {name!r}.")
+    """Return the format of a name; None for torch's."""
+    check_choice("format", name, NAMES)
     if cast not in (False, True):
-        raise UsageError(f"{argument('cast')} must be True or False, not {cast!r}. {DTYPES}")
+        raise UsageError(
+            f"{argument('cast')} must be True or False, not {cast!r}.",
+            argument="cast",
+            found=cast,
+            advice=DTYPES,
+        )
     if cast and name != "jax":
         raise UsageError(
-            f"cast=True is for format 'jax', which may have 32 bits only; {name!r} gives every "
-            f"number as it is stored. {DTYPES}"
+            f"cast=True is for format 'jax', which may have 32 bits only; {name!r} keeps the "
+            "stored dtypes.",
+            argument="cast",
+            found=name,
+            advice=DTYPES,
         )
     if name == "numpy":
         return NumpyFormat()
     if name == "jax":
         if find_spec("jax") is None:
-            raise UsageError("format 'jax' needs jax: pip install 'rlds-cli[jax]'")
+            raise Unsupported(
+                "format 'jax' needs jax, which is not installed.",
+                argument="format",
+                found=name,
+                advice="pip install 'rlds-cli[jax]'",
+            )
         return JaxFormat(cast)
     return None
 
 
 class LoadedArrays(dict[str, Any]):
-    """A batch of arrays, of which torch's default function asks for the first of several."""
+    """A batch of arrays; torch's default collate function would index it by number."""
 
     def __missing__(self, key: object) -> None:
-        raise UsageError(
-            f"There is no {key!r} in a batch of arrays, {reprlib.repr([*self])}. Give the "
-            "DataLoader collate_fn=datasets_cli.replay.loaders.whole_batch, or the buffer no "
-            "format."
+        raise UnknownKey(
+            f"A batch of arrays has the keys {reprlib.repr([*self])}, not {key!r}.",
+            key=str(key),
+            expected=[*self],
+            advice="Pass collate_fn=datasets_cli.replay.loaders.whole_batch to the DataLoader, or "
+            "leave out the format of the buffer.",
         )
 
 
 def _whole(batch: TensorDictBase | list[TensorDictBase], **_: object) -> TensorDictBase:
-    """Return TensorDicts as one: what a buffer gives a DataLoader is one already."""
+    """Return a batch unchanged, and a list of TensorDicts stacked."""
     return batch if isinstance(batch, TensorDictBase) else torch.stack(batch)
 
 
-# Torch's default function knows what is in here; of TensorDicts it makes nothing by itself.
+# Torch's default collate function rejects TensorDicts unless this map names them.
 default_collate_fn_map.setdefault(TensorDictBase, _whole)
 
 
 class ReadableBuffer:
-    """What is read of a replay buffer; the rows may be written meanwhile, by another thread.
+    """The reading half of a replay buffer; another thread may write rows at the same time.
 
     Attributes:
-        reader: what makes the batches; it has the parts that are in use.
+        reader: makes the batches; it has the current storage, sampler and transform.
     """
 
     reader: BatchReader
@@ -106,7 +120,7 @@ class ReadableBuffer:
 
     @property
     def format(self) -> str:
-        """What batches are made of: ``"torch"``, ``"numpy"`` or ``"jax"``."""
+        """The format of batches: ``"torch"``, ``"numpy"`` or ``"jax"``."""
         return "torch" if self._format is None else self._format.name
 
     def _use_format(self, batch_format: BatchFormat | None) -> None:
@@ -116,19 +130,19 @@ class ReadableBuffer:
 
     @property
     def storage(self) -> Storage:
-        """Where the rows are."""
+        """The storage, which holds the rows."""
         found: Storage = given(self.reader.storage)
         return found
 
     @property
     def sampler(self) -> Sampler:
-        """How rows are drawn."""
+        """The sampler, which draws rows."""
         found: Sampler = given(self.reader.sampler)
         return found
 
     @property
     def transform(self) -> Compose:
-        """What is applied to every batch."""
+        """The transforms that are applied to every batch."""
         return self.reader.transform
 
     @property
@@ -142,7 +156,7 @@ class ReadableBuffer:
 
     @property
     def generator(self) -> torch.Generator:
-        """What rows are drawn from; the caller may draw from it, so nothing is read ahead then."""
+        """The generator of the draws; read-ahead stops, since the caller may draw from it."""
         return self.reader.hand_out_generator()
 
     @property
@@ -154,23 +168,27 @@ class ReadableBuffer:
         return len(self.reader.storage)
 
     def sample(self, batch_size: int | None = None, return_info: bool = False) -> Rows:
-        """Return a batch of copies: a TensorDict ``[B]``, or what the rows are, or arrays of these.
+        """Return a batch of copies: a TensorDict ``[B]``, another structure, or arrays.
 
         Args:
             batch_size: rows to draw; the buffer's own by default.
-            return_info: return ``(batch, info)``, where info has ``index`` int64 ``[B]``, or
-                ``[B, ndim]`` with several dimensions, and what else the sampler says of the rows.
+            return_info: return ``(batch, info)``. The info has ``index`` int64 ``[B]``, or
+                ``[B, ndim]`` with several dimensions, and the sampler's info on each row.
 
         Raises:
-            UsageError: no batch size is given here or to the buffer, there are no rows, or the
-                sampler refuses the size.
+            UsageError: neither this call nor the buffer has a batch size, the storage is empty, or
+                the sampler rejects the size.
         """
         return self.reader.sample(batch_size, return_info, self._format)
 
     def __iter__(self) -> Iterator[Rows]:
-        """Yield batches: forever, or to the end of an epoch when sampling without replacement."""
+        """Yield batches: without end, or to the end of an epoch without replacement."""
         if self.batch_size is None:
-            raise UsageError("Iteration needs a batch size. Give the buffer a batch_size.")
+            raise UsageError(
+                "Iteration needs a batch size.",
+                argument="batch_size",
+                advice="Pass batch_size= to the buffer.",
+            )
         while True:
             yield self.sample()
             if self.ran_out:
@@ -188,12 +206,12 @@ class ReadableBuffer:
         return self._formatted(column, key)
 
     def __getitems__(self, index: list[int]) -> Rows:
-        """Return rows as one batch: what ``torch.utils.data.DataLoader`` asks a dataset for."""
+        """Return rows as one batch; ``torch.utils.data.DataLoader`` calls this."""
         rows = self[index]
         return LoadedArrays(rows) if type(rows) is dict else rows
 
     def _transformed(self, index: Index) -> Rows:
-        """Return copies of rows as the transform makes them, in no format."""
+        """Return transformed copies of rows, without the format."""
         with self.reader.lock:
             rows = rows_at(self.reader.storage, index)
         return self.transform(rows)
@@ -207,20 +225,20 @@ class ReadableBuffer:
     ) -> list[Trajectory]:
         """Return the trajectories for which a condition holds, as TensorDicts, the oldest first.
 
-        Such as ``rb.query((traj.reward.sum() > 100) & (traj.length >= 50))``. The condition sees
-        rows as the transform makes them. Of a buffer without one, a condition of ``traj`` reads
-        nothing but the entries that it names.
+        Example: ``rb.query((traj.reward.sum() > 100) & (traj.length >= 50))``. The condition reads
+        transformed rows. Without a transform, a condition of ``traj`` reads only the entries that
+        it names.
 
         Args:
-            predicate: a condition of ``traj``, or a function that takes a trajectory and says
-                whether it is wanted; all where None.
-            trajectory_key: where numbers are that change between trajectories. Where None, a
-                dataset's own trajectories, and of written rows see ``iter_trajectories``.
+            predicate: a condition of ``traj``, or a function from a trajectory to a bool; None
+                returns every trajectory.
+            trajectory_key: the column of numbers that change between trajectories. None uses the
+                trajectories of the dataset; for written rows see ``iter_trajectories``.
 
         Raises:
-            UsageError: the argument is not a condition, or reads what rows lack; nothing tells
-                trajectories apart; rows are not TensorDicts; or those of a dataset would take more
-                than half of the free memory.
+            UsageError: the argument is not a condition, or names an entry that rows lack; no column
+                separates trajectories; rows are not TensorDicts; or the rows of a dataset would
+                take more than half of the free memory.
         """
         return self._query(predicate, trajectory_key, None)
 
@@ -237,7 +255,7 @@ class ReadableBuffer:
             )
 
     def set_sampler(self, sampler: Sampler) -> Sampler:
-        """Use another sampler and return the one before."""
+        """Replace the sampler and return the previous one."""
         found = as_sampler(sampler)
         self.reader.check_transform(self.transform, found, self.reader.storage)
         make_room(found, self.reader.storage)
@@ -250,21 +268,22 @@ class ReadableBuffer:
         self.reader.use_generator(generator)
 
     def append_transform(self, transform: TransformLike, *, invert: bool = False) -> Self:
-        """Apply one more transform to every batch, after the others; return the buffer.
+        """Append a transform to the transforms of every batch; return the buffer.
 
         Args:
             transform: any callable from batch to batch.
-            invert: apply it to what is written instead, and its ``inv`` to batches.
+            invert: apply it to written rows instead, and its ``inv`` to batches.
 
         Raises:
-            UsageError: it needs steps in a row that the sampler does not draw, or rows to write.
+            UsageError: the transform needs consecutive steps and the sampler draws single rows, or
+                it acts on written rows and the storage is read-only.
         """
         return self.insert_transform(len(self.transform), transform, invert=invert)
 
     def insert_transform(
         self, index: int, transform: TransformLike, *, invert: bool = False
     ) -> Self:
-        """Apply one more transform at a place among the others; return the buffer."""
+        """Insert a transform at an index of the transforms; return the buffer."""
         added = Inverted(transform) if invert else transform
         self.reader.check_transform(added, self.reader.sampler, self.reader.storage)
         self.reader.rewind()
@@ -309,8 +328,8 @@ class ReplayBuffer(ReadableBuffer):
     Args:
         storage: holds the rows; a list of 1,000 by default.
         sampler: draws the rows of a batch; uniformly with replacement by default.
-        writer: places new rows; by default one after the other, after those that the storage
-            holds. A dataset rejects every row.
+        writer: places new rows; by default behind the last written row. A dataset rejects
+            every row.
         batch_size: rows in a batch; ``sample`` can override it.
         collate_fn: takes a list of rows, or a batch, from the storage, and returns the batch.
         transform: applied to every batch; one that has ``inv`` also to the rows that are written.
@@ -321,7 +340,7 @@ class ReplayBuffer(ReadableBuffer):
         pin_memory: put batches into page-locked memory.
         dim_extend: the dimension of time in data of ``storage.ndim`` leading dimensions: the last.
         generator: draws rows, exclusive with ``seed``. The default is torch's global generator; a
-            dataset's buffer has one of its own, seeded by the global one at the first draw.
+            dataset's buffer has a separate one, seeded by the global one at the first draw.
         seed: seeds a generator of the buffer's own.
         shared: let other processes read and write the same rows; see ``share``.
         format: ``"torch"`` for TensorDicts and tensors, ``"numpy"`` or ``"jax"`` for nested dicts
@@ -391,12 +410,12 @@ class ReplayBuffer(ReadableBuffer):
 
     @cached_property
     def persistence(self) -> Persistence:
-        """What dumps and restores the buffer."""
+        """Dumps and restores the buffer."""
         return Persistence(self.reader, self.row_writer)
 
     @property
     def shared(self) -> bool:
-        """Whether other processes that the buffer reaches read and write the same rows."""
+        """Whether the rows are in memory that other processes can read and write."""
         storage = self.reader.storage
         if isinstance(storage, LazyMemmapStorage):
             return storage.is_shared
@@ -407,21 +426,20 @@ class ReplayBuffer(ReadableBuffer):
         return vars(self)
 
     def with_format(self, format: str, *, cast: bool = False) -> Self:
-        """Return the same buffer with batches, rows and columns of another format.
+        """Return the same buffer with batches, rows and columns in another format.
 
-        It has the rows, the draws and the priorities of this one: what is sampled, written or set
-        in one is so in both.
+        Both share rows, draws and priorities: a draw, a write or a change of one affects both.
 
         Args:
-            format: ``"torch"``, ``"numpy"`` or ``"jax"``. Of the last two a batch is a nested dict
-                of arrays, with lists of str for text. Transforms and ``collate_fn`` are given what
-                they are without a format, and the result is converted.
-            cast: give columns of 64 bits as ones of 32 where jax is set to 32 bits; they are
-                refused otherwise. Floats are rounded, and whole numbers that do not fit refused.
+            format: ``"torch"``, ``"numpy"`` or ``"jax"``. With the last two a batch is a nested
+                dict of arrays, and of lists of str for text. Transforms and ``collate_fn`` get
+                torch's format, and their result is converted.
+            cast: convert columns of 64 bits to 32 if jax is set to 32 bits; otherwise they are
+                rejected. Floats are rounded; integers that do not fit are rejected.
 
         Raises:
-            UsageError: there is no such format, jax is not installed, or a column has an element
-                type that the format does not have.
+            UsageError: the format is unknown, jax is not installed, or the format lacks the dtype
+                of a column.
         """
         batch_format = choose_format(format, cast=cast)
         if batch_format is self._format:  # torch's, again
@@ -432,13 +450,13 @@ class ReplayBuffer(ReadableBuffer):
         return converted
 
     def over(self, storage: Storage) -> Self:
-        """Return an equal buffer over other rows, which draws and counts epochs separately.
+        """Return an equal buffer over another storage, with its own draws and epochs.
 
-        Priorities begin at their default. A generator that was given is shared, and so are the
-        steps of the transform; a seed begins again.
+        Priorities start at their default. A generator passed by the caller and the steps of the
+        transform are shared; a seed starts again.
 
         Raises:
-            UsageError: the format cannot have them.
+            UsageError: the format cannot represent the rows.
         """
         return self._over(as_storage(storage))
 
@@ -456,7 +474,7 @@ class ReplayBuffer(ReadableBuffer):
 
     @property
     def writer(self) -> Writer:
-        """Where rows are written."""
+        """The writer, which places new rows."""
         found: Writer = given(self.row_writer.writer)
         return found
 
@@ -474,16 +492,20 @@ class ReplayBuffer(ReadableBuffer):
         return few_lines(f"{type(self).__name__}({lines})")
 
     def __setitem__(self, index: Index, data: Rows) -> None:
-        """Write rows in place of others, which keep their priorities; see ``rows.write_at``."""
+        """Replace rows; their priorities stay. See ``RowWriter.replace``."""
         if is_key(index):
-            raise UsageError(f"Rows can be replaced, such as rb[:3] = rows; {index!r} is a column.")
+            raise NotWritable(
+                f"Assignment replaces rows, and {index!r} is a column.",
+                key=index,
+                advice="Replace rows: rb[:3] = rows",
+            )
         self.row_writer.replace(index, data)
 
     def add(self, data: Rows) -> int | torch.Tensor | None:
-        """Write one row; return its number, or None where the writer refused it.
+        """Write one row; return its row number, or None if the writer rejected it.
 
-        With several dimensions it is one step of all environments, ``[environments...]``, and their
-        numbers int64 ``[n, ndim]`` are returned.
+        With several dimensions the row is one step of all environments, ``[environments...]``; the
+        result is their row numbers int64 ``[n, ndim]``.
         """
         storage = writable(self.reader)
         index = self.extend(storage.one_row(self._as_rows(data, storage.ndim - 1)))
@@ -493,37 +515,41 @@ class ReplayBuffer(ReadableBuffer):
         return None if number < 0 else number
 
     def extend(self, data: Rows, update_priority: bool | None = None) -> torch.Tensor:
-        """Write rows ``[n, ...]``, or a list of them; return their numbers int64.
+        """Write rows ``[n, ...]``, or a list of them; return their row numbers int64.
 
         Args:
             data: rows; with several dimensions time comes last, ``[environments..., time]``. A
-                nested dict of arrays of numpy becomes a TensorDict.
-            update_priority: None or True; a sampler always learns which rows were written.
+                nested dict of numpy arrays becomes a TensorDict.
+            update_priority: None or True; every written row gets a priority.
 
         Returns:
-            ``[n]``, or ``[n, ndim]`` with several dimensions; -1 where the writer refused a row.
+            ``[n]``, or ``[n, ndim]`` with several dimensions; -1 for a row that the writer
+            rejected.
 
         Raises:
-            ImmutableError: the rows are a dataset.
-            UsageError: the rows are of another form than those that are there.
+            ImmutableError: the storage is a dataset.
+            UsageError: the rows differ from the stored rows in keys, shapes or dtypes.
         """
         if update_priority is False:
-            raise UsageError(
-                f"{type(self).__name__} gives every row that is written a priority; "
-                "update_priority=False is for a TensorDictReplayBuffer, whose rows may have one."
+            raise Unsupported(
+                f"{type(self).__name__} sets the priority of every written row; found "
+                "update_priority=False.",
+                argument="update_priority",
+                found=False,
+                advice="A TensorDictReplayBuffer supports it: its rows may have priorities.",
             )
         return self.row_writer.extend(self._as_rows(data, self.reader.storage.ndim))
 
     def _as_rows(self, data: Rows, ndim: int) -> Rows:
-        """Return rows that are a nested dict of arrays as a TensorDict."""
+        """Convert a nested dict of arrays to a TensorDict; return other rows unchanged."""
         is_list = self.reader.storage.takes_lists
-        if is_list and self.reader.collate_fn is not None:  # which takes the user's own items
+        if is_list and self.reader.collate_fn is not None:  # it collates the user's items
             return data
         rows = rows_of_arrays(data, ndim, self._array_kinds)
-        return rows.clone() if is_list and rows is not data else rows  # a list keeps what it gets
+        return rows.clone() if is_list and rows is not data else rows  # a list does not copy
 
     def set_storage(self, storage: Storage, collate_fn: CollateFunction | None = None) -> Storage:
-        """Use another storage and return the one before; its rows get the default priority."""
+        """Replace the storage and return the previous one; all rows get the default priority."""
         found = as_storage(storage)
         self.reader.check_transform(self.transform, self.reader.sampler, found)
         make_room(self.reader.sampler, found)
@@ -537,13 +563,13 @@ class ReplayBuffer(ReadableBuffer):
         return previous
 
     def set_writer(self, writer: Writer) -> Writer:
-        """Use another writer and return the one before."""
+        """Replace the writer and return the previous one."""
         previous = self.writer
         self.row_writer.use_writer(as_writer(writer))
         self._carry_index(writer)
         return previous
 
-    # What the parts do; their methods say what they take.
+    # Methods of the parts; each has the signature and the docstring of the part's method.
     share = chained_method_of("row_writer", RowWriter.share)
     empty = method_of("row_writer", RowWriter.empty)
     update_priority = method_of("row_writer", RowWriter.update_priority)
@@ -562,14 +588,14 @@ class ReplayBuffer(ReadableBuffer):
 
     @property
     def write_count(self) -> int:
-        """Rows written since the buffer was made or emptied, those replaced since among them."""
+        """Rows written since the buffer was created or emptied, overwritten rows included."""
         return self.row_writer.writer.write_count
 
     def stats(self) -> dict[str, int | float | bool]:
-        """Return what a monitor logs of the buffer, in TorchRL's words.
+        """Return the numbers that a monitor logs, under TorchRL's names.
 
-        ``size`` rows of ``capacity``, of which they are the part ``utilization``, ``write_count``,
-        ``prefetch_queue_size``, and ``initialized``, which is True. A dataset is full.
+        ``size``, ``capacity``, ``utilization`` (their quotient; 1 for a dataset), ``write_count``,
+        ``prefetch_queue_size``, and ``initialized``, which is True.
         """
         size, storage = len(self), self.reader.storage
         capacity = storage.max_size if is_writable(storage) else size
@@ -589,8 +615,8 @@ class ReplayBuffer(ReadableBuffer):
     _transform = property(lambda self: self.transform)
 
     def _carry_index(self, writer: Writer | None) -> None:
-        """Let batches carry the rows' numbers where the writer asks for it."""
+        """Add row numbers to batches if the writer is a ``TensorDictRoundRobinWriter``."""
         indexed = isinstance(writer, TensorDictRoundRobinWriter)
         info = self._sample_info
-        self.reader.sample_info = SampleInfo(info.index or indexed, info.marks)
+        self.reader.sample_info = SampleInfo(info.index or indexed, info.info)
         warn_of_index(self.reader.storage, self.reader.sample_info)

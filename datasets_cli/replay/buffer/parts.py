@@ -1,4 +1,4 @@
-"""The parts that a user gives a buffer: checked, and completed by their protocol's defaults."""
+"""The parts of a buffer: checked, and completed with the defaults of their protocol."""
 
 from __future__ import annotations
 
@@ -28,9 +28,8 @@ def as_storage(part: Any) -> Storage:
         return cast(Storage, part)
     part = _made(part, "gather")
     if not _has_method(part, "gather") or not hasattr(part, "has"):
-        raise UsageError(
-            f"A storage is expected, such as LazyTensorStorage(1000), not {type(part).__name__}. "
-            f"{_to_write(WritableStorage)}"
+        raise _not_a_part(
+            "storage", "LazyTensorStorage(1000)", type(part).__name__, WritableStorage
         )
     is_writable = hasattr(part, "write")
     protocol = WritableStorage if is_writable else Storage
@@ -38,7 +37,7 @@ def as_storage(part: Any) -> Storage:
 
 
 def storage_or_list(part: Any) -> Storage:
-    """Return a storage that has every member: the one that is given, or a new list."""
+    """Return a storage that has every member; for None a new list."""
     return as_storage(ListStorage(DEFAULT_SIZE) if part is None else part)
 
 
@@ -46,9 +45,7 @@ def as_sampler(part: Any) -> Sampler:
     """Return a sampler that has every member."""
     part = _made(part, "sample")
     if not callable(getattr(part, "sample", None)):
-        raise UsageError(
-            f"A sampler is expected, such as RandomSampler(), not {part!r}. {_to_write(Sampler)}"
-        )
+        raise _not_a_part("sampler", "RandomSampler()", repr(part), Sampler)
     _check_call(part, "sample", "storage", "batch_size", "generator")
     has_priorities = hasattr(part, "update_priority")
     has_slices = getattr(part, "has_slices", hasattr(part, "truncated_key"))
@@ -57,43 +54,48 @@ def as_sampler(part: Any) -> Sampler:
     return cast(Sampler, _complete(part, protocol, known))
 
 
-def _to_write(protocol: Any) -> str:
-    """Return what a user's own part, perhaps one written for TorchRL, must have."""
-    return (
-        f"One of your own derives from {protocol.__name__}, and writes "
-        f"{', '.join(sorted(protocol.__abstractmethods__))}."
+def _not_a_part(name: str, example: str, found: str, protocol: Any) -> UsageError:
+    methods = ", ".join(sorted(protocol.__abstractmethods__))
+    return UsageError(
+        f"Expected a {name} such as {example}, not {found}.",
+        argument=name,
+        expected=protocol.__name__,
+        found=found,
+        advice=f"A {name} of your own derives from {protocol.__name__} and defines {methods}.",
     )
 
 
 def _check_call(part: Any, method: str, *arguments: str) -> None:
-    """Check that a method of a user's part takes what it will be given."""
+    """Check that a method of a user's part accepts the arguments of the library's calls."""
     try:
         inspect.signature(getattr(part, method)).bind(*arguments)
     except TypeError as error:
+        expected = f"{method}(self, {', '.join(arguments)})"
         raise UsageError(
-            f"{type(part).__name__}.{method} does not take what it is given: {error}. Write "
-            f"{method}(self, {', '.join(arguments)})."
+            f"{type(part).__name__}.{method} has other arguments than {expected}: {error}.",
+            expected=expected,
+            advice=f"Define {expected}.",
         ) from error
-    except ValueError:  # a function of C tells nothing
+    except ValueError:  # a function of C has no signature
         return
 
 
 def make_room(sampler: Sampler, storage: Storage) -> None:
-    """Let a sampler have priorities for all rows of a storage."""
+    """Reserve priorities for all rows of a storage."""
     if isinstance(sampler, PrioritizedSampler):
         sampler.draw.reserve(len(storage))
 
 
 def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
-    """Warn where batches have the rows' numbers in place of what a dataset has under ``index``."""
+    """Warn if the row numbers of batches hide a dataset's column ``index``."""
     dataset: Dataset | None = getattr(storage, "dataset", None)
-    if dataset is None or not (sample_info.index or sample_info.marks):
+    if dataset is None or not (sample_info.index or sample_info.info):
         return
     if hidden := [show_key(key) for key in dataset.keys if key[0] == "index"]:
         warnings.warn(
-            f"{dataset.id} has {', '.join(hidden)}, which the batches of this buffer do "
-            "not carry: index is the rows' numbers there. Read it as "
-            'replay["index"] or replay[rows], or rename it with preprocess().',
+            f"Batches of this buffer do not have {', '.join(hidden)} of {dataset.id}: their index "
+            'is the row numbers. Read the column as replay["index"] or replay[rows], or rename it '
+            "with preprocess().",
             stacklevel=4,
         )
 
@@ -102,15 +104,13 @@ def as_writer(part: Any) -> Writer:
     """Return a writer that has every member."""
     part = _made(part, "write")
     if not _has_method(part, "write"):
-        raise UsageError(
-            f"A writer is expected, such as RoundRobinWriter(), not {part!r}. {_to_write(Writer)}"
-        )
+        raise _not_a_part("writer", "RoundRobinWriter()", repr(part), Writer)
     _check_call(part, "write", "storage", "data")
     return cast(Writer, _complete(part, Writer, {}))
 
 
 def given(part: Any) -> Any:
-    """Return what the user gave: the part itself, or the one that was completed."""
+    """Return the user's part: without the members that were added."""
     return part.part if isinstance(part, _Completed) else part
 
 
@@ -126,7 +126,7 @@ def members_of(protocol: type) -> frozenset[str]:
 
 
 class _Completed:
-    """A user's part with the members that it lacks, which are the defaults of its protocol."""
+    """A user's part, with the defaults of its protocol for the members that it lacks."""
 
     part: Any
     completed_by: tuple[Any, ...]
@@ -139,15 +139,18 @@ class _Completed:
 
 
 def _complete(part: Any, protocol: Any, known: dict[str, bool]) -> Any:
-    """Return a part if it has every member of a protocol, and else with what it lacks added."""
+    """Return a part that has every member of a protocol; the defaults are added if need be."""
     lacking = {name for name in members_of(protocol) if not hasattr(part, name)}
     if not lacking and all(getattr(part, name) == value for name, value in known.items()):
         return part
     required = protocol.__abstractmethods__
     if missing := [name for name in lacking if name in required or not hasattr(protocol, name)]:
         raise UsageError(
-            f"{type(part).__name__} does not have {', '.join(sorted(missing))}, which a "
-            f"{protocol.__name__} has. Derive from {protocol.__name__}, and add these."
+            f"{type(part).__name__} lacks members of {protocol.__name__}: "
+            f"{', '.join(sorted(missing))}.",
+            expected=protocol.__name__,
+            found=type(part).__name__,
+            advice=f"Derive it from {protocol.__name__}, and define them.",
         )
     own: dict[str, Any] = {name: _forward(name) for name in members_of(protocol) - lacking}
     if "__len__" in own:
@@ -168,7 +171,7 @@ def _forward(name: str) -> property:
 
 
 def _made(part: Any, method: str) -> Any:
-    """Return a part that is given as such, or as a class or a function that makes it."""
+    """Return a part; a class or a function is called to create it."""
     if not isinstance(part, type) and (not callable(part) or _has_method(part, method)):
         return part
     try:
@@ -176,8 +179,9 @@ def _made(part: Any, method: str) -> Any:
     except (TypeError, ValueError) as error:
         name = getattr(part, "__name__", repr(part))
         raise UsageError(
-            f"{name} is called to make a part of the buffer, and needs arguments: {error}. Give "
-            f"what it makes, such as {name}(...), or functools.partial({name}, ...)."
+            f"{name} is called without arguments to create a part, and needs some: {error}.",
+            found=name,
+            advice=f"Pass {name}(...), or functools.partial({name}, ...).",
         ) from error
     return part()
 

@@ -1,4 +1,4 @@
-"""The replay buffer of TensorDicts: a batch says how it was drawn, so that priorities return."""
+"""The replay buffer of TensorDicts: a batch has its row numbers, for priorities to return."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, Unsupported, WrongRows
 from datasets_cli.options import suggests_keywords
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.batches.reader import CollateFunction, SampleInfo
@@ -49,7 +49,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
         UsageError: as ``ReplayBuffer``.
     """
 
-    _sample_info = SampleInfo(index=True, marks=True)
+    _sample_info = SampleInfo(index=True, info=True)
     _array_kinds = (*ARRAYS, torch.Tensor)
 
     @suggests_keywords
@@ -99,12 +99,14 @@ class TensorDictReplayBuffer(ReplayBuffer):
             options: of the buffer; its ``storage`` has room for these rows by default.
 
         Raises:
-            UsageError: these are no arrays, or not of one number of rows.
+            UsageError: a value is not an array, or the arrays differ in their number of rows.
         """
         rows = rows_of_arrays(arrays, 1, cls._array_kinds)
         if not isinstance(rows, TensorDictBase):
-            raise UsageError(
-                f"from_arrays takes a nested dict of arrays, not {reprlib.repr(arrays)}."
+            raise WrongRows(
+                f"from_arrays expects a nested dict of arrays, not {reprlib.repr(arrays)}.",
+                argument="arrays",
+                found=type(arrays).__name__,
             )
         buffer = cls(**{"storage": LazyTensorStorage(len(rows)), **options})
         buffer.extend(rows)
@@ -114,7 +116,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
     def priority_key(self) -> NestedKey:
         """The entry that ``update_tensordict_priority`` reads."""
         key = self.reader.priority_key
-        assert key is not None, "it is set with the other parts"
+        assert key is not None, "the constructor sets it"
         return key
 
     @priority_key.setter
@@ -129,17 +131,21 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """Write rows ``[n]``; see ``ReplayBuffer.extend``.
 
         Args:
-            data: a TensorDict, a list of them, or a nested dict of arrays; an ``index`` among the
-                entries is left out.
-            update_priority: take the rows' priorities from ``priority_key``; where it is there, by
-                default.
+            data: a TensorDict, a list of them, or a nested dict of arrays; an entry ``index`` is
+                left out.
+            update_priority: read the rows' priorities from ``priority_key``; by default if rows
+                have this entry.
         """
         data = self._as_rows(data, self.reader.storage.ndim)
         if not isinstance(data, TensorDictBase) and not isinstance(data, list):
-            raise UsageError(
-                f"This buffer takes TensorDicts, or dicts of arrays, not {type(data).__name__}."
+            raise WrongRows(
+                f"This buffer holds TensorDicts; found rows of type {type(data).__name__}.",
+                argument="data",
+                expected="TensorDict",
+                found=type(data).__name__,
+                advice="Pass a TensorDict, a list of them, or a nested dict of arrays.",
             )
-        # Rows may have been a batch, perhaps of this buffer.
+        # A batch, perhaps of this buffer, may be written again.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
         key = None if update_priority is False else key_of(self.priority_key)
         return self.row_writer.extend(data, key)
@@ -150,37 +156,43 @@ class TensorDictReplayBuffer(ReplayBuffer):
         return_info: bool = False,
         include_info: bool | None = None,
     ) -> Rows:
-        """Return a batch that says how it was drawn; see ``ReplayBuffer.sample``.
+        """Return a batch with ``index`` and the sampler's info; see ``ReplayBuffer.sample``.
 
         Args:
             batch_size: rows to draw; the buffer's own by default.
             return_info: return ``(batch, info)``.
-            include_info: True or None; a batch always has ``index`` and the sampler's marks.
+            include_info: True or None; a batch always has ``index`` and the sampler's info.
 
         Raises:
             UsageError: as ``ReplayBuffer.sample``.
         """
         if include_info not in (True, None):
-            raise UsageError(
-                f"{type(self).__name__} cannot leave out how a batch was drawn, as "
-                f"include_info={include_info!r} asks; a ReplayBuffer does."
+            raise Unsupported(
+                f"{type(self).__name__} always adds index and the sampler's info to a batch; found "
+                f"include_info={include_info!r}.",
+                argument="include_info",
+                expected=True,
+                found=include_info,
+                advice="A ReplayBuffer leaves them out.",
             )
         return self.reader.sample(batch_size, return_info, self._format)
 
     def update_tensordict_priority(self, batch: TensorDictBase | Tree) -> None:
-        """Give the rows of a batch of any format the priorities in its entry ``priority_key``.
+        """Set the priorities of a batch's rows to its entry ``priority_key``, in any format.
 
-        Nothing happens unless the sampler has priorities.
+        Does nothing if the sampler has no priorities.
 
         Raises:
-            UsageError: the batch has none, or no ``index``.
+            UsageError: the batch lacks that entry, or ``index``.
         """
         if not self.reader.sampler.has_priorities:
             return
         priority, index = entry(batch, key_of(self.priority_key)), entry(batch, ("index",))
         for key, found in ((self.priority_key, priority), ("index", index)):
             if found is None:
-                raise UsageError(f"The batch has no {key!r}, which its rows' priorities need.")
+                raise UnknownKey(
+                    f"The batch lacks {key!r}, which the priorities of its rows need.", key=key
+                )
         for _ in self.reader.storage.row_batch_size:  # the same all over a row
             index = index[:, 0]
         self.update_priority(index, priority)

@@ -302,7 +302,7 @@ def balance_weights(
         return
     members = {*drawn, *(part.member for part in parts)}
     maxima = {member: _max_weight(buffers[member]) for member in members}
-    in_rows = any(buffer.reader.sample_info.marks for buffer in buffers)
+    in_rows = any(buffer.reader.sample_info.info for buffer in buffers)
     for part in parts:
         factor = maxima[part.member] / max(maxima.values())
         size = torch.Size([len(part)])

@@ -1,4 +1,4 @@
-"""What the classes of all families share."""
+"""The classes of the families D4RL, Atari and OpenML, and the parts that all families share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported
 from datasets_cli.experience.options import (
     DatasetOptions,
     TrajectoryDatasetOptions,
@@ -42,7 +42,7 @@ ALTERNATIVES = {
 
 
 class DatasetNames(list[str]):
-    """The names of a family's datasets; their full ids, and those of variants, are in it, too."""
+    """The names of a family's datasets; ``in`` also accepts full ids and variants."""
 
     def __init__(self, family: str, names: Iterable[str]) -> None:
         super().__init__(names)
@@ -55,7 +55,7 @@ class DatasetNames(list[str]):
 
 
 class AvailableDatasets:
-    """A list of the family's names, read when it is asked for."""
+    """The list of a family's datasets, read from the catalogue on access."""
 
     def __get__(self, instance: Any, owner: type[ExperienceReplay]) -> DatasetNames:
         assert owner.family is not None, "a class of a family has its name"
@@ -64,7 +64,7 @@ class AvailableDatasets:
 
 
 def with_slices(options: Options) -> Options:
-    """Return options with TorchRL's sampler of slices, where batches are made of some."""
+    """Return options with TorchRL's sampler of slices, if they name slices."""
     if options.sampler is not None or not options.has_slices:
         return options
     kind = SliceSampler if options.replacement else SliceSamplerWithoutReplacement
@@ -73,13 +73,15 @@ def with_slices(options: Options) -> Options:
 
 
 def open_split(replay: ExperienceReplay, options: TrajectoryDatasetOptions) -> None:
-    """Open a dataset to draw whole trajectories ``[T_max]``, padded, in place of rows."""
-    # They are copies in memory; `("mask",)` says what is not padding.
+    """Open a dataset to draw whole trajectories ``[T_max]``, padded, instead of rows."""
+    # Trajectories are copied into memory; `("mask",)` is False in padding.
     replay._open(replace(options, transform=None, format="torch", cast=False))
     if replay.reader.sampler.has_slices:
-        raise UsageError(
-            f"{type(replay).__name__} draws whole trajectories with split_trajs=True, and no "
-            "slices of them. Crop them with RandomCropTensorDict, or leave out split_trajs."
+        raise Unsupported(
+            f"{type(replay).__name__} draws whole trajectories with split_trajs=True, not slices.",
+            argument="split_trajs",
+            found=True,
+            advice="Crop trajectories with RandomCropTensorDict, or leave out split_trajs.",
         )
     rows = rows_at(replay.reader.storage, slice(None))
     replay.set_storage(TensorStorage(split_trajectories(rows, trajectory_key="episode")))
@@ -89,23 +91,29 @@ def open_split(replay: ExperienceReplay, options: TrajectoryDatasetOptions) -> N
     replay._use_format(choose_format(options.format, cast=options.cast))
 
 
-def refuse(argument: str, is_given: bool) -> None:
-    """Refuse a value of an argument of TorchRL's that would mean something else here."""
-    if is_given:
-        raise UsageError(f"{argument} is not possible. {ALTERNATIVES[argument]}")
+def _reject(argument: str, is_rejected: bool) -> None:
+    """Reject a value of a TorchRL argument that is not supported."""
+    if is_rejected:
+        name, _, value = argument.partition("=")
+        raise Unsupported(
+            f"{argument} is not supported.",
+            argument=name,
+            found=value == "True",
+            advice=ALTERNATIVES[argument],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class D4RLOptions(PreviousRewardOptions, TrajectoryDatasetOptions):
-    """What ``D4RLExperienceReplay`` takes.
+    """The arguments of ``D4RLExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        dataset_id: such as ``hopper-medium-v2``; or a view's file.
-        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
-            rows; they are copied into memory.
+        dataset_id: such as ``hopper-medium-v2``.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, instead of
+            rows; trajectories are copied into memory.
         from_env: False.
         use_truncated_as_done: True.
-        direct_download: nothing but the published file is ever downloaded.
+        direct_download: ignored; only the published file is downloaded.
         terminate_on_end: False, or None.
     """
 
@@ -116,22 +124,22 @@ class D4RLOptions(PreviousRewardOptions, TrajectoryDatasetOptions):
     terminate_on_end: bool | None = None
 
     def __post_init__(self) -> None:
-        refuse("from_env=True", self.from_env)
-        refuse("use_truncated_as_done=False", not self.use_truncated_as_done)
-        refuse("terminate_on_end=True", bool(self.terminate_on_end))
+        _reject("from_env=True", self.from_env)
+        _reject("use_truncated_as_done=False", not self.use_truncated_as_done)
+        _reject("terminate_on_end=True", bool(self.terminate_on_end))
 
 
 @accepts_keywords
 class D4RLExperienceReplay(ExperienceReplay):
     """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
 
-    ``split_trajs`` and the four arguments after it are TorchRL's, and take the values that mean
-    what is done here: the published file is read, its rows are one after the other, and a step that
-    ends by a time limit is done and not terminated. All others are those of ``ExperienceReplay``.
-    Rows also have ``reward``, that of the step before, and zero in a trajectory's first row.
+    ``split_trajs`` and the four arguments after it are TorchRL's; the last four accept one value
+    each. Rows are read from the published file, and a step at a time limit is done and not
+    terminated. Rows also have ``reward``, the reward of the previous step, and 0 in the first row
+    of a trajectory.
 
     Raises:
-        UsageError: another value is asked for of an argument that has one.
+        UsageError: a value of a TorchRL argument is not supported.
         RldsError: as ``ExperienceReplay``.
     """
 
@@ -146,16 +154,16 @@ class D4RLExperienceReplay(ExperienceReplay):
 
 @dataclass(frozen=True, kw_only=True)
 class AtariOptions(TrajectoryDatasetOptions):
-    """What ``AtariDQNExperienceReplay`` takes.
+    """The arguments of ``AtariDQNExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5``, ``Pong/5~unplugged``; or a view's file.
-        checkpoints: ``"A:B"`` takes the checkpoints A to B - 1 alone.
-        upstream: ``"dqn_replay"``, ``"rl_unplugged"``, or ``"auto"``: the first that answers.
-        num_procs: processes that convert the checkpoints; all cores where None, this process
-            where 0.
-        strict_len: TorchRL's name of ``strict_length``.
-        mp_start_method: ``"spawn"``; ``"fork"`` and ``"forkserver"`` are warned of and not used.
+        dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5`` or ``Pong/5~unplugged``.
+        checkpoints: ``"A:B"`` selects the checkpoints A to B - 1.
+        upstream: ``"dqn_replay"``, ``"rl_unplugged"``, or ``"auto"``: the first that responds.
+        num_procs: processes that convert the checkpoints; all cores with None, this process with
+            0.
+        strict_len: an alias of ``strict_length``.
+        mp_start_method: ``"spawn"``; ``"fork"`` and ``"forkserver"`` warn and have no effect.
     """
 
     checkpoints: str | None = None
@@ -195,9 +203,9 @@ class AtariDQNExperienceReplay(ExperienceReplay):
 
     @property
     def episodes(self) -> torch.Tensor:  # type: ignore[override]
-        """The number of each row's trajectory, int64 ``[N]``, as in TorchRL.
+        """The trajectory number of each row, int64 ``[N]``, as in TorchRL.
 
-        What ``ExperienceReplay.episodes`` does, ``iterate_episodes`` does here.
+        ``iterate_episodes`` replaces the method ``ExperienceReplay.episodes``.
         """
         episodes: torch.Tensor = self.storage.column(("episode",))
         return episodes
@@ -205,12 +213,12 @@ class AtariDQNExperienceReplay(ExperienceReplay):
 
 @dataclass(frozen=True)
 class OpenMLOptions(DatasetOptions):
-    """What ``OpenMLExperienceReplay`` takes.
+    """The arguments of ``OpenMLExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
         name: such as ``adult_onehot``, ``adult@2`` or ``61``.
         batch_size: rows in a batch; ``sample`` can override it.
-        sampler: how rows are drawn; overrides ``replacement``.
+        sampler: draws the rows of a batch; overrides ``replacement``.
     """
 
     name: str
@@ -221,9 +229,8 @@ class OpenMLOptions(DatasetOptions):
 class OpenMLExperienceReplay(ExperienceReplay):
     """A table of OpenML by one of TorchRL's names, such as ``adult_onehot``, or by its id.
 
-    Batches, and rows taken by index, also have ``X`` and ``y``, which are TorchRL's names for what
-    is at ``observation`` and ``action``, and the same tensors. A trajectory is one step: there are
-    no slices of several.
+    Batches, and rows read by index, also have ``X`` and ``y``: TorchRL's names of ``observation``
+    and ``action``, and the same tensors. A trajectory is one step, so batches cannot have slices.
 
     Raises:
         UsageError: arguments exclude one another, or are out of range.
@@ -241,7 +248,7 @@ class OpenMLExperienceReplay(ExperienceReplay):
 
     @property
     def max_outcome_val(self) -> int | float:
-        """The largest label; counted from 0, there is one class more."""
+        """The largest label; labels count from 0."""
         largest: int | float = self.storage.column(("action",)).max().item()
         return largest
 

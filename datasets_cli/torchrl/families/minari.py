@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
-from datasets_cli.errors import DatasetNotInstalled, OutOfRange, UsageError
+from datasets_cli.errors import DatasetNotInstalled, OutOfRange, Unsupported, UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.experience.views import EpisodeReader
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class MinariNames:
-    """What Minari calls the parts of an episode, as arrays of numpy, made when they are asked for.
+    """Minari's names of the parts of an episode, as numpy arrays, computed on access.
 
     ``observations``, and the ``infos`` that were recorded so, have T + 1 rows where the successor
     of each row is the row after it, and else T.
@@ -78,7 +78,7 @@ class MinariNames:
 
     @property
     def infos(self) -> Any:
-        """``info``; empty where nothing was recorded."""
+        """``info``; an empty dict if the dataset has none."""
         return {} if entry(self, ("info",)) is None else self._values(("info",))
 
     def _scalars(self, key: Key) -> np.ndarray:
@@ -86,13 +86,13 @@ class MinariNames:
         return numbers[:, 0]
 
     def _values(self, key: Key) -> Any:
-        """Return what is at a key, one entry each where it is a group."""
+        """Return the values of a key; a group becomes a dict, or a tuple."""
         rows = entry(self, key)
         if rows is None:
             refuse_missing_reward(key, "this call", "the episode")
             raise AttributeError(
-                f"The rows of this episode have no {show_key(key)}. Is it text (text=True reads "
-                "it), or do columns= or a transform leave it out?"
+                f"The rows of this episode do not have {show_key(key)}. text=True reads text; "
+                "columns= and transforms may leave a column out."
             )
         if isinstance(rows, Mapping | TensorDictBase) and not is_non_tensor(rows):
             parts = {name: self._values((*key, name)) for name in rows.keys()}  # noqa: SIM118
@@ -109,7 +109,7 @@ class MinariNames:
 
 
 def _plain(rows: Rows) -> Any:
-    """Return a leaf as Minari has it: an array of numpy, or a list of texts."""
+    """Return a leaf in Minari's form: a numpy array, or a list of str."""
     if isinstance(rows, torch.Tensor):
         return to_array(rows)
     if is_non_tensor(rows):
@@ -144,40 +144,48 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class MinariOptions(TrajectoryDatasetOptions):
-    """What ``MinariExperienceReplay`` takes.
+    """The arguments of ``MinariExperienceReplay``; ``ExperienceReplay`` documents the rest.
 
     Args:
-        dataset_id: such as ``D4RL/door/human-v2``; or a view's file.
-        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, in place of
-            rows; they are copied into memory.
-        load_from_local_minari: read the files that Minari has of it, in ``MINARI_DATASETS_PATH`` or
-            ``~/.minari/datasets``; short for the ``source`` of that folder. Files that were changed
-            since they were converted are converted anew.
+        dataset_id: such as ``D4RL/door/human-v2``.
+        split_trajs: draw whole trajectories ``[T_max]``, padded, with their ``mask``, instead of
+            rows; trajectories are copied into memory.
+        load_from_local_minari: read the dataset from Minari's folder, ``MINARI_DATASETS_PATH`` or
+            ``~/.minari/datasets``; short for the ``source`` of that folder. Files that changed
+            after their conversion are converted again.
     """
 
     split_trajs: bool = False
     load_from_local_minari: bool = False
 
     def from_minari(self) -> MinariOptions:
-        """Return options with Minari's folder of the dataset as the source, if it is asked for."""
+        """Return options whose source is Minari's folder of the dataset, if the option is True."""
         if not self.load_from_local_minari:
             return self
         if self.source is not None:
-            raise UsageError("Give load_from_local_minari=True or source=, not both.")
+            raise UsageError(
+                "load_from_local_minari=True and source= exclude one another.",
+                argument="source",
+                found=self.source,
+                advice="Leave out one of them.",
+            )
         root = os.environ.get("MINARI_DATASETS_PATH") or Path.home() / ".minari" / "datasets"
         folder = Path(root, os.fspath(self.dataset_id).removeprefix("minari/"), "data")
         if not folder.is_dir():
             raise DatasetNotInstalled(
-                f"Minari has no {self.dataset_id} on this machine: expected the folder {folder}. "
-                "Set MINARI_DATASETS_PATH to where its datasets are, or leave out "
-                "load_from_local_minari=True to download it."
+                f"Minari has not downloaded {self.dataset_id}: the folder {folder} does not exist.",
+                argument="load_from_local_minari",
+                id=os.fspath(self.dataset_id),
+                path=folder,
+                advice="Set MINARI_DATASETS_PATH to the folder of its datasets, or leave out "
+                "load_from_local_minari=True to download the dataset.",
             )
         return replace(self, source=str(folder), download=self.download or True)
 
 
 @dataclass(frozen=True)
 class MinariDatasetSpec:
-    """What Minari says of a dataset, in its words."""
+    """Minari's metadata of a dataset, under Minari's names."""
 
     env_spec: EnvSpec | None
     total_episodes: int
@@ -197,13 +205,13 @@ class MinariDatasetSpec:
 class MinariExperienceReplay(ExperienceReplay):
     """A Minari dataset by its Minari id, such as ``D4RL/door/human-v2``.
 
-    ``split_trajs`` and ``load_from_local_minari`` are TorchRL's; all other arguments are those of
-    ``ExperienceReplay``. Beside its methods are those of Minari's datasets. Episodes are batches
-    ``[T]`` that also have Minari's names: ``id``, ``observations``, of which there are T + 1,
-    ``actions``, ``rewards``, ``terminations``, ``truncations`` and ``infos``.
+    ``split_trajs`` and ``load_from_local_minari`` are TorchRL's arguments. The class also has the
+    methods of Minari's datasets. Episodes are batches ``[T]`` that also have Minari's names:
+    ``id``, ``observations`` ``[T + 1]``, ``actions``, ``rewards``, ``terminations``,
+    ``truncations`` and ``infos``.
 
     Raises:
-        UsageError: another value is asked for of an argument that has one.
+        UsageError: arguments exclude one another.
         RldsError: as ``ExperienceReplay``.
     """
 
@@ -219,7 +227,7 @@ class MinariExperienceReplay(ExperienceReplay):
         except OtherFiles as error:
             if not (options.load_from_local_minari and error.is_same_place):
                 raise
-            logger.warning("%s has changed: it is converted anew.", opened.source)
+            logger.warning("%s has changed: it is converted again.", opened.source)
             make(replace(opened, download="force"))
 
     @property
@@ -235,17 +243,21 @@ class MinariExperienceReplay(ExperienceReplay):
     def iterate_episodes(
         self, episode_indices: TrajectoryNumbers | None = None
     ) -> Iterator[Episode]:
-        """Return an iterator over episodes, by the numbers that ``episode_indices`` has.
+        """Return an iterator over episodes: all, or those numbered in ``episode_indices``.
 
         Raises:
-            OutOfRange: there is no such episode.
+            OutOfRange: the dataset, or the view, does not have the episode.
         """
         whole = self._rows.dataset.whole
         if episode_indices is not None and whole is not self._rows.dataset:
             places = {number: place for place, number in enumerate(self.episode_indices.tolist())}
             wanted = trajectory_numbers(episode_indices, whole.num_trajectories).tolist()
             if outside := [number for number in wanted if number not in places]:
-                raise OutOfRange(f"This view does not have the episode {outside[0]}.")
+                raise OutOfRange(
+                    f"This view does not have the episode {outside[0]}.",
+                    argument="episode_indices",
+                    found=outside[0],
+                )
             episode_indices = [places[number] for number in wanted]
         return self._whole.iterate_episodes(episode_indices)
 
@@ -255,22 +267,22 @@ class MinariExperienceReplay(ExperienceReplay):
         return self.episodes_at(np.array(kept, bool))
 
     def set_seed(self, seed: int) -> None:
-        """Begin the draws of episodes, and of batches, by a seed."""
+        """Seed the draws of episodes and batches."""
         self.set_rng(seeded(seed))
 
     @property
     def total_episodes(self) -> int:
-        """How many episodes there are."""
+        """The number of episodes."""
         return self._rows.dataset.num_trajectories
 
     @property
     def total_steps(self) -> int:
-        """How many steps all episodes have."""
+        """The number of steps of all episodes."""
         return len(self._rows)
 
     @property
     def episode_indices(self) -> np.ndarray:
-        """The numbers of the episodes, int64 ``[K]``; a view has those of the whole dataset."""
+        """The episode numbers int64 ``[K]``; a view keeps the numbers of the whole dataset."""
         selection = self._rows.dataset.selection
         return np.arange(self.total_episodes) if selection is None else selection.numbers.copy()
 
@@ -287,16 +299,17 @@ class MinariExperienceReplay(ExperienceReplay):
     def _space(self, name: str) -> Space[Any]:
         described = published_spaces(self.metadata)[name]
         if described is None:
-            raise UsageError(
-                f"{self.dataset_id} does not say its space of {name}s. specs has what is known: "
-                "shapes and element types."
+            raise Unsupported(
+                f"The metadata of {self.dataset_id} lacks the {name} space.",
+                id=self.dataset_id,
+                advice="specs has the shapes and dtypes of its rows.",
             )
         space: Space[Any] = build(described)
         return space
 
     @property
     def spec(self) -> MinariDatasetSpec:
-        """What Minari says of the dataset; of a view, the numbers are the view's."""
+        """Minari's metadata of the dataset; a view counts its own episodes and steps."""
         from datasets_cli.environments.record.run import environment_spec
 
         metadata = self.metadata

@@ -23,7 +23,7 @@ FAMILIES = {
     "minari": "MinariExperienceReplay",
     "openml": "OpenMLExperienceReplay",
 }
-"""The class of each prefix."""
+"""The class of each family prefix."""
 
 
 def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
@@ -34,13 +34,16 @@ def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
         kwargs: arguments of the family's class.
 
     Raises:
-        UsageError: there is no such family.
+        UsageError: the prefix is not a family.
     """
     prefix, colon, name = dataset_id.partition(":")
     if not colon or prefix not in FAMILIES:
         raise UsageError(
-            f"dataset_id begins with {', '.join(FAMILIES)} and a colon, such as "
-            f"'d4rl:hopper-medium-v2'; found {dataset_id!r}."
+            f"dataset_id {dataset_id!r} does not begin with a family and a colon.",
+            argument="dataset_id",
+            expected=[*FAMILIES],
+            found=dataset_id,
+            advice=f"Write 'd4rl:hopper-medium-v2'; the families are {', '.join(FAMILIES)}.",
         )
     made: ExperienceReplay = getattr(datasets_cli, FAMILIES[prefix])(name, **kwargs)
     return made
@@ -49,19 +52,20 @@ def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
 class OfflineToOnlineReplayBuffer(OfflineToOnline):
     """Draws batches from a dataset and from a buffer that it makes, with TorchRL's arguments.
 
-    See ``OfflineToOnline``, which carries what rounding takes of a batch to the next one.
+    See ``OfflineToOnline``, which carries the remainder of rounding to the next batch.
 
     Args:
-        offline_dataset: a replay buffer, or what ``load_dataset`` takes.
-        online_storage: of the rows that are written; exclusive with ``online_capacity``.
-        online_capacity: most rows that are written, of a ``LazyTensorStorage``.
-        offline_fraction: of the rows of a batch that are offline, from 0 to 1.
+        offline_dataset: a replay buffer, or an argument of ``load_dataset``.
+        online_storage: holds the written rows; exclusive with ``online_capacity``.
+        online_capacity: the size of a ``LazyTensorStorage`` for the written rows.
+        offline_fraction: the offline share of a batch, from 0 to 1.
         batch_size: rows in a batch; ``sample`` can override it.
         transform: applied to every batch.
         dataset_kwargs: arguments of ``load_dataset``.
 
     Raises:
-        UsageError: not one of the two is given, or arguments of a dataset beside a buffer.
+        UsageError: both or neither of ``online_storage`` and ``online_capacity``; or
+            ``dataset_kwargs`` beside a buffer.
     """
 
     def __init__(
@@ -76,14 +80,18 @@ class OfflineToOnlineReplayBuffer(OfflineToOnline):
         **dataset_kwargs: Any,
     ) -> None:
         if (online_storage is None) == (online_capacity is None):
-            raise UsageError("Give either online_storage or online_capacity.")
+            raise UsageError(
+                "Expected one of online_storage and online_capacity.", argument="online_capacity"
+            )
         if isinstance(offline_dataset, str):
             arguments = {"batch_size": batch_size, **dataset_kwargs}
             offline_dataset = load_dataset(offline_dataset, **arguments)
         elif dataset_kwargs:
+            names = ", ".join(dataset_kwargs)
             raise UsageError(
-                f"{', '.join(dataset_kwargs)}: arguments of a dataset go with its name; "
-                "offline_dataset is a buffer already. Leave them out."
+                f"offline_dataset is a buffer, which cannot be combined with {names}.",
+                argument=next(iter(dataset_kwargs)),
+                advice=f"Leave out {names}, or pass the name of a dataset.",
             )
         if online_capacity is not None:
             online_storage = LazyTensorStorage(online_capacity)
@@ -98,7 +106,7 @@ class OfflineToOnlineReplayBuffer(OfflineToOnline):
         self._left = 1.0  # of the fraction
 
     def anneal(self, step: int, total_steps: int) -> None:
-        """Move the fraction to what a straight line to 0 has at one of ``total_steps`` steps."""
+        """Set the fraction by a straight line that reaches 0 at ``total_steps``."""
         self._left = max(0.0, 1.0 - step / whole_number("total_steps", total_steps, 1))
 
     def _annealed(self, fraction: float, num_written: int) -> float:
@@ -106,7 +114,7 @@ class OfflineToOnlineReplayBuffer(OfflineToOnline):
 
     @property
     def offline_fraction(self) -> float:
-        """The fraction, after ``anneal``; no batch has online rows before some are written."""
+        """The annealed fraction; batches are offline until rows are written."""
         return self._annealed(self._share.start, 0)
 
     @property
@@ -127,8 +135,8 @@ def prefill_replay_buffer(
 
     Args:
         rb: the buffer.
-        dataset: what rows are drawn from; or what ``load_dataset`` takes.
-        n_samples: rows to draw, at most as many as there are; by default as many.
+        dataset: the buffer to draw from; or an argument of ``load_dataset``.
+        n_samples: rows to draw, at most and by default the rows of the dataset.
         chunk_size: rows in a draw.
     """
     chunk_size = whole_number("chunk_size", chunk_size, 1)

@@ -207,7 +207,7 @@ def test_a_batch_whose_rows_are_written_over_before_it_is_made_is_drawn_again() 
 
 
 def test_a_batch_of_unknown_size_cannot_be_prefetched(folder: Path) -> None:
-    with pytest.raises(UsageError, match="pass batch_size too"):
+    with pytest.raises(UsageError, match="prefetch=2 requires a batch size"):
         TensorDictReplayBuffer(storage=open_storage(folder), prefetch=2)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from datasets_cli import DoubleToFloat, ExperienceReplay, PrioritizedSampler, RandomSampler
-from datasets_cli.errors import EmptyBuffer, UsageError
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError
 from datasets_cli.replay.batches.jax import RowWords, _below
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import leaves_in
@@ -177,8 +177,9 @@ def test_rows_and_slices_that_cannot_be_drawn_are_refused(root: Path) -> None:
     for arguments in ((0,), (8, 3)):
         with pytest.raises(UsageError):
             replay.jax_sampler(*arguments)
-    with pytest.raises(UsageError, match="jax is set to 32 bits and would cut"):
+    with pytest.raises(Unsupported) as caught:
         replay.jax_sampler(8)
+    assert (caught.value.argument, caught.value.found) == ("format", "int64")
     cast = replay.with_format("jax", cast=True)
     with pytest.raises(UsageError, match="No trajectory has 13 rows"):
         cast.jax_sampler(13, 1)

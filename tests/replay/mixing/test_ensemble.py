@@ -149,8 +149,9 @@ def test_keys_of_one_member_alone_are_refused_as_arrays() -> None:
     ensemble = ReplayBufferEnsemble(
         member(10, 0), odd, batch_size=4, sample_from_all=True, format="numpy"
     )
-    with pytest.raises(UsageError, match="Not all of these rows have more"):
+    with pytest.raises(WrongRows) as caught:
         ensemble.sample()
+    assert caught.value.key == ("more",)
 
 
 def test_priorities_go_back_to_their_members() -> None:

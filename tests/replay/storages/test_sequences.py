@@ -366,8 +366,9 @@ def test_arguments_out_of_range_are_refused(replay: ExperienceReplay) -> None:
     }.items():
         with pytest.raises(UsageError, match=message):
             replay.sequences(**({"length": 5} | dict(arguments)))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="No batch size is given"):
+    with pytest.raises(UsageError) as caught:
         replay.sequences(5).sample()
+    assert caught.value.argument == "batch_size"
 
 
 def test_a_padding_that_actions_cannot_have_is_refused() -> None:

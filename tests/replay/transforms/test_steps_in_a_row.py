@@ -83,7 +83,7 @@ def test_steps_in_a_row_are_asked_for_wherever_rows_are_drawn_one_by_one(
         lambda: ReplayBufferEnsemble(single, online).append_transform(transform),
         lambda: written.extend(steps()),
     ]
-    check_refused(UsageError, [("needs steps in a row, and RandomSampler", one) for one in made])
+    check_refused(UsageError, [("needs consecutive steps, but RandomSampler", one) for one in made])
     assert not single.transform and slices.sampler.has_slices and not len(written)
 
 
@@ -96,7 +96,7 @@ def test_a_dataset_refuses_what_only_acts_on_rows_that_are_written(
         lambda: ExperienceReplay(door, 8, slice_len=4, transform=transform),
         lambda: replay.append_transform(transform),
     ]
-    check_refused(UsageError, [("acts here on rows that are written", one) for one in made])
+    check_refused(UsageError, [("acts on written rows", one) for one in made])
     assert ReplayBuffer(storage=LazyTensorStorage(9), transform=transform).transform
 
 
