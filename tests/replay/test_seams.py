@@ -372,9 +372,7 @@ def test_what_a_part_lacks_is_named() -> None:
     has = "__len__ gather has scalar_column"
     with pytest.raises(UsageError, match="Half lacks members of WritableStorage: cursor, max_size"):
         ReplayBuffer(storage=made("Half", WritableStorage, f"{has} flatten write clear"))
-    with pytest.raises(
-        UsageError, match="Both lacks members of WritableStorage: clear, cursor, flatten,"
-    ):
+    with pytest.raises(UsageError, match=r"Both lacks members of Writable.*: clear, cursor,"):
         ReplayBuffer(storage=made("Both", Storage, f"{has} write"))
 
 
@@ -393,13 +391,13 @@ class FromTorchRL:
 def test_a_part_that_is_written_for_torchrl_is_refused_with_the_method_to_write() -> None:
     part: Any = FromTorchRL()
     class_of_ours: Any = type("Ours", (Sampler,), {"sample": FromTorchRL.sample})
-    written = r"Write sample\(self, storage, batch_size, generator\)"
+    written = r"Define sample\(self, storage, batch_size, generator\)"
     check_refused(
         UsageError,
         [
-            (f"^FromTorchRL.sample does not take .*{written}", lambda: ReplayBuffer(sampler=part)),
+            (f"^FromTorchRL.sample has other .*{written}", lambda: ReplayBuffer(sampler=part)),
             (f"^Ours.sample .*{written}", lambda: ReplayBuffer(sampler=class_of_ours())),
-            ("derives from WritableStorage, .* gather, has,", lambda: ReplayBuffer(storage=part)),
-            (r"derives from Writer, and writes write\.$", lambda: ReplayBuffer(writer=part)),
+            ("derives from WritableStorage .* gather, has,", lambda: ReplayBuffer(storage=part)),
+            (r"derives from Writer and defines write\.$", lambda: ReplayBuffer(writer=part)),
         ],
     )

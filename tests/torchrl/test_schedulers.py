@@ -67,7 +67,7 @@ def test_what_cannot_be_scheduled_is_refused_by_the_name_of_the_class() -> None:
         lambda: LinearScheduler(ours.RandomSampler(), "beta", 1.0, 3),
         lambda: StepScheduler(sampler, "reduction"),
     ):
-        with pytest.raises(UsageError, match="RandomSampler|PrioritizedSampler") as caught:
+        with pytest.raises(UsageError, match=r"RandomSampler|PrioritizedSampler") as caught:
             schedule()
         assert caught.value.argument == "param_name"
     with pytest.raises(UsageError, match="num_steps must be a whole number from 1 on, not 0"):

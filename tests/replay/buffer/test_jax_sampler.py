@@ -179,7 +179,7 @@ def test_rows_and_slices_that_cannot_be_drawn_are_refused(root: Path) -> None:
             replay.jax_sampler(*arguments)
     with pytest.raises(Unsupported) as caught:
         replay.jax_sampler(8)
-    assert (caught.value.argument, caught.value.found) == ("format", "int64")
+    assert (caught.value.argument, caught.value.found) == ("format", "float64")
     cast = replay.with_format("jax", cast=True)
     with pytest.raises(UsageError, match="No trajectory has 13 rows"):
         cast.jax_sampler(13, 1)
