@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported
 from datasets_cli.quantities import counted
 from datasets_cli.store.manifest import Manifest
 
@@ -58,10 +58,11 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
     # terminals: `next.terminated` of its rows, bool `[N]`.
     # timeouts: `next.truncated` of its rows, bool `[N]`.
     if manifest.recipe.get("family") != "d4rl" or manifest.parent is not None:
-        raise UsageError(
-            f"like='d4rl' gives the rows that d4rl.qlearning_dataset makes of a file of D4RL; "
-            f"{manifest.id} is not such a file as it was published. qlearning_dataset() without "
-            "like takes every dataset."
+        raise Unsupported(
+            f"like='d4rl' needs a published file of D4RL; {manifest.id} is not one.",
+            argument="like",
+            id=manifest.id,
+            advice="Call qlearning_dataset() without like.",
         )
     is_counted = "trajectory_ends" in manifest.metadata  # the file has no timeouts
     skipped = int(manifest.successors.get("skipped_trajectories", 0))
@@ -77,12 +78,16 @@ def d4rl_rows(manifest: Manifest, terminals: np.ndarray, timeouts: np.ndarray) -
     rows, following = steps.rows[kept], steps.rows[kept + 1]
     lost = (rows == NO_ROW) | (steps.terminals[kept] & (following == NO_ROW))
     if lost.any():
-        raise UsageError(
-            f"{manifest.id}: like='d4rl' needs step {kept[lost][0]} of the file and its successor, "
-            "which the dataset does not have: the file has no timeouts, and d4rl.qlearning_dataset "
-            "counts one step less up to the time limit after each terminal. Use "
-            "qlearning_dataset() without like; its trajectories end at "
-            f"{manifest.metadata['trajectory_ends']}."
+        step = int(kept[lost][0])
+        raise Unsupported(
+            f"{manifest.id}: like='d4rl' needs step {step} of the file and its successor, which "
+            "the dataset lacks: the file has no timeouts, and d4rl.qlearning_dataset counts one "
+            "step less up to the time limit after each terminal.",
+            argument="like",
+            id=manifest.id,
+            row=step,
+            advice="Use qlearning_dataset() without like; its trajectories end at "
+            f"{manifest.metadata['trajectory_ends']}.",
         )
     is_before_dropped = np.append(limits[:-1], True)[kept + 1]
     return D4RLRows(rows, following, is_before_dropped & ~steps.terminals[kept])
@@ -109,16 +114,17 @@ def _file_steps(
 
 
 def _check_skipped(id: str, skipped: int, only_terminal: np.ndarray) -> None:
-    """Check what steps of unknown places, each a whole trajectory, leave unknown: what they
-    follow.
-    """
+    """Check that skipped trajectories of one step, whose positions are unknown, do not matter."""
     # only_terminal: rows that are terminals and not at a time limit, bool `[N]`.
     if only_terminal[-1]:
-        raise UsageError(
-            f"{id}: like='d4rl' cannot tell whether the last row, a terminal, is the last step of "
-            "the file, which d4rl.qlearning_dataset leaves out: the dataset is "
-            f"without {counted(skipped, 'trajectory')} of one step, and one may follow it. Use "
-            "qlearning_dataset() without like."
+        raise Unsupported(
+            f"{id}: like='d4rl' needs to know whether the last row, a terminal, is the last step "
+            "of the file, which d4rl.qlearning_dataset drops: one of "
+            f"{counted(skipped, 'trajectory')} of one step that the dataset skips may follow.",
+            argument="like",
+            id=id,
+            row=len(only_terminal) - 1,
+            advice="Use qlearning_dataset() without like.",
         )
     if only_terminal.any():
         warnings.warn(

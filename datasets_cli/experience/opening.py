@@ -1,4 +1,4 @@
-"""From an id to the rows of its dataset: found, or installed first, and opened."""
+"""Opening a dataset by its id, which may install it first, or by its folder."""
 
 from __future__ import annotations
 
@@ -39,10 +39,12 @@ def open_or_install(
     variant: Mapping[str, str] | None = None,
     num_workers: int | None = 0,
 ) -> DatasetStorage:
-    """Open the rows of a dataset, which is installed first where that is asked for."""
-    # Most often it is there, and nothing is asked for but its rows in a layout.
-    asks_more = variant or options.source is not None or options.download == "force" or num_workers
-    is_plain = not asks_more and num_workers is not None and options.layout in (None, *LAYOUTS)
+    """Open the rows of a dataset, installed first if it is missing or ``download="force"``."""
+    # The short way for an installed dataset without further options.
+    has_options = (
+        variant or options.source is not None or options.download == "force" or num_workers
+    )
+    is_plain = not has_options and num_workers is not None and options.layout in (None, *LAYOUTS)
     if is_plain and is_installed(CacheRoot(config.root), id):
         rows = _open(*_unchecked(id, config, options.layout), config, options)
         return _without_defects(rows, config, options.audit)
@@ -60,11 +62,18 @@ def open_or_install(
 def open_folder(
     folder: Path, config: Config, options: DatasetOptions, variant: Mapping[str, str] | None
 ) -> DatasetStorage:
-    """Open the rows of a dataset's folder, wherever it is; nothing is installed or looked up."""
-    if variant or options.source is not None or options.download == "force":
+    """Open the rows of a dataset's folder, inside or outside the cache root."""
+    install_options = {
+        "options": bool(variant),
+        "source": options.source is not None,
+        "download": options.download == "force",
+    }
+    if names := [name for name, is_set in install_options.items() if is_set]:
         raise UsageError(
-            f"{folder} is the folder of a dataset, which is opened and not made: options, source "
-            "and download='force' are of ids. Leave them out."
+            f"{', '.join(names)} cannot be combined with a folder, {folder}, which is only opened.",
+            argument=names[0],
+            path=folder,
+            advice="Leave them out, or pass an id.",
         )
     check_folder(folder)
 
@@ -86,7 +95,7 @@ def open_rows(
 def _find(
     id: str, config: Config, options: DatasetOptions, install_options: InstallOptions
 ) -> tuple[Path, Accept | None]:
-    """Return the folder of a dataset, and what opening it must check."""
+    """Return the folder of a dataset, and the check of its manifest."""
     if options.download is False:
         id = installed_id(id, config, install_options.options)
     elif not is_there(id, config, install_options):
@@ -98,7 +107,7 @@ def _find(
 
 
 def _unchecked(id: str, config: Config, layout: str | None) -> tuple[Path, Accept]:
-    """Return where a dataset is that is checked while it is opened: its manifest is read once."""
+    """Return the folder of a dataset, and the check of its manifest, which is then read once."""
     return CacheRoot(config.root).dataset(id), partial(check_asked, id=id, layout=layout)
 
 
@@ -110,28 +119,32 @@ def _open(
             rows = reopen_storage(folder, options, accept)
     except PermissionError as error:
         raise DamagedDataset(
-            f"{folder} cannot be read: {error.strerror}. See its permissions."
+            f"{folder} cannot be read: {error.strerror}.",
+            path=folder,
+            advice="Check its permissions.",
         ) from error
     rows.dataset.warn_if_unverified()
     return rows
 
 
 def _without_defects(rows: DatasetStorage, config: Config, audit: str) -> DatasetStorage:
-    """Return the rows of a dataset, once what the audit found wrong in them is told or refused."""
+    """Return the rows; warn of known defects, or raise, if the audit found any."""
     check_choice("audit", audit, ("warn", "raise", "ignore"))
     id = rows.dataset.id
-    if audit == "ignore" or (audit == "warn" and id in _TOLD):
+    if audit == "ignore" or (audit == "warn" and id in _WARNED):
         return rows
     report = load_report(CacheRoot(config.root), rows.dataset.manifest.content)
     if report is None or not (wrong := report.at_least("wrong")):
         return rows
     text = f"{id} has defects: {' '.join(f'{each.rule}: {each}.' for each in wrong)}"
     if audit == "raise":
-        raise IntegrityError(f"{text} Open it with audit='ignore', or see rlds audit {id}.")
-    _TOLD.add(id)
-    warn_caller(f"{text} See rlds audit {id}; audit='ignore' opens it unsaid.", KnownDefect)
+        raise IntegrityError(
+            text, id=id, advice=f"Open it with audit='ignore', or see rlds audit {id}."
+        )
+    _WARNED.add(id)
+    warn_caller(f"{text} See rlds audit {id}; audit='ignore' disables this warning.", KnownDefect)
     return rows
 
 
-_TOLD: set[str] = set()
-"""Datasets whose defects were told in this process."""
+_WARNED: set[str] = set()
+"""Ids of datasets with a warning of defects in this process."""

@@ -1,4 +1,4 @@
-"""What a dataset as a replay buffer takes: of any family, and of those with trajectories."""
+"""Options of datasets as replay buffers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TrajectoryDatasetOptions(DatasetOptions, SliceOptions):
     frame_stack: int | None = None
 
     def chosen_sampler(self) -> Sampler:
-        """Return the sampler that is given, or that the other options describe."""
+        """Return the sampler of the options: ``sampler``, or one for rows, slices or epochs."""
         if self.sampler is not None:
             warn_of_override(self.replacement, num_slices=self.num_slices, slice_len=self.slice_len)
             return self.sampler
@@ -86,8 +86,8 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
         transform: applied to every batch; this buffer's own and its ``collate_fn`` by default.
         generator: draws them; one of that buffer's own by default.
         seed: seeds that.
-        format: what batches are made of; as those of this buffer by default.
-        cast: of ``format``, as in ``ReplayBuffer.with_format``.
+        format: the format of batches; by default the format of this buffer.
+        cast: see ``ReplayBuffer.with_format``.
     """
 
     length: int
@@ -98,7 +98,7 @@ class SequenceBufferOptions(SequenceOptions, DrawOptions):
     cast: bool = field(default=False, metadata={"instead": DTYPES})
 
     def chosen_format(self, default: BatchFormat | None) -> BatchFormat | None:
-        """Return the format that is given, or another one."""
+        """Return the format of the options, or the default."""
         return choose_format(self.format, cast=self.cast) if self.format else default
 
 
@@ -117,13 +117,12 @@ def check_start_method(method: str) -> None:
 
 
 def warn_of_override(replacement: bool, **sizes: int | None) -> None:
-    """Warn of what is given beside a sampler, which draws by itself."""
+    """Warn of arguments that ``sampler`` overrides."""
     named = ["replacement=False"] * (not replacement)
     named += [f"{name}={size}" for name, size in sizes.items() if size is not None]
     if named:
         warnings.warn(
-            f"{' and '.join(named)} without an effect: the sampler that is given draws by itself. "
-            "Leave out one or the other.",
+            f"{' and '.join(named)} without an effect: sampler= overrides it. Leave out either.",
             stacklevel=6,
         )
 

@@ -17,7 +17,7 @@ import torch
 
 from datasets_cli.audit.repaired import SUFFIX
 from datasets_cli.config import load_config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.exchange.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
 from datasets_cli.experience.opening import open_folder, open_or_install
 from datasets_cli.experience.options import (
@@ -111,23 +111,32 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
 
     def __post_init__(self) -> None:
         if self.dim != 0:
-            raise UsageError(f"A dataset has one dimension, 0, the rows; not {self.dim}.")
-        if self.generator is not None and self.seed is not None:
-            raise UsageError("Give a generator or a seed, not both.")
-        if self.worker_threads != 1 or self.max_tasks_per_child is not None:
             raise UsageError(
-                "ExperienceReplay.preprocess runs each chunk in one thread, of a process that "
-                f"stays; worker_threads={self.worker_threads!r} and max_tasks_per_child="
-                f"{self.max_tasks_per_child!r} ask for others. Give it a pool of yours."
+                f"dim must be 0, the rows, not {self.dim}.",
+                argument="dim",
+                expected=0,
+                found=self.dim,
+            )
+        if self.generator is not None and self.seed is not None:
+            raise UsageError(
+                "Give a generator or a seed, not both.", argument="seed", found=self.seed
+            )
+        if self.worker_threads != 1 or self.max_tasks_per_child is not None:
+            raise Unsupported(
+                "ExperienceReplay.preprocess needs worker_threads=1 and max_tasks_per_child=None; "
+                f"found worker_threads={self.worker_threads!r} and max_tasks_per_child="
+                f"{self.max_tasks_per_child!r}.",
+                argument="worker_threads" if self.worker_threads != 1 else "max_tasks_per_child",
+                advice="Pass a pool of workers.",
             )
         if self.mp_start_method is not None:
             check_start_method(self.mp_start_method)
         if self.pool is not None and self.executor is not None:
-            raise UsageError("Give an executor or a pool, not both.")
+            raise UsageError("Give an executor or a pool, not both.", argument="pool")
 
     @property
     def workers(self) -> Workers:
-        """Who works."""
+        """The workers that preprocess chunks."""
         executor = self.executor
         if self.pool is not None:
             executor = self.pool if isinstance(self.pool, Executor) else PoolExecutor(self.pool)
@@ -135,7 +144,7 @@ class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
         return Workers(num_workers=self.num_workers, **options)
 
     def reading(self) -> PreprocessOptions:
-        """Return what is read, in which chunks; a generator draws the seed."""
+        """Return the options of chunks and rows; a generator draws the seed."""
         seed = self.seed or 0
         if self.generator is not None:
             seed = int(torch.randint(2**62, (), generator=self.generator))
@@ -336,22 +345,30 @@ class ExperienceReplay(TensorDictReplayBuffer):
         )
 
     def _id(self, id: str, *, repaired: bool) -> str:
-        """Return the full id of what is asked for, which is of the family of this class."""
+        """Return the full id of a dataset; the family of this class is the default."""
         if self.family and not id.startswith((f"{self.family}/", "demo/")):
             id = f"{self.family}/{id}"
         return f"{id.removesuffix(SUFFIX)}{SUFFIX}" if repaired else id
 
     def _check(self, id: str, path: str, options: TrajectoryDatasetOptions) -> None:
-        """Refuse a view, or a folder, of a dataset that is not what is asked for."""
+        """Check that a folder is of a repaired dataset, or of the family of this class."""
         if options.repaired and not id.endswith(SUFFIX):
             raise UsageError(
-                f"{path} is of {id} as published, and repaired=True asks for {id}{SUFFIX}, which "
-                "has rows of its own. Open that, or leave out repaired."
+                f"repaired=True needs {id}{SUFFIX}; {path} is of {id} as published.",
+                argument="repaired",
+                path=path,
+                expected=f"{id}{SUFFIX}",
+                found=id,
+                advice=f"Open {id}{SUFFIX}, or leave out repaired.",
             )
         if self.family and not id.startswith((f"{self.family}/", "demo/")):
             raise UsageError(
-                f"{path} is of {id}, and {type(self).__name__} opens datasets of {self.family}. "
-                "Open it by ExperienceReplay."
+                f"{type(self).__name__} opens datasets of {self.family}; {path} is of {id}.",
+                argument="dataset_id",
+                path=path,
+                expected=self.family,
+                found=id,
+                advice="Open it by ExperienceReplay.",
             )
 
     @property
@@ -366,15 +383,16 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """A copy of what the publisher says: spaces, reference scores, known traps, and so on."""
+        """A copy of the publisher's metadata: spaces, reference scores, known traps and others."""
         return self.manifest.metadata
 
     @cached_property
     def specs(self) -> Composite:
-        """What the entries of a row may be: shape, element type, and the publisher's spaces.
+        """The specs of rows: shape, dtype, and the publisher's spaces of each entry.
 
-        A Composite with the keys of batches, before their transform. Frame stacks have the spec of
-        each of their frames; what is before a trajectory's first is zeros, whatever the spec says.
+        A Composite with the keys of batches, before their transform. A frame stack has the spec of
+        a frame, repeated; padding before the first step of a trajectory is zeros, also if the spec
+        excludes 0.
         """
         dataset = self._rows.dataset
         texts = dataset.texts.columns if dataset.texts else ()
@@ -399,13 +417,13 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     @cached_property
     def _choices(self) -> ViewChoices:
-        """What chooses the rows of views."""
+        """Selects the rows of views."""
         return ViewChoices(self._rows, CacheRoot(self.config.root))
 
     @property
     def _whole(self) -> EpisodeReader:
-        """What reads whole trajectories."""
-        return EpisodeReader(self, self._rows, is_there=self.storage is self._stored)
+        """Reads whole trajectories."""
+        return EpisodeReader(self, self._rows, is_current=self.storage is self._stored)
 
     episode = method_of("_whole", EpisodeReader.episode)
     episodes = method_of("_whole", EpisodeReader.episodes)
@@ -426,10 +444,10 @@ class ExperienceReplay(TensorDictReplayBuffer):
     def query(
         self, predicate: Predicate | None = None, *, trajectory_key: NestedKey | None = None
     ) -> list[Trajectory]:
-        """Return the trajectories for which a condition holds; see ``ReplayBuffer.query``.
+        """Return the trajectories that match a condition; see ``ReplayBuffer.query``.
 
-        What the condition reduces is kept, as of ``trajectories``. ``filter`` takes the same
-        conditions of ``traj``, and gives a view, which has no copies.
+        Reductions of the condition are cached, like the columns of ``trajectories``. ``filter``
+        accepts the same conditions of ``traj``, and returns a view, which copies nothing.
         """
         is_own = trajectory_key is None and self.storage is self._rows
         return self._query(predicate, trajectory_key, self.trajectories if is_own else None)
@@ -438,8 +456,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
         """Return disjoint views, trajectories drawn at random for each; see ``episodes_at``.
 
         Args:
-            fractions: of all trajectories; what they leave is a view more.
-            seed: gives the same parts on every machine.
+            fractions: fractions of all trajectories; the remainder is a further view.
+            seed: determines the parts, on every machine.
 
         Raises:
             UsageError: a fraction is below 0, or they sum up to more than 1.
@@ -451,14 +469,15 @@ class ExperienceReplay(TensorDictReplayBuffer):
 
     def _view(self, selection: Selection) -> Self:
         if self.reader.storage is not self._stored:
-            raise UsageError(
-                f"A view is of {self.dataset_id}, and set_storage() put other rows in its place. "
-                "Open the dataset again."
+            raise Unsupported(
+                f"set_storage() replaced the rows of {self.dataset_id}, so views cannot be made.",
+                id=self.dataset_id,
+                advice="Open the dataset again.",
             )
         rows = self._rows.select(selection)
         stored = self._stored.over(rows) if isinstance(self._stored, FrameStack) else rows
         view = self._over(stored)
-        vars(view).pop("_choices", None)  # those of this buffer's rows
+        vars(view).pop("_choices", None)  # computed again for the rows of the view
         view._rows, view._stored = rows, stored
         return view
 
@@ -519,17 +538,21 @@ class ExperienceReplay(TensorDictReplayBuffer):
             LockedError: another process has replaced it by other data.
         """
         if self._rows.dataset.selection is not None:
-            raise UsageError(
-                f"A view of {self.dataset_id} has no files to delete. Delete the dataset: "
-                f"rlds delete {self.dataset_id}"
+            raise Unsupported(
+                f"A view of {self.dataset_id} has no files to delete.",
+                id=self.dataset_id,
+                advice=f"Delete the dataset: rlds delete {self.dataset_id}",
             )
         if self.data_path != CacheRoot(self.config.root).dataset(self.dataset_id):
-            raise UsageError(
-                f"{self.data_path} is not installed here. Delete that folder yourself."
+            raise Unsupported(
+                f"{self.data_path} is not installed under the cache root.",
+                id=self.dataset_id,
+                path=self.data_path,
+                advice="Delete that folder yourself.",
             )
         copy = identity(self.data_path)
         if read_manifest(self.data_path).content != self._rows.dataset.manifest.content:
-            copy = None  # another dataset has its place
+            copy = None  # the folder has another dataset by now
         remove(self.dataset_id, self.config, copy)
 
     @takes_fields(ReplayPreprocessOptions)
@@ -570,11 +593,18 @@ class ExperienceReplay(TensorDictReplayBuffer):
         low, high = self.metadata.get("ref_min_score"), self.metadata.get("ref_max_score")
         if low is None or high is None:
             self.manifest.check_rewards("a score")
-            raise UsageError(f"{self.dataset_id} has no reference scores to normalise with.")
+            raise Unsupported(
+                f"{self.dataset_id} has no reference scores to normalise with.", id=self.dataset_id
+            )
         if isinstance(returns, list):
             return [self.get_normalized_score(each) for each in returns]
         try:
             scores: Returns = (returns - low) / (high - low)  # in their order, for their bits
             return scores
         except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
-            raise UsageError(f"returns must be numbers, not {returns!r}.") from error
+            raise UsageError(
+                f"returns must be numbers, not {returns!r}.",
+                argument="returns",
+                expected="numbers",
+                found=returns,
+            ) from error

@@ -1,4 +1,4 @@
-"""Which rows views have: of trajectories that are chosen, or a run of rows."""
+"""The rows of views: of selected trajectories, or a run of rows; and episodes of a dataset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, WrongSize
 from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.buffer.buffer import ReadableBuffer
@@ -42,49 +42,49 @@ class ViewChoices:
 
     @cached_property
     def trajectories(self) -> Trajectories:
-        """The table that trajectories are chosen by."""
+        """The table of trajectories that conditions read."""
         return Trajectories(self._rows, self._root)
 
     @cached_property
     def selection(self) -> Selection:
-        """Which rows of the dataset there are to choose from."""
+        """The rows of the dataset that this buffer has."""
         dataset = self._rows.dataset
         if dataset.selection is not None:
             return dataset.selection
         return whole_dataset(dataset.manifest.content, dataset.offsets.numpy())
 
     def episodes_at(self, numbers: TrajectoryNumbers) -> Selection:
-        """Return a view of some trajectories: a buffer over them alone, of which nothing is copied.
+        """Return a view of trajectories: a buffer over their rows, which are not copied.
 
-        It does what this buffer does, with its batch size, format and transforms, by draws of its
-        own: epochs and priorities begin, a seed begins again. Rows and trajectories are numbered as
-        the view has them. It pickles, and is saved, as numbers of trajectories.
+        The view has the batch size, format and transforms of this buffer, and separate draws:
+        epochs, priorities and seeds restart. Its rows and trajectories are numbered from 0. It
+        is pickled as numbers of trajectories.
 
         Args:
-            numbers: of trajectories, in the order wanted, also several times; those below 0 are
-                counted from the end. Or a mask of them.
+            numbers: numbers of trajectories in the order of the view, possibly repeated; negative
+                numbers count from the end. Or a mask of trajectories.
 
         Raises:
-            OutOfRange: there is no such trajectory.
-            UsageError: what is given is neither numbers nor a mask; or ``set_storage`` put other
-                rows in the dataset's place.
+            OutOfRange: a number is not a number of a trajectory.
+            UsageError: ``numbers`` are neither numbers nor a mask; or ``set_storage`` replaced the
+                rows of the dataset.
         """
         places = trajectory_numbers(numbers, len(self.trajectories))
         return self.selection.at(places, f"episodes_at({reprlib.repr(places.tolist())})")
 
     def filter(self, where: Where) -> Selection:
-        """Return a view of the trajectories for which a condition holds; see ``episodes_at``.
+        """Return a view of the trajectories that match a condition; see ``episodes_at``.
 
-        Such as ``replay.filter("return > 300 and length >= 100")``; or what a preset leaves of all,
-        such as ``"first-success"``, ``"no-timeouts"`` and ``"no-idle:epsilon=0.01,length=5"``.
+        Examples are ``replay.filter("return > 300 and length >= 100")`` and the presets
+        ``"first-success"``, ``"no-timeouts"`` and ``"no-idle:epsilon=0.01,length=5"``.
 
         Args:
-            where: a text of the columns of ``trajectories`` and reductions of leaves, or a preset;
-                a condition of ``traj``, which is of the stored rows; or a function that takes
-                ``trajectories`` and gives a mask, or numbers.
+            where: text of columns of ``trajectories`` and reductions of leaves, or a preset; a
+                condition of ``traj``, evaluated on the stored rows; or a function of
+                ``trajectories`` that returns a mask or numbers.
 
         Raises:
-            UsageError: it is not a condition, or names what the trajectories do not have.
+            UsageError: ``where`` is not a condition, or has unknown names.
         """
         return selected(where, self._rows.dataset, self.selection, self.trajectories)
 
@@ -94,12 +94,13 @@ class ViewChoices:
         """Return a view of the best trajectories, best first; see ``episodes_at``.
 
         Args:
-            count: how many; or a float up to 1, for a part of all of them.
-            by: the column of ``trajectories`` that is the largest; None for the first ones.
-            smallest: take those where it is the smallest.
+            count: the number of trajectories; or a float up to 1, a fraction of all.
+            by: the column of ``trajectories`` to sort by, largest first; None for the first
+                trajectories of the dataset.
+            smallest: sort by the smallest first.
 
         Raises:
-            UsageError: there are fewer, or there is no such column of one number a trajectory.
+            UsageError: the dataset has fewer, or ``by`` is not a column of one number a trajectory.
         """
         places = best_places(count, by, self.trajectories, smallest=smallest)
         how = f", by={by!r}" * (by is not None) + ", smallest=True" * bool(smallest)
@@ -108,11 +109,11 @@ class ViewChoices:
     def rows(self, start: int, stop: int) -> Selection:
         """Return a view of the rows ``start`` to ``stop - 1``; see ``episodes_at``.
 
-        The first and the last trajectory may be cut: their length and return are those of the rows
-        that the view has, and frame stacks have no step before.
+        The first and the last trajectory may be cut: their length and return are computed from the
+        rows of the view, and frame stacks do not include steps before it.
 
         Raises:
-            OutOfRange: there are no such rows.
+            OutOfRange: ``start`` to ``stop - 1`` are not rows of the dataset.
         """
         check_run(whole_number("start", start), whole_number("stop", stop), len(self._rows))
         return self.selection.rows(start, stop, f"rows({start}, {stop})")
@@ -121,12 +122,12 @@ class ViewChoices:
         """Return the rows of disjoint views, trajectories drawn at random for each."""
         parts = split_places(fractions, len(self.trajectories), seed)
         name = f"split({', '.join(map(repr, fractions))}, seed={seed})"
-        there = len(self.trajectories)
-        for number, (asked, part) in enumerate(zip((*fractions, 1), parts, strict=False)):
-            if asked and there and not len(part):
+        total = len(self.trajectories)
+        for number, (fraction, part) in enumerate(zip((*fractions, 1), parts, strict=False)):
+            if fraction and total and not len(part):
                 warnings.warn(
                     f"Part {number} of {name} is empty: its fraction is less than one of "
-                    f"{counted(there, 'trajectory')}. Take a larger one.",
+                    f"{counted(total, 'trajectory')}. Pass a larger fraction.",
                     stacklevel=3,
                 )
         return [self.selection.at(part, f"{name}[{number}]") for number, part in enumerate(parts)]
@@ -151,13 +152,13 @@ class EpisodeReader:
         replay: ReadableBuffer,
         rows: DatasetStorage,
         *,
-        is_there: bool,
+        is_current: bool,
         form: Callable[[int, Rows], Rows] = lambda number, rows: rows,
     ) -> None:
         self._replay = replay
         self._rows = rows
-        self._form = form  # made of the rows of each
-        self._is_there = is_there  # or did `set_storage` put other rows in their place
+        self._form = form  # applied to the rows of each trajectory
+        self._is_current = is_current  # False after `set_storage` replaced the dataset's rows
         self._id = rows.dataset.id
         self._count = rows.dataset.num_trajectories
 
@@ -165,12 +166,12 @@ class EpisodeReader:
         """Return all rows of one trajectory as a batch ``[T]``, as ``[index]`` returns rows.
 
         Args:
-            number: of the trajectory; below 0 it is counted from the end.
+            number: the number of the trajectory; negative numbers count from the end.
 
         Raises:
-            OutOfRange: there is no such trajectory.
+            OutOfRange: ``number`` is not a number of a trajectory.
             UsageError: the copy would take more than half of the free memory, or ``set_storage``
-                put other rows in the dataset's place.
+                replaced the rows of the dataset.
         """
         return next(self.iterate_episodes([whole_number("number", number)]))
 
@@ -178,46 +179,52 @@ class EpisodeReader:
         """Return an iterator over trajectories, a batch ``[T]`` each; see ``episode``.
 
         Args:
-            numbers: of trajectories, in the order wanted, or a mask of them, such as
-                ``trajectories["return"] > 100``; all in order where None.
+            numbers: numbers of trajectories in the order of iteration, or a mask, such as
+                ``trajectories["return"] > 100``; all trajectories by default.
 
         Raises:
-            OutOfRange: there is no such trajectory.
-            UsageError: as ``episode``, or what is given is neither numbers nor a mask.
+            OutOfRange: a number is not a number of a trajectory.
+            UsageError: see ``episode``; or ``numbers`` are neither numbers nor a mask.
         """
         return self.iterate_episodes(numbers)
 
     def iterate_episodes(self, episode_indices: TrajectoryNumbers | None = None) -> Iterator[Rows]:
-        """Return ``episodes(episode_indices)``, by the name that it has in Minari.
+        """Return ``episodes(episode_indices)``; this is Minari's name.
 
-        It is there also where ``episodes`` is TorchRL's: in ``AtariDQNExperienceReplay``.
+        ``AtariDQNExperienceReplay`` has it too; its ``episodes`` is TorchRL's.
         """
-        if not self._is_there:
-            raise UsageError(
-                f"Episodes are those of {self._id}, and set_storage() put other rows in its "
-                "place. Open the dataset again to iterate over them."
+        if not self._is_current:
+            raise Unsupported(
+                f"set_storage() replaced the rows of {self._id}, so its episodes cannot be read.",
+                id=self._id,
+                advice="Open the dataset again.",
             )
-        wanted = trajectory_numbers(episode_indices, self._count)
+        numbers = trajectory_numbers(episode_indices, self._count)
         offsets = self._rows.offsets
         return (
             self._form(number, self._replay[int(offsets[number]) : int(offsets[number + 1])])
-            for number in wanted
+            for number in numbers
         )
 
     def sample_episodes(self, n_episodes: int) -> list[Rows]:
-        """Return different trajectories drawn at random, as Minari's method of that name.
+        """Return distinct random trajectories, as Minari's method of that name.
 
-        They are drawn by the generator that draws the rows of batches.
+        They are drawn by the generator of batches.
 
         Raises:
-            UsageError: there are fewer; or as ``episode``.
+            UsageError: the dataset has fewer; or see ``episode``.
         """
         if whole_number("n_episodes", n_episodes, 0) > self._count:
-            raise UsageError(
-                f"{self._id} has {counted(self._count, 'episode')}, and {n_episodes} different "
-                "ones are asked for. Ask for fewer, or draw slices with replacement."
+            raise WrongSize(
+                f"{self._id} has {counted(self._count, 'episode')}; it cannot draw {n_episodes} "
+                "distinct ones.",
+                argument="n_episodes",
+                id=self._id,
+                expected=f"{self._count} at most",
+                found=n_episodes,
+                advice="Draw fewer, or draw slices with replacement.",
             )
-        self._replay.reader.rewind()  # what was drawn ahead must be drawn after these
+        self._replay.reader.rewind()  # batches that were read ahead are drawn after these
         generator = self._replay.reader.generator
         order = torch.randperm(self._count, generator=generator, device=generator.device)
         return [*self.iterate_episodes(order[:n_episodes])]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets_cli.quantities import counted
-from datasets_cli.schema.trajectories import runs_of
+from datasets_cli.schema.trajectories import runs_of, trajectory_of
 
 ChunkBounds = list[tuple[int, int]]
 """First row and one past the last of every chunk."""
@@ -60,7 +60,7 @@ def remaining_rows(
     left = np.append(0, np.cumsum(lengths))
     # A piece is consecutive rows: its last one, of those that were read, follows from its first.
     lasts = firsts + lengths - 1
-    numbers = np.searchsorted(offsets, firsts, side="right") - 1
+    numbers = trajectory_of(offsets, firsts)
     # offsets[number + 1] is one past the last row of a trajectory, and of a piece that is not cut.
     is_cut = lasts + 1 != offsets[numbers + 1]
     ends_early = is_cut | np.isin(lasts, early_ends)

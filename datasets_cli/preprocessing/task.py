@@ -48,6 +48,7 @@ from datasets_cli.schema.columns import DONE, TERMINATED, TRUNCATED, Key, show_k
 from datasets_cli.schema.element_types import row_data
 from datasets_cli.schema.steps import flag_problem
 from datasets_cli.schema.texts import AnyColumn, text_files
+from datasets_cli.schema.trajectories import trajectory_of
 from datasets_cli.schema.tree import TreePlan
 from datasets_cli.sources.disk import disk_errors, flush
 from datasets_cli.store.dataset import Dataset, open_dataset
@@ -367,7 +368,7 @@ def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
     """Return rows, and the numbers of their trajectories, as messages name them."""
     # Rows count from the first one of the run, offsets from the first one of the dataset.
     bounds = [start - first, stop - 1 - first]
-    places = np.searchsorted(dataset.offsets.numpy(), bounds, side="right") - 1
+    places = trajectory_of(dataset.offsets.numpy(), bounds)
     selection = dataset.selection
     one, last = places if selection is None else selection.numbers[places]
     named = f"trajectory {one}" if one == last else f"trajectories {one} to {last}"

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.parallel.workers import WorkerContext, pickle_for_child
 from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -26,18 +26,18 @@ from datasets_cli.replay.samplers.rows import DrawSampler, SharedEpochs, process
 class BatchStream(IterableDataset[Rows]):
     """A buffer's batches as a dataset for ``torch.utils.data.DataLoader``; see ``loader``.
 
-    Every worker of every rank draws its own stream: its generator is seeded by the seed, the
-    number of times the stream was iterated, the rank and the worker. With a ``DistributedSampler``
-    or a ``BlockShuffleSampler`` the workers share each epoch instead, and each pass over a loader
-    begins the next one.
+    Every worker of every rank draws a separate stream: its generator is seeded by the seed, the
+    number of iterations over the stream, the rank and the worker. With a ``DistributedSampler`` or
+    a ``BlockShuffleSampler`` the workers share each epoch instead, and each pass over a loader
+    begins the next epoch.
 
     Args:
-        buffer: a replay buffer with a batch size; it goes to workers by path where it is a dataset.
-        num_batches: batches that each worker yields; without it the buffer's own iteration ends.
-        seed: of the streams; from 0 on.
+        buffer: a replay buffer with a batch size; of a dataset, workers receive the path.
+        num_batches: batches that each worker yields; by default until the buffer's iteration ends.
+        seed: the seed of the streams, 0 or more.
 
     Raises:
-        UsageError: there is no buffer, or a number is not a whole number from 0 on.
+        UsageError: ``buffer`` is not a replay buffer, or a number is negative or not whole.
     """
 
     def __init__(
@@ -47,19 +47,25 @@ class BatchStream(IterableDataset[Rows]):
         seed: int = 0,
     ) -> None:
         if not isinstance(buffer, ReplayBuffer | ReplayBufferEnsemble | OfflineToOnline):
-            raise UsageError(f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.")
+            raise UsageError(
+                f"BatchStream takes a replay buffer, not {reprlib.repr(buffer)}.",
+                argument="buffer",
+                expected="a replay buffer",
+                found=buffer,
+            )
         self.buffer = buffer
         self.num_batches = num_batches
         if num_batches is not None:
             self.num_batches = whole_number("num_batches", num_batches, 0)
         self.seed = whole_number("seed", seed, 0)
         self.epoch = 0
-        self._ranks: tuple[int, int] | None = None  # of a worker, which is in no process group
+        # The rank and number of ranks, for a copy in a worker, which has no process group.
+        self._ranks: tuple[int, int] | None = None
 
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches."""
-        told = self._ranks if get_worker_info() else None
-        process, _ = share(*(told or process_rank()))
+        ranks = self._ranks if get_worker_info() else None
+        process, _ = share(*(ranks or process_rank()))
         words = np.random.SeedSequence([self.seed, self.epoch, process])
         seed = int(words.generate_state(1, np.uint64)[0])
         self.epoch += 1
@@ -78,11 +84,11 @@ class BatchStream(IterableDataset[Rows]):
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         if get_spawning_popen() is None:
             return super().__reduce_ex__(protocol)
-        # For a worker, which does not import the caller's file: transforms travel by value.
+        # A worker does not import the caller's file: transforms are pickled by value.
         return _from_state, (pickle_for_child(self.__getstate__()),)
 
     def advance_epoch(self) -> None:
-        """Continue with the next epoch: copies of this stream in workers draw what was next."""
+        """Continue with the next epoch; copies of this stream in workers draw the current one."""
         self.epoch += 1
         buffer = self.buffer
         sampler = (buffer.offline if isinstance(buffer, OfflineToOnline) else buffer).sampler
@@ -95,16 +101,16 @@ class BatchStream(IterableDataset[Rows]):
     def loader(self, num_workers: int = 0, **arguments: Any) -> DataLoader[Rows]:
         """Return a loader of whole batches.
 
-        Its workers do not import the caller's file: a script needs no guard, and the transforms and
-        functions that it defines travel by value. They pay for slow transforms alone, and a warning
-        says so of a buffer that has none.
+        Workers do not import the caller's file: a script can call this without a ``__main__``
+        guard, and transforms and functions are pickled by value. Workers are only faster with slow
+        transforms; a buffer without a transform causes a warning.
 
         Args:
-            num_workers: processes; this one where 0.
-            arguments: others of ``torch.utils.data.DataLoader``.
+            num_workers: number of worker processes; 0 loads in this process.
+            arguments: further arguments of ``torch.utils.data.DataLoader``.
 
         Raises:
-            UsageError: there are workers, and batches are on a device.
+            UsageError: ``num_workers`` is above 0 and batches are on a device.
         """
         if whole_number("num_workers", num_workers, 0):
             self._check_workers(num_workers)
@@ -117,13 +123,17 @@ class BatchStream(IterableDataset[Rows]):
         )
 
     def _check_workers(self, num_workers: int) -> None:
-        """Refuse workers over a device, and warn where no transform can make up for sending."""
+        """Reject workers if batches are on a device, and warn if there is no transform."""
         buffer = self.buffer
         members = (buffer,) if isinstance(buffer, ReplayBuffer) else buffer.buffers
         if devices := {str(each.storage.device or "cpu") for each in members} - {"cpu"}:
-            raise UsageError(
-                f"Workers cannot hand over batches on {', '.join(devices)}; found num_workers="
-                f"{num_workers}. Pass num_workers=0, or open the buffer without device=."
+            raise Unsupported(
+                f"Workers cannot send batches on {', '.join(devices)}; found num_workers="
+                f"{num_workers}.",
+                argument="num_workers",
+                expected=0,
+                found=num_workers,
+                advice="Pass num_workers=0, or open the buffer without device=.",
             )
         if not any(part.transform for part in (buffer, *members)):
             warnings.warn(
@@ -141,7 +151,7 @@ def _from_state(pickled: bytes) -> BatchStream:
 
 
 class _ByValue:
-    """A function that goes to a worker by value."""
+    """A function that is pickled by value."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
@@ -161,7 +171,7 @@ class _Loader(DataLoader[Rows]):
     """Loads a stream's batches; counts its epochs, because workers draw from copies of it."""
 
     def __iter__(self) -> Any:
-        batches = super().__iter__()  # workers take their copies of the stream
+        batches = super().__iter__()  # workers receive copies of the stream here
         if self.num_workers:
             stream: Any = self.dataset
             stream.advance_epoch()
@@ -169,5 +179,5 @@ class _Loader(DataLoader[Rows]):
 
 
 def whole_batch(batch: Rows) -> Rows:
-    """Return a batch unchanged: the ``collate_fn`` of a loader whose dataset gives batches."""
+    """Return a batch unchanged: the ``collate_fn`` of a loader whose items are batches."""
     return batch

@@ -14,11 +14,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from datasets_cli.errors import DamagedDataset
+from datasets_cli.schema.shapes import LengthArray, MaskArray, OffsetArray, RowArray
 
 
-def offsets_from_ends(ends: np.ndarray, num_rows: int) -> np.ndarray:
-    """Return the offsets int64 ``[K + 1]`` of trajectories whose last rows are ``ends``."""
-    # ends: int64 `[K]`, increasing; the last one must be `num_rows - 1`.
+def offsets_from_ends(ends: RowArray, num_rows: int) -> OffsetArray:
+    """Return the offsets of trajectories whose last rows are ``ends``, in order."""
     if num_rows and (len(ends) == 0 or int(ends[-1]) != num_rows - 1):
         raise DamagedDataset(f"The last trajectory has no end: row {num_rows - 1} is not done.")
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
@@ -27,20 +27,25 @@ def offsets_from_ends(ends: np.ndarray, num_rows: int) -> np.ndarray:
     return offsets
 
 
-def lengths_of(offsets: np.ndarray) -> np.ndarray:
-    """Return the rows of each trajectory, int64 ``[K]``."""
+def lengths_of(offsets: OffsetArray) -> LengthArray:
+    """Return the number of rows of each trajectory."""
     return np.diff(offsets)
 
 
-def numbers_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
+def trajectory_of(offsets: OffsetArray, rows: RowArray) -> np.ndarray:
+    """Return the number of the trajectory of each row, int64 ``[B]``."""
+    #   offsets   0 3 7
+    #   row       2 -> 0, 3 -> 1, 6 -> 1      the offsets at or before a row, without the first
+    return np.searchsorted(offsets, rows, side="right") - 1
+
+
+def numbers_of(offsets: OffsetArray, start: int, stop: int) -> np.ndarray:
     """Return the number of the trajectory of each row from ``start`` up to ``stop``, int64."""
-    # How many offsets are at or before a row; the first offset, 0, always is.
-    numbers = np.searchsorted(offsets, np.arange(start, stop), side="right") - 1
-    return numbers.astype(np.int64, copy=False)
+    return trajectory_of(offsets, np.arange(start, stop)).astype(np.int64, copy=False)
 
 
-def ends_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Return whether each row from ``start`` up to ``stop`` is its trajectory's last, bool."""
+def ends_of(offsets: OffsetArray, start: int, stop: int) -> MaskArray:
+    """Return whether each row from ``start`` up to ``stop`` is its trajectory's last."""
     is_end = np.zeros(stop - start, np.bool_)
     # Row r ends a trajectory where r + 1 is one of offsets[1:].
     first = int(np.searchsorted(offsets, start + 1, side="left"))
@@ -49,7 +54,7 @@ def ends_of(offsets: np.ndarray, start: int, stop: int) -> np.ndarray:
     return is_end
 
 
-def runs_within(offsets: np.ndarray, start: int, stop: int) -> tuple[slice, np.ndarray]:
+def runs_within(offsets: OffsetArray, start: int, stop: int) -> tuple[slice, np.ndarray]:
     """Return which trajectories have rows from ``start`` up to ``stop``, and where these begin.
 
     offsets = [0, 3, 7]    rows 2 to 4    trajectories 0 and 1, whose rows begin at 0 and 1
@@ -59,7 +64,7 @@ def runs_within(offsets: np.ndarray, start: int, stop: int) -> tuple[slice, np.n
     return slice(first, last), np.maximum(offsets[first:last] - start, 0)
 
 
-def runs_of(offsets: np.ndarray, rows: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def runs_of(offsets: OffsetArray, rows: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return first rows and lengths int64 ``[R]`` of runs of rows, each of one trajectory."""
     # rows: their numbers, increasing, in blocks int64 `[k]`.
     firsts, places = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -76,18 +81,17 @@ def runs_of(offsets: np.ndarray, rows: Iterable[np.ndarray]) -> tuple[np.ndarray
     return np.concatenate(firsts), np.diff(np.concatenate(places), append=num_before)
 
 
-def first_rows(offsets: np.ndarray, num_rows: int) -> np.ndarray:
+def first_rows(offsets: OffsetArray, num_rows: int) -> np.ndarray:
     """Return the offsets of a dataset's first rows; the last trajectory may be cut."""
     return np.append(offsets[offsets < num_rows], num_rows)
 
 
-def num_records(offsets: np.ndarray) -> int:
+def num_records(offsets: OffsetArray) -> int:
     """Return the steps of all trajectories: one for each row, and each trajectory's last one."""
     return int(offsets[-1]) + len(offsets) - 1
 
 
-def record_of(offsets: np.ndarray, trajectory: int, position: int) -> int:
+def record_of(offsets: OffsetArray, trajectory: int, position: int) -> int:
     """Return the number of a step among the steps of all trajectories."""
-    # offsets: int64 `[K + 1]`.
     # Each of the trajectories before this one has a step more than it has rows.
     return int(offsets[trajectory]) + trajectory + position

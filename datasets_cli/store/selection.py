@@ -12,7 +12,7 @@ import torch
 
 from datasets_cli.schema.bits import checked_numbers
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.trajectories import lengths_of
+from datasets_cli.schema.trajectories import lengths_of, trajectory_of
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.text_rows import TextRows, Values
@@ -60,7 +60,7 @@ class Selection:
     def runs(self, first: np.ndarray, lengths: np.ndarray, step: str) -> Selection:
         """Return runs of these rows, each within a trajectory: first rows, lengths, int64 `[R]`."""
         offsets = offsets_of(self.lengths)
-        places = np.searchsorted(offsets, first, side="right") - 1
+        places = trajectory_of(offsets, first)
         # How many of its rows a trajectory loses at its beginning: 0 where a run begins with it.
         firsts = self.firsts[places] + first - offsets[places]
         return Selection(self.content, self.numbers[places], firsts, lengths, (*self.steps, step))

@@ -15,8 +15,9 @@ from datasets_cli import (
     open_dataset,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.store.cache_root import CacheRoot
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -49,13 +50,13 @@ def test_open_dataset_takes_the_same_folders(folder: Path) -> None:
 
 def test_a_folder_is_neither_made_nor_deleted_and_is_of_its_family(folder: Path) -> None:
     for options in ({"download": "force"}, {"source": "x"}, {"options": {"a": "b"}}):
-        with pytest.raises(UsageError, match="opened and not made"):
+        with refused(UsageError, argument=next(iter(options))):
             ExperienceReplay(folder, **options)
     with pytest.raises(UsageError, match="was asked for"):
         ExperienceReplay(folder, layout="compact")
-    with pytest.raises(UsageError, match="opens datasets of minari"):
+    with refused(UsageError, argument="dataset_id", expected="minari"):
         MinariExperienceReplay(str(folder))
-    with pytest.raises(UsageError, match="Delete that folder yourself"):
+    with refused(Unsupported, path=folder):
         D4RLExperienceReplay(str(folder)).delete()
     assert (folder / "manifest.json").exists()
 

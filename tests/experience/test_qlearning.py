@@ -26,7 +26,7 @@ from datasets_cli.audit.d4rl_rows import (
     d4rl_rows,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
@@ -36,6 +36,7 @@ from datasets_cli.schema.transitions import Transitions, iterate_rows
 from datasets_cli.store.manifest import Manifest
 from tests.support.d4rl_files import LAYOUTS, save, steps
 from tests.support.paths import DEMO_DATA, TEST_DATA
+from tests.support.refusals import refused
 
 Source = Mapping[str, np.ndarray]
 
@@ -138,7 +139,7 @@ def test_rows_that_only_d4rl_has_are_an_error(layout: str, tmp_path: Path, confi
     LAYOUTS[layout].write(path)
     source, limit = read(path), LAYOUTS[layout].max_episode_steps
     replay = install(LAYOUTS[layout].name, config, path)
-    with pytest.raises(UsageError, match=r"counts one step less.*without like") as error:
+    with pytest.raises(Unsupported, match="counts one step less") as error:
         replay.qlearning_dataset(like="d4rl")
     # D4RL has the step that the message names; the dataset does not have its action.
     step = int(re.search(r"needs step (\d+)", str(error.value))[1])  # type: ignore[index]
@@ -167,7 +168,7 @@ def test_a_layout_whose_last_row_is_unknown_is_an_error(
     path = source_of(LAYOUTS[layout].name, tmp_path)
     LAYOUTS[layout].write(path)
     replay = install(LAYOUTS[layout].name, config, path)
-    with pytest.raises(UsageError, match="cannot tell whether the last row, a terminal"):
+    with refused(Unsupported, argument="like"):
         replay.qlearning_dataset(like="d4rl")
 
 
@@ -231,7 +232,7 @@ def test_a_last_row_that_d4rl_may_have_or_not_is_an_error(tmp_path: Path, config
     counts = [len(d4rls(source, None)["rewards"]) for source in sources]
     assert counts == [38, 39]
     for replay in replays:
-        with pytest.raises(UsageError, match=r"cannot tell whether the last row.*without like"):
+        with refused(Unsupported, argument="like"):
             replay.qlearning_dataset(like="d4rl")
 
 
@@ -395,16 +396,16 @@ def test_datasets_that_are_no_file_of_d4rl_have_no_rows_of_d4rls(
     replay = ExperienceReplay(door)
     replay.preprocess(lambda batch: batch, dest=tmp_path / "same", num_workers=0)
     derived = open_storage(tmp_path / "same")
-    with pytest.raises(UsageError, match=r"not such a file as it was published.*without like"):
+    with refused(Unsupported, argument="like"):
         qlearning_dataset(derived, like="d4rl")
     assert len(qlearning_dataset(derived)["rewards"]) == len(replay)
-    with pytest.raises(UsageError, match="like must be 'd4rl' or None, not 'corl'"):
+    with refused(UsageError, argument="like", found="corl"):
         replay.qlearning_dataset(like="corl")  # type: ignore[arg-type]
     site = DEMO_DATA / "minari" / "D4RL" / "door" / "human-v2" / "data"
     options = InstallOptions(source=str(site), accept_any=True)
     install_dataset("minari/D4RL/door/human-v2", config, options)
     minari = ExperienceReplay("minari/D4RL/door/human-v2")
-    with pytest.raises(UsageError, match="minari/D4RL/door/human-v2 is not such a file"):
+    with refused(Unsupported, id="minari/D4RL/door/human-v2"):
         minari.qlearning_dataset(like="d4rl")
     assert minari.qlearning_dataset()["timeouts"].sum() == minari.manifest.num_trajectories
 

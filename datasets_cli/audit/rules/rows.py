@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from datasets_cli.schema.columns import DONE, Key, rows_per_block
+from datasets_cli.schema.trajectories import trajectory_of
 from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 
 
@@ -38,7 +39,7 @@ class AuditedRows:
     @cached_property
     def trajectory(self) -> np.ndarray:
         """The number of the trajectory of each row, int64 ``[n]``."""
-        return np.searchsorted(self.starts, self.numbers, side="right") - 1
+        return trajectory_of(self.starts, self.numbers)
 
     @cached_property
     def is_first(self) -> np.ndarray:

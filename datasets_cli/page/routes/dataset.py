@@ -20,6 +20,7 @@ from datasets_cli.look.stats import DatasetStatistics, StatsCall, statistics_of
 from datasets_cli.page.bounds import Deadline
 from datasets_cli.page.drawing import drawings_of
 from datasets_cli.page.local_page import LocalPage, json_response, page_of
+from datasets_cli.schema.trajectories import trajectory_of
 
 ARRAYS = """from datasets_cli import ExperienceReplay
 
@@ -78,7 +79,7 @@ def _findings(page: LocalPage, info: DatasetInfo) -> Iterator[tuple[Finding, lis
     starts = page.installed(info.id).starts if findings and info.installed else np.zeros(1, int)
     for finding in findings:
         rows = np.array([row for row in finding.rows if 0 <= row < starts[-1]], int)
-        numbers = np.searchsorted(starts, rows, side="right") - 1
+        numbers = trajectory_of(starts, rows)
         places = zip(
             rows.tolist(), numbers.tolist(), (rows - starts[numbers]).tolist(), strict=True
         )

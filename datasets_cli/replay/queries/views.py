@@ -23,7 +23,7 @@ from datasets_cli.replay.queries.trajectory import leaves_below
 from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.trajectories.table import BLOCK_ROWS, Trajectories
 from datasets_cli.schema.columns import TERMINATED, TRUNCATED, Key, rows_per_block, successor_of
-from datasets_cli.schema.trajectories import lengths_of, runs_of
+from datasets_cli.schema.trajectories import lengths_of, runs_of, trajectory_of
 from datasets_cli.store.arrays import Columns, plain_numbers
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.selection import PRESET, Selection
@@ -45,7 +45,7 @@ class FirstSuccess:
         first = np.full(len(selection), len(dataset))
         for start, rows in _blocks(dataset, [key]):
             flagged = np.flatnonzero(_numbers(rows[key]).any(1)) + start
-            np.minimum.at(first, np.searchsorted(offsets, flagged, "right") - 1, flagged)
+            np.minimum.at(first, trajectory_of(offsets, flagged), flagged)
         if (first == len(dataset)).all() or (lengths_of(whole.starts) == 1).all():
             raise UsageError(
                 f"first-success: no step of {dataset.id} has {self.flag}, or all trajectories are "

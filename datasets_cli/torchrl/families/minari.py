@@ -237,8 +237,8 @@ class MinariExperienceReplay(ExperienceReplay):
         def named(place: int, rows: Rows) -> Episode:
             return minari_episode(int(numbers[place]), rows, spaces)
 
-        is_there = self.storage is self._stored
-        return EpisodeReader(self, self._rows, is_there=is_there, form=named)
+        is_current = self.storage is self._stored
+        return EpisodeReader(self, self._rows, is_current=is_current, form=named)
 
     def iterate_episodes(
         self, episode_indices: TrajectoryNumbers | None = None

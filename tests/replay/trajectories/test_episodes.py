@@ -15,7 +15,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, LazyTensorStorage
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.install.install import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support import minari_files
@@ -189,7 +189,7 @@ def test_the_same_seed_draws_the_same_episodes_whatever_was_drawn_ahead(door: st
 def test_rows_that_took_the_dataset_s_place_have_no_episodes(replay: ExperienceReplay) -> None:
     other = LazyTensorStorage(10)
     replay.set_storage(other)
-    with pytest.raises(UsageError, match=r"set_storage\(\) put other rows"):
+    with pytest.raises(Unsupported, match=r"set_storage\(\) replaced"):
         replay.episodes()
 
 
