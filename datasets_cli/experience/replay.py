@@ -73,19 +73,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplayPreprocessOptions(EngineOptions, ChunkOptions):
-    """What ``ExperienceReplay.preprocess`` takes.
+    """Arguments of ``ExperienceReplay.preprocess``.
 
     Args:
-        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
-            of fewer of these rows, ``batch[keep]``; or a ``Pipeline``.
-        dim: 0, the rows; there is no other.
-        num_workers: processes, this process where 0. Where None it begins in this process, and uses
-            all cores where that is worth starting processes for.
-        dest: folder of the new dataset; it must not hold anything but the same result, which is
-            then returned.
+        fn: a function of a TensorDict ``[n]`` of consecutive rows, a copy, which returns a
+            TensorDict ``[n]``, or fewer of these rows, ``batch[keep]``; or a ``Pipeline``.
+        dim: 0, the dimension of rows.
+        num_workers: worker processes; 0 works in this process. None starts in this process, and
+            uses all cores if that is faster than starting processes.
+        dest: folder of the new dataset; it must be missing, empty, or contain the same result,
+            which is then returned.
         pbar: show a progress bar.
-        pool: where to work instead; a pool of ``multiprocessing``, which waits forever for a
-            worker that was killed, or an executor.
+        pool: used instead of new processes; a pool of ``multiprocessing``, which waits forever for
+            a killed worker, or an executor.
         max_tasks_per_child: None; a pool may replace its processes.
         worker_threads: 1, in each worker.
         index_with_generator: given for compatibility; chunks are made when they are read.

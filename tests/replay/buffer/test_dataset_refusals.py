@@ -147,7 +147,7 @@ def test_the_page_s_first_argument_of_d4rl_is_its_name(door: str) -> None:
 def test_what_a_sampler_overrides_is_said(door: str) -> None:
     given: list[tuple[dict[str, Any], str]] = [
         ({"replacement": False}, "^replacement=False without an effect"),
-        ({"num_slices": 2}, "^num_slices=2 without an effect: the sampler that is given"),
+        ({"num_slices": 2}, "^num_slices=2 without an effect: sampler= overrides it"),
     ]
     for arguments, words in given:
         for kind in (ExperienceReplay, D4RLExperienceReplay):
