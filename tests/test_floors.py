@@ -29,7 +29,7 @@ FLOORS = [
     ["store.deep_check", "parallel", "audit.rules"],
     ["audit"],
     ["catalogue", "replay.arguments"],
-    ["specs"],
+    ["specs", "replay.state_file"],
     [
         *("install", "replay.trajectories"),
     ],

@@ -108,14 +108,17 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | 
     import torch
     from tensordict import TensorDict
 
-    from datasets_cli.replay.checkpoint.read_folder import read_tensordict
-    from datasets_cli.replay.storages.state_files import read_state, whole
+    from datasets_cli.replay.checkpoint.torchrl_folder import (
+        read_json,
+        read_tensordict,
+        whole_number_in,
+    )
 
-    left_out: list[str] = []
+    non_tensors: list[str] = []
     try:
-        rows = read_tensordict(path, mapped=True, escaped=True, left_out=left_out)
+        rows = read_tensordict(path, mapped=True, escaped=True, non_tensors=non_tensors)
         stored = path / STORAGE
-        length = whole(read_state(stored), "len", stored) if stored.exists() else None
+        length = whole_number_in(read_json(stored), "len", stored) if stored.exists() else None
         seam = _seam(path / WRITER, length) if length and length == len(rows) else 0
     except (DamagedDataset, FileNotFoundError) as error:
         why = str(error).removesuffix(" Dump the buffer again.")
@@ -129,17 +132,17 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | 
     found = rows.items(True, True, is_leaf=lambda kind: not issubclass(kind, TensorDict))
     leaves = {name if isinstance(name, str) else ".".join(name): item for name, item in found}
     tensors = {name: item for name, item in leaves.items() if isinstance(item, torch.Tensor)}
-    dropped = [".".join(Path(each).relative_to(path).parts) for each in left_out]
+    dropped = [".".join(Path(each).relative_to(path).parts) for each in non_tensors]
     count = len(rows) if length is None else min(length, len(rows))
     return tensors, [*(leaves.keys() - tensors), *dropped], count, seam
 
 
 def _seam(writer: Path, capacity: int) -> int | None:
     """Return the row that the writer of a full storage would replace next; None if not known."""
-    from datasets_cli.replay.storages.state_files import read_state, whole
+    from datasets_cli.replay.checkpoint.torchrl_folder import read_json, whole_number_in
 
-    state = read_state(writer) if writer.is_file() else {}
+    state = read_json(writer) if writer.is_file() else {}
     if not {"cursor", "write_count"} <= state.keys():
         return None
-    cursor = whole(state, "cursor", writer) % capacity
-    return cursor if whole(state, "write_count", writer) > capacity else 0
+    cursor = whole_number_in(state, "cursor", writer) % capacity
+    return cursor if whole_number_in(state, "write_count", writer) > capacity else 0

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli.replay.checkpoint import dump as dumping
+from datasets_cli.errors import MissingFile, WrongState
 from tests.support.covering import covering
 from tests.support.parity import Calls, calls, kept, ours, same, theirs
 from tests.support.torchrl_trees import trees  # noqa: F401
@@ -108,62 +108,37 @@ def test_an_epoch_of_slices_begins_again(tmp_path: Path) -> None:
     assert one.state_dict()["sampler"]["order"] is None and len(one.sample(1)) == 1
 
 
-@pytest.mark.parametrize("storage", ["memory", "files", "memory of 2"])
-@pytest.mark.parametrize("seed", [None, 3])
-def test_torchrl_reads_what_we_dump(tmp_path: Path, storage: str, seed: int | None) -> None:
-    one = buffer_of(ours, storage, "random", seed=seed)
-    other = buffer_of(theirs, storage, "random")
-    Calls([4, 3, 4], 0).write(one, 2 if "of 2" in storage else None)
-    one.dumps(tmp_path)
-    other.loads(tmp_path)
-    assert same(kept(one), kept(other))
-    if seed is not None:
-        assert torch.equal(other._rng.get_state(), one.generator.get_state())
-
-
-def files_of(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("before", ["priorities", "epoch", "torchrl"])
-@pytest.mark.parametrize("after", ["priorities", "random"])
-def test_a_dump_leaves_exactly_its_own_files(tmp_path: Path, before: str, after: str) -> None:
-    library, sampler = (theirs, "priorities") if before == "torchrl" else (ours, before)
-    older = buffer_of(library, "memory", sampler, generator=torch.Generator())
-    Calls([4], 0, (1, 2, 3)).write(older)
-    older.update_priority(torch.arange(2), torch.ones(2))
-    newer = buffer_of(ours, "memory", after)
-    Calls([3], 1).write(newer)
-    newer.dumps(tmp_path / "alone")
-    older.dumps(tmp_path / "dump")
-    (tmp_path / "dump" / "notes.txt").write_text("of the user")
-    newer.dumps(tmp_path / "dump")
-    assert files_of(tmp_path / "dump") == files_of(tmp_path / "alone") | {"notes.txt"}
-    older = buffer_of(ours, "memory", after)
-    older.loads(tmp_path / "dump")
-    assert same(older[:], newer[:])
-
-
-@pytest.mark.parametrize("step", ["writing", "moving"])
-def test_a_dump_that_was_cut_off_leaves_the_older_or_the_newer_one(
-    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    older, newer, found = (buffer_of(ours, "memory", "random") for _ in range(3))
+@pytest.mark.parametrize("sampler", ["priorities", "epoch"])
+def test_a_dump_over_one_of_torchrl_takes_its_place(tmp_path: Path, sampler: str) -> None:
+    older, newer = (buffer_of(library, "memory", sampler) for library in (theirs, ours))
     Calls([4], 0).write(older)
-    Calls([3], 1).write(newer)
+    Calls([3], 0).write(newer)
+    if sampler == "priorities":
+        older.update_priority(torch.arange(2), torch.ones(2))
     older.dumps(tmp_path)
-    rename = Path.rename
-    cut = "writer"  # written before, and moved after, the rows
-    monkeypatch.setattr(
-        Path, "rename", lambda path, to: rename(path, to) if path.name != cut else 1 / 0
-    )
-    if step == "writing":
-        monkeypatch.setattr(dumping, "write_state", lambda path, content: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        newer.dumps(tmp_path)
-    monkeypatch.undo()
-    found.loads(tmp_path)
-    assert same(found[:], (older if step == "writing" else newer)[:])
     newer.dumps(tmp_path)
+    found = buffer_of(ours, "memory", sampler)
     found.loads(tmp_path)
     assert same(found[:], newer[:])
+    older.dumps(tmp_path)  # and now both are in the folder
+    with pytest.raises(WrongState) as error:
+        found.loads(tmp_path)
+    assert error.value.path == tmp_path and "buffer_metadata.json" in str(error.value)
+    (tmp_path / "buffer.pt").unlink()
+    found.loads(tmp_path)
+    assert same(kept(found), kept(older))
+
+
+def test_a_dump_of_torchrl_without_priorities_is_refused_by_a_sampler_with_some(
+    tmp_path: Path,
+) -> None:
+    older, found = buffer_of(theirs, "memory", "random"), buffer_of(ours, "memory", "priorities")
+    Calls([4], 0).write(older)
+    older.dumps(tmp_path)
+    with pytest.raises(WrongState) as error:
+        found.loads(tmp_path)
+    assert error.value.path == tmp_path / "sampler"
+    (tmp_path / "writer" / "metadata.json").unlink()
+    with pytest.raises(MissingFile) as missing:
+        found.loads(tmp_path)
+    assert missing.value.path == tmp_path / "writer" / "metadata.json"

@@ -11,7 +11,6 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import LazyTensorStorage, RoundRobinWriter, TensorDictReplayBuffer
-from datasets_cli.errors import DamagedDataset
 from tests.support.parity import ours, theirs
 
 SLOTS = torch.tensor([[0, 1, 2], [3, 9, -1]])
@@ -94,7 +93,3 @@ def test_counts_continue_from_a_state_and_a_dump(tmp_path: Path) -> None:
     for buffer in (by_state, by_dump):
         buffer.extend(rows(1))
         assert buffer.writer.generations_of(torch.arange(5)).tolist() == [1, 1, 1, 0, -1]
-    path = tmp_path / "dump" / "writer" / "metadata.json"
-    path.write_text(path.read_text().replace("[1, 1", '["1", 1'))
-    with pytest.raises(DamagedDataset, match=r"generations is .*, expected a list of whole"):
-        tracked().loads(tmp_path / "dump")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import torch
@@ -22,8 +21,6 @@ from datasets_cli.replay.arguments import (
 from datasets_cli.replay.batches.reader import CollateFunction
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.checkpoint.draws import read_generator, write_generator
-from datasets_cli.replay.checkpoint.dump_folder import GENERATOR, SEAL, DumpFolder, is_member
 from datasets_cli.replay.checkpoint.state import generator_in
 from datasets_cli.replay.mixing.mixed_buffers import (
     JoinFunction,
@@ -462,23 +459,19 @@ class ReplayBufferEnsemble(MixedBuffers):
     def _sizes(self) -> list[int]:
         return [len(buffer) for buffer in self.buffers]
 
-    def _is_part(self, folder: Path, name: str) -> bool:
-        return name == GENERATOR or (is_member(name) and (folder / name / SEAL).exists())
-
-    def _write_draws(self, folder: Path) -> None:
-        if self.generator is not torch.default_generator:
-            write_generator(folder, self.generator, self.generator.get_state())
-
-    def _plan_load_draws(self, dump: DumpFolder) -> PlannedChange:
-        is_own = self.generator is not torch.default_generator
-        kept = read_generator(dump / GENERATOR, self.generator) if is_own else None
-        return (lambda: None) if kept is None else partial(self.generator.set_state, kept)
-
     def _draws_state(self) -> torch.Tensor:
         return self.generator.get_state()
 
-    def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
+    def _dump_draws(self) -> torch.Tensor | None:
+        return self._draws_state() if self._owns_generator() else None
+
+    def _plan_draws(self, state: Any, is_dump: bool) -> PlannedChange:
+        if state is None or (is_dump and not self._owns_generator()):
+            return lambda: None
         return partial(self.generator.set_state, generator_in(state, self.generator))
+
+    def _owns_generator(self) -> bool:
+        return self.generator is not torch.default_generator
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "generator": pickled_generator(self.generator)}

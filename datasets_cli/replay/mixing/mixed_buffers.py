@@ -1,7 +1,4 @@
-"""Several buffers sampled as one, each of which draws its part of a batch by its own sampler.
-
-PATH/NAME/   a dump of that member: of a dataset a reference, else all rows
-"""
+"""Several buffers sampled as one, each of which draws its part of a batch by its own sampler."""
 
 from __future__ import annotations
 
@@ -23,6 +20,7 @@ from datasets_cli.errors import (
     UsageError,
     WrongRows,
     WrongSize,
+    WrongState,
 )
 from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import (
@@ -37,7 +35,7 @@ from datasets_cli.replay.arguments import (
 from datasets_cli.replay.batches.reader import expand_to_rows
 from datasets_cli.replay.batches.row_numbers import flat_rows, unravel_rows
 from datasets_cli.replay.buffer.buffer import ReplayBuffer, choose_format
-from datasets_cli.replay.checkpoint.dump_folder import DumpFolder, new_dump, open_dump
+from datasets_cli.replay.checkpoint.checkpoint import DUMP, error_path, write_dump
 from datasets_cli.replay.mixing.columns import (
     batch_leaves,
     difference_table,
@@ -46,6 +44,7 @@ from datasets_cli.replay.mixing.columns import (
 )
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
 from datasets_cli.replay.samplers.protocol import Sampler
+from datasets_cli.replay.state_file import read_state_file
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.columns import outline
 from datasets_cli.replay.storages.protocol import Storage
@@ -467,59 +466,61 @@ class MixedBuffers(ABC):
             buffer.reader.use_generator(None, seed)
 
     def dumps(self, path: str | Path) -> None:
-        """Write every member into its own folder below ``path``; see ``ReplayBuffer.dumps``.
+        """Write the state of every member into the file ``buffer.pt`` of a folder.
+
+        Args:
+            path: the folder, which is created if it does not exist.
 
         Raises:
-            UsageError: as ``ReplayBuffer.dumps``.
+            UsageError: see ``ReplayBuffer.dumps``.
         """
-        folder = Path(path)
-        with new_dump(folder, partial(self._is_part, folder)) as made:
-            for name, buffer in self._named():
-                buffer.persistence.write(made / name)
-            self._write_draws(made)
+        states = {name: buffer.persistence.dump_state() for name, buffer in self._named()}
+        write_dump(path, {**states, self._draws_name: self._dump_draws()})
 
     def loads(self, path: str | Path, *, tensorclass: Any = None) -> None:
-        """Read what ``dumps`` wrote of such members; see ``ReplayBuffer.loads``.
+        """Load a dump of such members; see ``ReplayBuffer.loads``.
 
-        Where one member is refused, none changes.
+        If one member cannot load its part, no member changes.
         """
-        dump = open_dump(Path(path))
-        plans = [
-            partial(buffer.persistence.plan_load, dump / name, tensorclass)
-            for name, buffer in self._named()
-        ]
-        self._change(partial(self._plan_load_draws, dump), *plans)
+        with error_path(path):
+            self._restore(read_state_file(Path(path) / DUMP), tensorclass, is_dump=True)
 
     def state_dict(self) -> StateDict:
         """Return the state of every member, and of the draws of members.
 
-        Of a dataset it has the id and the content, of written rows copies; see ``ReplayBuffer``.
+        Of a dataset it contains the id and the content, of written rows copies.
         """
         states = {name: buffer.state_dict() for name, buffer in self._named()}
         return {**states, self._draws_name: self._draws_state()}
 
     def load_state_dict(self, state: StateDict, *, tensorclass: Any = None) -> None:
-        """Continue where ``state`` was taken, with the same batches; see ``ReplayBuffer``.
+        """Continue with the same batches as the members of a state; see ``ReplayBuffer``.
 
-        Where one member is refused, none changes.
+        If one member cannot load its part, no member changes.
 
         Raises:
-            UsageError: it is not a state of such members.
+            WrongState: the state is not of such members.
         """
-        names = [name for name, _ in self._named()]
-        kept = [*state] if isinstance(state, dict) else []
-        if {*kept} != {*names, self._draws_name}:
-            raise UsageError(
-                f"The state is not of a {type(self).__name__} of such members, which has "
-                f"{', '.join(names)} and {self._draws_name}; this one has "
-                f"{', '.join(map(str, kept)) or 'nothing'}. One of a buffer alone is for that "
-                "buffer."
+        self._restore(state, tensorclass, is_dump=False)
+
+    def _restore(self, state: StateDict, tensorclass: Any, is_dump: bool) -> None:
+        names = [*(name for name, _ in self._named()), self._draws_name]
+        found = [*state] if isinstance(state, dict) else []
+        if {*found} != {*names}:
+            shown = ", ".join(map(str, found)) or "nothing"
+            raise WrongState(
+                f"The state is not of a {type(self).__name__} of such members: expected "
+                f"{', '.join(names)}; found {shown}.",
+                expected=names,
+                found=shown,
+                advice="Load the state of a single buffer into a single buffer.",
             )
-        plans = [
-            partial(buffer.persistence.plan_restore, state[name], tensorclass)
-            for name, buffer in self._named()
-        ]
-        self._change(partial(self._plan_restore_draws, state), *plans)
+        plans: list[Callable[[], PlannedChange]] = []
+        for name, buffer in self._named():
+            persistence = buffer.persistence
+            plan = persistence.plan_load if is_dump else persistence.plan_restore
+            plans.append(partial(plan, state[name], tensorclass))
+        self._change(partial(self._plan_draws, state[self._draws_name], is_dump), *plans)
 
     def _change(self, *plans: Callable[[], PlannedChange]) -> None:
         """Make all changes that are planned, or none where one is refused."""
@@ -536,24 +537,16 @@ class MixedBuffers(ABC):
         yield from zip(names, self.buffers, strict=True)
 
     @abstractmethod
-    def _is_part(self, folder: Path, name: str) -> bool:
-        """Return whether a file or folder in ``folder`` is a part of an older dump of this kind."""
-
-    @abstractmethod
     def _draws_state(self) -> StateDict | torch.Tensor:
-        """Return where the draws of members stand."""
+        """Return the state of the draws of members."""
+
+    def _dump_draws(self) -> StateDict | torch.Tensor | None:
+        """Return the state of the draws of members as ``dumps`` writes it."""
+        return self._draws_state()
 
     @abstractmethod
-    def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
-        """Return what lets the draws of members stand where ``state_dict`` was called."""
-
-    @abstractmethod
-    def _write_draws(self, folder: Path) -> None:
-        """Write where the draws of members stand into the new folder of a dump."""
-
-    @abstractmethod
-    def _plan_load_draws(self, dump: DumpFolder) -> PlannedChange:
-        """Return what lets the draws of members stand where a dump says."""
+    def _plan_draws(self, state: Any, is_dump: bool) -> PlannedChange:
+        """Return the change that restores the draws of members; errors are raised here."""
 
     def _size(self, batch_size: int | None) -> int:
         size = self.batch_size if batch_size is None else batch_size

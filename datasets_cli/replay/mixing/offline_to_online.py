@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import torch
 from tensordict import TensorDictBase
@@ -19,7 +19,6 @@ from datasets_cli.errors import (
 )
 from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, seeded
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
-from datasets_cli.replay.checkpoint.dump_folder import PAIR_PARTS, DumpFolder
 from datasets_cli.replay.mixing.columns import batch_leaves
 from datasets_cli.replay.mixing.mixed_buffers import (
     WEIGHT,
@@ -32,14 +31,12 @@ from datasets_cli.replay.mixing.mixed_buffers import (
 from datasets_cli.replay.mixing.weights import Anneal, OfflineShare
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import is_writable
-from datasets_cli.replay.storages.state_files import SETTINGS_BYTES, read_state, write_state
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import entry
 
 OFFLINE, ONLINE = 0, 1
 PAIR_NAMES = ("offline", "online")
-SHARE = "share.json"
 
 
 class OfflineToOnline(MixedBuffers):
@@ -196,21 +193,11 @@ class OfflineToOnline(MixedBuffers):
         """Rows written online; see ``ReplayBuffer``."""
         return self.online.write_count
 
-    def _is_part(self, folder: Path, name: str) -> bool:
-        return name in PAIR_PARTS
-
-    def _write_draws(self, folder: Path) -> None:
-        write_state(folder / SHARE, self._share.state())
-
-    def _plan_load_draws(self, dump: DumpFolder) -> PlannedChange:
-        kept = read_state(dump / SHARE, SETTINGS_BYTES)
-        return self._share.plan_restore(kept, str(dump.path))
-
     def _draws_state(self) -> StateDict:
         return self._share.state()
 
-    def _plan_restore_draws(self, state: StateDict) -> PlannedChange:
-        return self._share.plan_restore(state[self._draws_name], "The state")
+    def _plan_draws(self, state: Any, is_dump: bool) -> PlannedChange:
+        return self._share.plan_restore(state, "The state")
 
 
 def _check_pair(offline: ReplayBuffer, online: ReplayBuffer, min_online: int) -> None:

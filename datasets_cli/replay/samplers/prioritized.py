@@ -2,154 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 from collections.abc import Sized
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from datasets_cli.errors import (
-    DamagedDataset,
-    MissingFile,
-    Unsupported,
-    UsageError,
-    WrongRows,
-    WrongState,
-)
+from datasets_cli.errors import UsageError, WrongRows, WrongState
 from datasets_cli.replay.arguments import REDUCTIONS, Numbers, StateDict, whole_number
 from datasets_cli.replay.samplers.priorities import Priorities, priorities_on
 from datasets_cli.replay.samplers.protocol import Draw, Info, PrioritySampler
 from datasets_cli.replay.samplers.rows import SingleRows
 from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
+from datasets_cli.replay.state_file import read_state_file, write_state_file
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.storages.state_files import (
-    SETTINGS_BYTES,
-    open_file,
-    read_state,
-    whole,
-    wrong,
-)
 from datasets_cli.schema.mapping import usable_device
 from datasets_cli.schema.shapes import Lengths, RowNumbers
 
-METADATA = "sampler_metadata.json"
-PRIORITIES = "priorities.memmap"
-SUM_TREE = "sumtree.memmap"
-SCHEMA_VERSION = 2
-
-
-def write_priorities(folder: Path, state: StateDict, max_capacity: int) -> None:
-    """Write the state of a prioritised sampler into a folder, which is created."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / SUM_TREE).unlink(missing_ok=True)  # an older dump has this file
-    (folder / PRIORITIES).write_bytes(np.asarray(state["priorities"].cpu().numpy(), "<f8").data)
-    metadata = {f"_{name}": state[name] for name in ("alpha", "beta", "eps", "max_priority")}
-    metadata |= {"_max_capacity": max_capacity, "_schema_version": SCHEMA_VERSION}
-    metadata |= {"_num_rows": len(state["priorities"]), "_kind": state["kind"]}
-    (folder / METADATA).write_text(json.dumps(metadata), encoding="utf-8")
-
-
-def read_priorities(folder: Path) -> StateDict:
-    """Return the state of a prioritised sampler from a folder."""
-    path = folder / METADATA
-    if not os.path.lexists(path):
-        raise MissingFile(
-            f"{folder} has no priorities: {METADATA} is missing.",
-            path=path,
-            advice="A dump with another kind of sampler loads into a buffer with that sampler.",
-        )
-    metadata = read_state(path, SETTINGS_BYTES)
-    capacity = whole(metadata, "_max_capacity", path)
-    version = whole({"_schema_version": 0} | metadata, "_schema_version", path)
-    if version > SCHEMA_VERSION:
-        raise Unsupported(
-            f"{folder} has schema {version}; this version reads up to {SCHEMA_VERSION}.",
-            path=path,
-            expected=f"at most {SCHEMA_VERSION}",
-            found=version,
-            advice="Upgrade this package.",
-        )
-    state: StateDict = {
-        name: _number(metadata, f"_{name}", path, 0) for name in ("alpha", "beta", "eps")
-    }
-    if version == SCHEMA_VERSION:
-        num_rows = whole(metadata, "_num_rows", path, capacity)
-        priorities = _numbers(folder / PRIORITIES, capacity, -1, num_rows)
-        highest = _number(metadata, "_max_priority", path, -1)
-    else:
-        priorities = _from_leaves(_numbers(folder / SUM_TREE, capacity, 0), **state)
-        # Before schema 1 this could be a transformed number: pytorch/rl#3925.
-        highest = priorities.max(initial=-1.0) if version == 0 else _highest(metadata, path)
-    if "_kind" in metadata:  # TorchRL does not write it
-        state["kind"] = metadata["_kind"]
-    return state | {"max_priority": float(highest), "priorities": torch.from_numpy(priorities)}
+PRIORITIES = "priorities.pt"
 
 
 def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
     """Return whether all numbers are finite priorities, or ``unknown`` for rows without one."""
     known = (numbers >= 0) | (numbers == unknown)
     return bool((known & numbers.isfinite()).all())
-
-
-def _number(metadata: StateDict, name: str, path: Path, least: float) -> float:
-    """Return a finite number of the settings that is at least ``least``."""
-    value: Any = metadata.get(name)
-    try:
-        number = float(value) if type(value) in (int, float) else math.nan
-    except OverflowError:
-        number = math.inf
-    if not least <= number < math.inf:
-        raise wrong(path, name, f"a number from {least} on", value)
-    return number
-
-
-def _highest(metadata: StateDict, path: Path) -> float:
-    """Return the highest priority of TorchRL's settings: ``[priority, row]``, or the priority."""
-    value = metadata.get("_max_priority")
-    first = value[0] if isinstance(value, list) and value else value
-    return _number({"_max_priority": first}, "_max_priority", path, -1)
-
-
-def _numbers(path: Path, capacity: int, least: float, num_rows: int | None = None) -> np.ndarray:
-    """Return the numbers of a file, float64 ``[num_rows]``, or up to ``capacity`` if that is None.
-
-    Each is finite and not below 0, or is ``least``.
-    """
-    try:
-        with open_file(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            fits = size <= 8 * capacity if num_rows is None else size == 8 * num_rows
-            if size % 8 or not fits:
-                expected = f"at most {capacity}" if num_rows is None else f"{num_rows}"
-                raise DamagedDataset(
-                    f"{path} has {size} bytes; expected float64 of {expected} rows.",
-                    path=path,
-                    expected=f"float64 of {expected} rows",
-                    found=f"{size} bytes",
-                    advice="Dump the buffer again.",
-                )
-            numbers = np.frombuffer(file.read(size), "<f8").astype(np.float64)
-    except FileNotFoundError as error:
-        raise MissingFile(f"{path} is missing: the dump is incomplete.", path=path) from error
-    if not are_priorities(torch.from_numpy(numbers), least):
-        raise DamagedDataset(
-            f"{path} has numbers that are not priorities, such as NaN.",
-            path=path,
-            advice="Dump the buffer again.",
-        )
-    return numbers
-
-
-def _from_leaves(leaves: np.ndarray, alpha: float, beta: float, eps: float) -> np.ndarray:
-    """Return the priorities float64 ``[n]`` with the powers ``leaves``, up to the last nonzero."""
-    leaves = leaves[: np.flatnonzero(leaves)[-1] + 1] if leaves.any() else leaves[:0]
-    # With alpha 0 every power is 1, from which no priority follows: they are set to 1.
-    raw = leaves ** (1 / alpha) - eps if alpha else np.ones_like(leaves)
-    return np.where(leaves > 0, raw.clip(min=0), -1.0)
 
 
 class PriorityDraw(Draw):
@@ -457,13 +334,12 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         self.draw.on_write(rows)
 
     def dumps(self, path: str | Path) -> None:
-        """Write the priorities into the folder ``path``, which is created."""
-        write_priorities(Path(path), self.state_dict(), self.max_capacity)
+        """Write the state into the file ``priorities.pt`` of a folder, which is created."""
+        write_state_file(Path(path) / PRIORITIES, self.state_dict())
 
     def loads(self, path: str | Path) -> None:
-        """Load the priorities that ``dumps``, or TorchRL 0.14, wrote."""
-        state = read_priorities(Path(path))
-        self.load_state_dict({"kind": self.kind} | state)
+        """Load the state that ``dumps`` wrote into a folder."""
+        self.load_state_dict(read_state_file(Path(path) / PRIORITIES))
 
     def _one_a_row(self, priority: torch.Tensor, num_rows: int) -> torch.Tensor:
         """Return priorities ``[num_rows]``, or ``[]`` if one number is for all rows."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sized
 from functools import cache
-from pathlib import Path
 from typing import ClassVar, Protocol, TypeGuard
 
 import torch
@@ -15,7 +14,6 @@ from datasets_cli.errors import EmptyBuffer, OutOfRange, WrongRows, WrongState
 from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.replay.storages.state_files import STATE, read_state, write_state
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree
@@ -143,18 +141,6 @@ class PrioritySampler(Sampler, Protocol):
     @abstractmethod
     def update_priority(self, index: Numbers, priority: Numbers) -> None:
         """Set the priorities ``[B]``, or one for all, of the rows ``index`` int64 ``[B]``."""
-
-    def dumps(self, path: Path) -> None:
-        """Write the state into a folder, which is created; as JSON, if not overridden."""
-        write_state(path / STATE, self.state_dict())
-
-    def loads(self, path: Path) -> None:
-        """Load the state that ``dumps`` wrote.
-
-        Raises:
-            MissingFile: the folder contains no state.
-        """
-        self.load_state_dict(read_state(path / STATE))
 
 
 _WHOLE = torch.int64, torch.int32

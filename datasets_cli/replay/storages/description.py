@@ -41,7 +41,6 @@ from tensordict import (
 from datasets_cli.errors import UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.collate import as_tensordict
-from datasets_cli.replay.storages.state_files import MOST_DEPTH
 from datasets_cli.schema.bits import TYPE_NAMES
 
 RowsJson = dict[str, "RowsJson"] | list["RowsJson"] | str | int | float | None
@@ -65,6 +64,9 @@ _EXPECTED = {
     TENSORS: "TensorDicts, or tensors in lists, tuples and dicts",
     _ROWS: f"a TensorDict, a tensor, {_ALLOWED}",
 }
+
+MOST_DEPTH = 100
+"""Levels of nesting below the first that JSON, and folders of TensorDicts, may have."""
 
 _MOST_LEVELS = MOST_DEPTH // 4 - 1  # each is up to four of JSON, and so is the last one's tag
 

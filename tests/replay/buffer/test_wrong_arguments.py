@@ -202,8 +202,9 @@ def test_a_dump_of_tensordicts_does_not_fit_plain_tensors(tmp_path: Path) -> Non
     dumped = TensorDictReplayBuffer(storage=LazyTensorStorage(5))
     dumped.extend(named(4))
     dumped.dumps(tmp_path)
-    with pytest.raises(UsageError, match=r"form Tensor, not TensorDict\(a: \w+\)\.$"):
+    with pytest.raises(UsageError, match=r"form Tensor, not TensorDict\(a: \w+\)\.$") as error:
         buffer(rows(3)).loads(tmp_path)
+    assert error.value.path == tmp_path
 
 
 def test_a_folder_without_a_dataset_is_named_with_what_it_lacks(tmp_path: Path) -> None:

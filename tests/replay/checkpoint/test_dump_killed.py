@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -26,10 +24,9 @@ from datasets_cli import (
     ReplayBufferEnsemble,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.checkpoint import dump_folder
+from datasets_cli.errors import WrongState
 
-CALLS = {"open", "os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+CALLS = {"open", "os.rename", "os.remove", "os.mkdir"}
 """Python says when it makes one of these; a write is one of C's, and has a test of its own."""
 
 
@@ -73,16 +70,10 @@ def kept(buffer: Any) -> str:
     return repr([(member[:].to_dict(), member.writer.state_dict()) for member in members])
 
 
-def files_of(folder: Path) -> str:
-    """Return all that is in a folder, but for what was written of a dump that is not whole."""
-    paths = [path for path in folder.rglob("*") if ".partial" not in path.parts]
-    return repr(sorted((str(path), path.is_dir() or path.read_bytes()) for path in paths))
-
-
 def read(make: Callable[[bool], Any], folder: Path) -> str:
     for is_new in (True, False):
         found = make(is_new)
-        with suppress(UsageError):  # each is refused by the other's sampler
+        with suppress(WrongState):  # each is refused by the other's sampler
             found.loads(folder)
             return kept(found)
     raise AssertionError(folder)
@@ -127,77 +118,33 @@ def points(function: Callable[[], object]) -> Iterator[int]:
     while ends_by({signal.SIGKILL}, function, kill_at(point)):
         yield point
         point += 1
-    assert point > 20
+    assert point > 4
 
 
-def check(make: Callable[[bool], Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return what a folder has, which is the same where it cannot be written."""
-    with monkeypatch.context() as patch:
-        patch.setattr(dump_folder, "_finish", read_only)
-        found = read(make, folder)
-    assert read(make, folder) == found
-    assert not (folder / ".next").exists()
-    assert (folder / "notes.txt").read_text() == "the user's"
-    return found
-
-
-def read_only(folder: Path) -> None:
-    if (folder / ".next").exists():
-        raise PermissionError(30, "Read-only file system", str(folder))
-
-
-SLOW = pytest.mark.slow  # a buffer is written as each member of these is
-
-
-@pytest.mark.parametrize(
-    "make",
-    [buffer_of, pytest.param(ensemble_of, marks=SLOW), pytest.param(pair_of, marks=SLOW)],
-)
+@pytest.mark.parametrize("make", [buffer_of, ensemble_of, pair_of])
 def test_at_every_call_the_old_or_the_new_dump_is_whole(
-    make: Callable[[bool], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[bool], Any], tmp_path: Path
 ) -> None:
     old, new = make(False), make(True)
     results = [kept(old), kept(new)]
     assert results[0] != results[1]
     old.dumps(tmp_path)
     (tmp_path / "notes.txt").write_text("the user's")
-    found, untouched = [], files_of(tmp_path)
+    found = []
     for _ in points(lambda: new.dumps(tmp_path)):
-        if files_of(tmp_path) == untouched:
-            found.append(0)
-            continue
-        shutil.copytree(tmp_path, tmp_path.with_name("copy"))
-        found.append(results.index(check(make, tmp_path, monkeypatch)))
-        shutil.rmtree(tmp_path)
-        tmp_path.with_name("copy").rename(tmp_path)
-        old.dumps(tmp_path)  # over whatever was left
+        found.append(results.index(read(make, tmp_path)))
+        assert (tmp_path / "notes.txt").read_text() == "the user's"
+        old.dumps(tmp_path)  # over what the killed process left
         assert read(make, tmp_path) == results[0]
+        assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "buffer.pt"}
     assert read(make, tmp_path) == results[1]
-    assert found == sorted(found) and found.count(0) > 10 and found.count(1) > 10
-
-
-@pytest.mark.parametrize("make", [buffer_of, pytest.param(ensemble_of, marks=SLOW)])
-def test_who_loads_finishes_and_may_be_killed_too(
-    make: Callable[[bool], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new, folder, right = make(False), make(True), tmp_path / "folder", tmp_path / "right"
-    old.dumps(folder)
-    (folder / "notes.txt").write_text("the user's")
-    finish = dump_folder._finish
-    with monkeypatch.context() as patch:
-        patch.setattr(dump_folder, "_finish", lambda path: path == folder or finish(path))
-        new.dumps(folder)
-    shutil.copytree(folder, right)
-    for _ in points(lambda: read(make, folder)):
-        assert check(make, folder, monkeypatch) == kept(new)
-        shutil.rmtree(folder)
-        shutil.copytree(right, folder)
+    assert found == sorted(found) and {*found} == {0, 1}
 
 
 def test_a_write_that_is_cut_off_leaves_the_old_dump(tmp_path: Path) -> None:
     old, new = buffer_of(False), buffer_of(True)
     old.dumps(tmp_path)
-    for size in (0, 1, 7, 20, 31, 33, 100):
+    for size in (0, 1, 100, 1000):
         limit = (size, resource.RLIM_INFINITY)
 
         def arm(limit: tuple[int, int] = limit) -> None:
@@ -208,40 +155,3 @@ def test_a_write_that_is_cut_off_leaves_the_old_dump(tmp_path: Path) -> None:
         assert read(buffer_of, tmp_path) == kept(old)
     assert not ends_by(set(), lambda: new.dumps(tmp_path), lambda: None)
     assert read(buffer_of, tmp_path) == kept(new)
-
-
-def test_a_smaller_ensemble_leaves_no_older_member_and_every_file_of_the_users(
-    tmp_path: Path,
-) -> None:
-    ReplayBufferEnsemble(*[member(3, False) for _ in range(3)]).dumps(tmp_path)
-    (tmp_path / "7").mkdir()
-    for name in ("notes.txt", "0/notes.txt", "2/notes.txt", "7/notes.txt"):
-        (tmp_path / name).write_text("the user's")
-    ensemble_of(True).dumps(tmp_path)
-    assert read(ensemble_of, tmp_path) == kept(ensemble_of(True))
-    for name in ("notes.txt", "0/notes.txt", "2/notes.txt", "7/notes.txt"):
-        assert (tmp_path / name).read_text() == "the user's"
-    assert [path.name for path in (tmp_path / "2").iterdir()] == ["notes.txt"]
-    buffer_of(True).dumps(tmp_path)  # which has no members, and is another dump in the same folder
-    assert read(ensemble_of, tmp_path) == kept(ensemble_of(True))
-
-
-@pytest.mark.parametrize("names", [["../other"], ["notes.txt"], ["a/b"], [7], "storage", None])
-def test_only_parts_of_a_dump_are_moved_or_removed(tmp_path: Path, names: Any) -> None:
-    buffer_of(False).dumps(tmp_path / "dump")
-    (tmp_path / "dump" / "notes.txt").write_text("the user's")
-    (tmp_path / "dump" / ".next").mkdir()
-    (tmp_path / "dump" / ".next" / "parts.json").write_text(json.dumps({"new": [], "old": names}))
-    before = sorted(path for path in tmp_path.rglob("*"))
-    for call in (buffer_of(True).loads, buffer_of(True).dumps):
-        with pytest.raises(DamagedDataset, match=r"parts\.json"):
-            call(tmp_path / "dump")
-    assert sorted(path for path in tmp_path.rglob("*")) == before
-
-
-def test_a_link_in_place_of_a_dump_that_is_whole_is_refused(tmp_path: Path) -> None:
-    buffer_of(False).dumps(tmp_path / "dump")
-    buffer_of(True).dumps(tmp_path / "other")
-    (tmp_path / "dump" / ".next").symlink_to(tmp_path / "other")
-    with pytest.raises(DamagedDataset, match=r"\.next is not a folder"):
-        read(buffer_of, tmp_path / "dump")

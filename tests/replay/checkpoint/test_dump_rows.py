@@ -21,8 +21,8 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
-from tests.replay.checkpoint.test_folders import plain
+from datasets_cli.errors import UsageError, WrongRows, WrongSize, WrongState
+from tests.replay.checkpoint.test_torchrl_folder import plain
 from tests.replay.storages.test_storages import steps
 
 
@@ -135,18 +135,22 @@ def test_rows_of_a_list_are_loaded_into_tensors_where_these_take_them(tmp_path: 
         listed = ReplayBuffer(storage=ListStorage(4))
         listed.extend(items(kind))
         listed.dumps(tmp_path / kind)
-    with pytest.raises(UsageError, match="Rows differ"):
+    with pytest.raises(UsageError) as error:
         ReplayBuffer(storage=LazyTensorStorage(4)).loads(tmp_path / "of other shapes")
+    assert error.value.path == tmp_path / "of other shapes"
     valued = ReplayBuffer(storage=LazyTensorStorage(4))
     valued.loads(tmp_path / "with values")
     assert valued[:]["inner", "note"] == [item["inner", "note"] for item in items("with values")]
 
 
-def test_rows_of_different_batch_sizes_are_refused(tmp_path: Path) -> None:
-    buffer = ReplayBuffer(storage=ListStorage(4))
-    buffer.extend([row((2,), n=torch.ones(2)), row((3,), n=torch.ones(3))])
-    with pytest.raises(UsageError, match=r"batch sizes \(2,\), \(3,\)"):
-        buffer.dumps(tmp_path)
+def test_rows_of_different_batch_sizes_come_back(tmp_path: Path) -> None:
+    first, other = (ReplayBuffer(storage=ListStorage(4)) for _ in range(2))
+    first.extend([row((2,), n=torch.ones(2)), row((3,), n=torch.ones(3)), 5])
+    first.dumps(tmp_path)
+    other.loads(tmp_path)
+    assert [getattr(item, "batch_size", item) for item in other.storage.contents()] == [
+        *((2,), (3,), 5)
+    ]
 
 
 def test_a_hook_that_returns_no_rows_is_refused(tmp_path: Path) -> None:
@@ -155,12 +159,12 @@ def test_a_hook_that_returns_no_rows_is_refused(tmp_path: Path) -> None:
     for found in (None, steps(4)["number"], steps(4)[0]):
         hooked = ReplayBuffer(storage=buffer.storage)
         hooked.register_save_hook(lambda rows, found=found: found)
-        with pytest.raises(UsageError, match="Only rows that are TensorDicts"):
+        with pytest.raises(WrongRows):
             hooked.dumps(tmp_path / "dump")
     assert not (tmp_path / "dump").exists()
 
 
-@pytest.mark.parametrize("value", [object(), {1}, [1, print], {"a": [torch.ones(1)]}])
+@pytest.mark.parametrize("value", [object(), {1}, [1, print]])
 def test_other_values_are_refused_by_name_before_anything_is_written(
     tmp_path: Path, value: Any
 ) -> None:
@@ -169,7 +173,7 @@ def test_other_values_are_refused_by_name_before_anything_is_written(
     buffer.dumps(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     buffer.extend([row(n=torch.tensor(0), inner=row(note=NonTensorData(value)))])
-    with pytest.raises(UsageError, match=r"inner\.note\[0\].* is .*cannot be kept in a file"):
+    with pytest.raises(UsageError, match="note"):
         buffer.dumps(tmp_path)
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert after == before
@@ -190,8 +194,9 @@ def test_a_tensorclass_is_rebuilt_from_the_class_that_is_passed(
     first.dumps(tmp_path)
     other.loads(tmp_path, tensorclass=Pair)
     assert type(other.storage.item(1)) is Pair and int(other.storage.item(1).one) == 1
-    with pytest.raises(UsageError, match="cannot be made 'Step'"):
+    with pytest.raises(WrongRows) as error:
         other.loads(tmp_path, tensorclass=Step)
+    assert error.value.argument == "tensorclass"
     again = ReplayBuffer(storage=storage(9))
     again.loads(tmp_path)
     assert type(again.storage.item(1)) is TensorDict
@@ -226,7 +231,7 @@ def test_a_generator_of_the_buffers_own_continues(tmp_path: Path, seeded: bool) 
     first.extend(steps(100))
     first.sample()
     first.dumps(tmp_path)
-    assert (tmp_path / "rng_state").exists() == seeded
+    assert (torch.load(tmp_path / "buffer.pt")["generator"] is not None) == seeded
     torch.manual_seed(3)
     mine = torch.random.get_rng_state()
     other.loads(tmp_path)
@@ -267,14 +272,14 @@ def test_where_a_member_is_refused_no_member_of_an_ensemble_changes(
     first, other = made(0), made(100, (9, 3))
     before = repr(other.state_dict())
     first.dumps(tmp_path / "dump")
-    with pytest.raises(UsageError, match="room"):
+    with pytest.raises(WrongSize):
         if way == "dump":
             other.loads(tmp_path / "dump")
         else:
             other.load_state_dict(first.state_dict())
     assert repr(other.state_dict()) == before
-    for state in (None, {}, {"members": []}, first.state_dict() | {"generator": None}):
-        with pytest.raises(UsageError, match=r"The state is (not )?of a"):
+    for state in (None, {}, {"members": []}, first.state_dict() | {"generator": 5}):
+        with pytest.raises(WrongState):
             made(100).load_state_dict(state)
 
 

@@ -35,7 +35,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongSize, WrongState
 from tests.replay.checkpoint.test_dump_rows import KINDS, items, shown, typed
 from tests.replay.storages.test_storages import steps
 from tests.support.covering import covering
@@ -276,31 +276,60 @@ def test_a_tensorclass_is_a_tensordict_in_the_state(tmp_path: Path, storage: Any
 def test_rows_of_a_state_that_are_not_ours_are_refused(rows: Any) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(6))
     buffer.extend(steps(3))
-    with pytest.raises(UsageError, match="not as state_dict"):
+    with pytest.raises(WrongState) as error:
         buffer.load_state_dict(buffer.state_dict() | {"rows": rows})
+    assert error.value.key == "rows"
     for other in (1, 5, None):
-        with pytest.raises(UsageError, match=f"has format {other}, and this program reads 4. Save"):
+        with pytest.raises(WrongState) as error:
             buffer.load_state_dict(buffer.state_dict() | {"format": other})
+        assert (error.value.expected, error.value.found) == (4, other)
     assert len(buffer) == 3
 
 
 @pytest.mark.parametrize(
-    ("entry", "value", "message"),
+    ("entry", "value"),
     [
-        ("generator", torch.zeros(9, dtype=torch.uint8), "not of a generator on cpu"),
-        ("generator", torch.zeros(9), "not of a generator on cpu"),
-        ("generator", None, "not of a generator on cpu"),
-        ("dataset", "door", "does not name the content"),
-        ("dataset", {"content": 3}, "does not name the content"),
+        ("generator", torch.zeros(9, dtype=torch.uint8)),
+        ("generator", torch.zeros(9)),
+        ("generator", 5),
+        ("dataset", "door"),
+        ("dataset", {"content": 3}),
     ],
 )
-def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any, message: str) -> None:
+def test_a_state_that_is_wrong_leaves_the_rows(entry: str, value: Any) -> None:
     buffer = ReplayBuffer(storage=LazyTensorStorage(6), seed=0)
     buffer.extend(steps(3))
     state = buffer.state_dict() | {"rows": None, entry: value}
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(WrongState):
         buffer.load_state_dict(state)
     assert len(buffer) == 3
+
+
+def test_a_state_of_another_sampler_is_refused_and_its_rows_can_be_loaded_alone() -> None:
+    first, other = small("epoch"), small("random", count=2)
+    with pytest.raises(WrongState) as error:
+        other.load_state_dict(first.state_dict())
+    assert (error.value.expected, error.value.found) == ("uniform rows", "epochs of rows")
+    own = other.generator.get_state()
+    other.load_state_dict(first.state_dict() | {"sampler": None, "generator": None})
+    assert len(other) == 5 and torch.equal(other.generator.get_state(), own)
+
+
+def test_a_state_is_loaded_into_a_larger_storage_and_not_into_a_smaller_one() -> None:
+    first = small("random", count=13)
+    larger, smaller = (ReplayBuffer(storage=LazyTensorStorage(size)) for size in (20, 5))
+    larger.load_state_dict(first.state_dict())
+    assert larger[:]["number"].tolist() == [*range(3, 13)]
+    assert larger.extend(TensorDict({"number": torch.arange(2)}, [2])).tolist() == [10, 11]
+    with pytest.raises(WrongSize) as error:
+        smaller.load_state_dict(first.state_dict())
+    assert (error.value.expected, error.value.found) == (10, 5)
+
+
+def test_rows_get_the_ranks_that_their_state_lacks() -> None:
+    first, other = small("random", count=13), small("highest", count=2)
+    other.load_state_dict(first.state_dict())
+    assert other.writer.state_dict()["ranks"].tolist() == other[:]["number"].tolist()
 
 
 def rows_of(count: int) -> dict[str, Any]:
@@ -309,7 +338,7 @@ def rows_of(count: int) -> dict[str, Any]:
 
 
 WRONG: dict[str, tuple[str, dict[str, Any]]] = {
-    "no sampler": ("epoch", {"sampler": None}),
+    "a sampler of text": ("epoch", {"sampler": "x"}),
     "an empty sampler": ("epoch", {"sampler": {}}),
     "an epoch beyond its end": (
         "epoch",
@@ -335,6 +364,15 @@ WRONG: dict[str, tuple[str, dict[str, Any]]] = {
         {"rows": {"description": tagged("LazyStackedTensorDict", [0, []]), "columns": []}},
     ),
     "no tensors": ("random", {"rows": rows_of(1) | {"columns": ["x"]}}),
+    "a sparse tensor": ("random", {"rows": rows_of(1) | {"columns": [torch.ones(1).to_sparse()]}}),
+    "a tensor that claims its size": (
+        "random",
+        {"rows": rows_of(1) | {"columns": [torch.ones(1).expand(1, 9)]}},
+    ),
+    "a tensor without values": (
+        "random",
+        {"rows": rows_of(1) | {"columns": [torch.ones(1, device="meta")]}},
+    ),
     "a number": ("random", {"rows": 5}),
     "text": ("random", {"rows": "x"}),
     "no ranks": ("highest", {"writer": {"ranks": None}}),
@@ -372,8 +410,9 @@ def test_what_is_wrong_in_a_state_leaves_the_buffer(storage: Any) -> None:
 
 @pytest.mark.parametrize("state", [None, [], "x"])
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(UsageError, match="has nothing"):
+    with pytest.raises(WrongState) as error:
         small("random").load_state_dict(state)
+    assert error.value.found == "nothing"
 
 
 def test_what_are_no_priorities_is_refused_and_leaves_the_sampler() -> None:

@@ -31,6 +31,7 @@ from datasets_cli.errors import (
     UsageError,
     WrongRows,
     WrongSize,
+    WrongState,
 )
 from tests.support.refusals import refused
 
@@ -140,8 +141,9 @@ def test_priorities_are_given_by_what_the_index_names() -> None:
 
 def test_a_state_of_other_members_is_refused() -> None:
     two, three = (ReplayBufferEnsemble(*(member(4, 0),) * count) for count in (2, 3))
-    with pytest.raises(UsageError, match="which has 0, 1 and generator; this one has 0, 1, 2, gen"):
+    with pytest.raises(WrongState) as error:
         two.load_state_dict(three.state_dict())
+    assert error.value.expected == ["0", "1", "generator"]
 
 
 def test_keys_of_one_member_alone_are_refused_as_arrays() -> None:

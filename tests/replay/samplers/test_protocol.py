@@ -106,13 +106,6 @@ class Greedy(Plain):
     def update_priority(self, index: Any, priority: Any) -> None:
         self.priority[index] = torch.as_tensor(priority).reshape(-1).float()
 
-    def dumps(self, path: Path) -> None:
-        path.mkdir(parents=True)
-        torch.save(self.priority, path / "priority.pt")
-
-    def loads(self, path: Path) -> None:
-        self.priority = torch.load(path / "priority.pt")
-
 
 class Derived(Sampler):
     """Draws the last rows; it writes ``sample`` alone."""

@@ -1,16 +1,16 @@
-"""Folders of TensorDicts: ours and tensordict's are read by their content alone."""
+"""Folders of TensorDicts that tensordict wrote are read by their content alone."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tensordict import (
     LazyStackedTensorDict,
     NonTensorData,
@@ -21,13 +21,8 @@ from tensordict import (
 )
 
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.replay.checkpoint.read_folder import read_tensordict
-from datasets_cli.replay.checkpoint.write_folder import DTYPES, plan_files, write_files
+from datasets_cli.replay.checkpoint.torchrl_folder import DTYPES, read_priorities, read_tensordict
 from datasets_cli.schema.columns import META_FILENAME
-
-
-def write(folder: Path, rows: Any) -> None:
-    write_files(folder, list(plan_files(rows)))
 
 
 def plain(rows: Any) -> Any:
@@ -48,53 +43,12 @@ class Pair:
     note: str
 
 
-NAMES = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
-    [
-        "shape",
-        "shape~",
-        "device",
-        "_type",
-        "_type~~",
-        "meta.json",
-        "a",
-        "a.memmap",
-        ".",
-        "..",
-        "%",
-        "a/b",
-        "text",
-        "TEXT",
-        "text~",
-        "type",
-        "data",
-        "0",
-        "other.pickle",
-        "_tensordict",
-    ]
-)
-LEAF = st.sampled_from([torch.arange(3), torch.zeros(3, 0), torch.ones(3, 2, dtype=torch.bool)])
-TREES: Any = st.recursive(
-    LEAF | st.builds(lambda: NonTensorStack("a", b"b", None)),
-    lambda inner: st.dictionaries(NAMES, inner, max_size=4).map(lambda d: TensorDict(d, [3])),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
-@given(tree=st.dictionaries(NAMES, TREES, min_size=1, max_size=4))
-def test_any_names_come_back(tmp_path_factory: Any, tree: dict[str, Any]) -> None:
-    rows = TensorDict(tree, [3])
-    folder = tmp_path_factory.mktemp("names") / "root"
-    write(folder, rows)
-    assert plain(read_tensordict(folder, escaped=True)) == plain(rows)
-
-
-def test_every_element_type_comes_back(tmp_path: Path) -> None:
+def test_every_dtype_comes_back(tmp_path: Path) -> None:
     rows = TensorDict({}, [4])
     for name, dtype in DTYPES.items():
         bits = torch.randint(0, 2 if dtype == torch.bool else 256, (4, 16), dtype=torch.uint8)
-        rows[name], rows["none of", name] = bits.view(dtype), bits.view(dtype)[:, :0]
-    write(tmp_path / "root", rows)
+        rows[name.replace(".", " ")] = bits.view(dtype)
+    rows.memmap(tmp_path / "root")
     for mapped in (False, True):
         assert plain(read_tensordict(tmp_path / "root", mapped=mapped)) == plain(rows)
 
@@ -123,14 +77,10 @@ def parts(rows: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_what_either_library_wrote_is_read_by_both(tmp_path: Path, kind: str) -> None:
+def test_a_folder_of_tensordict_is_read(tmp_path: Path, kind: str) -> None:
     rows = kinds()[kind]
-    write(tmp_path / "ours", rows)
-    rows.memmap(tmp_path / "tensordict's")
-    assert parts(read_tensordict(tmp_path / "ours")) == parts(rows)
-    assert parts(read_tensordict(tmp_path / "tensordict's")) == parts(rows)
-    if kind not in ("lazy of others", "conjugate"):
-        assert parts(TensorDict.load_memmap(tmp_path / "ours")) == parts(rows)
+    rows.memmap(tmp_path / "root")
+    assert parts(read_tensordict(tmp_path / "root")) == parts(rows)
 
 
 @pytest.mark.parametrize("at_root", [True, False])
@@ -144,28 +94,10 @@ def test_a_tensorclass_comes_as_a_tensordict(tmp_path: Path, at_root: bool) -> N
     assert inner["note"] == "x"
 
 
-def test_values_that_are_lists_are_not_taken_for_dimensions(tmp_path: Path) -> None:
-    rows = TensorDict({"a": NonTensorStack(*(NonTensorData([n, n]) for n in range(3)))}, [3])
-    write(tmp_path / "root", rows)
-    assert plain(read_tensordict(tmp_path / "root")) == plain(rows)
-
-
-@pytest.mark.parametrize(
-    ("item", "message"),
-    [
-        (NonTensorData(object(), batch_size=[3]), r"in\.it is builtins.object"),
-        (NonTensorStack("a", {"b": {1}}, "c"), r"in\.it\[1\]\['b'\] is builtins.set"),
-        (torch.zeros(3).to_sparse(), r"in\.it is a tensor of torch.float32, torch.sparse_coo"),
-    ],
-)
-def test_what_no_file_can_hold_is_refused_by_name(item: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        list(plan_files(TensorDict({"in": {"it": item}}, [3])))
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write(tmp_path / "root", TensorDict({"a": torch.arange(3), "b": {"c": torch.ones(3)}}, [3]))
+    rows = TensorDict({"a": torch.arange(3), "b": {"c": torch.ones(3)}}, [3])
+    rows.memmap(tmp_path / "root")
     return tmp_path / "root"
 
 
@@ -269,3 +201,40 @@ def test_a_file_of_a_claimed_size_is_not_read(folder: Path) -> None:
         file.truncate(3 << 39)
     with pytest.raises(UsageError, match="more than half"):
         read_tensordict(folder)
+
+
+def test_the_priorities_of_torchrl_are_read(tmp_path: Path) -> None:
+    priority, alpha, eps = np.array([4.0, 0.25, 9.0]), 0.5, 1e-8
+    leaves = np.zeros(8)
+    leaves[:3] = np.float32((priority + eps) ** alpha)
+    leaves.tofile(tmp_path / "sumtree.memmap")
+    metadata = {"_alpha": alpha, "_beta": 0.4, "_eps": eps, "_max_priority": [12.0, 2.0]}
+    metadata |= {"_max_capacity": 8.0, "_schema_version": 1}
+
+    def read(**changes: Any) -> dict[str, Any]:
+        text = json.dumps({key: value for key, value in (metadata | changes).items() if value})
+        (tmp_path / "sampler_metadata.json").write_text(text)
+        return read_priorities(tmp_path)
+
+    found = read()
+    np.testing.assert_allclose(found["priorities"], priority, rtol=1e-6)
+    assert (found["alpha"], found["beta"], found["max_priority"]) == (0.5, 0.4, 12.0)
+    assert read(_max_priority=0.5)["max_priority"] == 0.5
+    untrusted = read(_schema_version=None)["max_priority"]  # rl#3925
+    assert math.isclose(untrusted, 9.0, rel_tol=1e-6)
+    np.zeros(8).tofile(tmp_path / "sumtree.memmap")  # before the first update
+    assert len(read()["priorities"]) == 0
+    (tmp_path / "sumtree.memmap").write_bytes(bytes(72))
+    with pytest.raises(DamagedDataset) as error:
+        read()
+    assert error.value.path == tmp_path / "sumtree.memmap"
+
+
+@pytest.mark.parametrize("number", ["1e999", "-0.1", "true", '"0.5"', "null", "9" * 400])
+def test_a_power_of_torchrl_that_is_not_a_number_is_refused(number: str, tmp_path: Path) -> None:
+    np.zeros(8).tofile(tmp_path / "sumtree.memmap")
+    settings = f'"_alpha": {number}, "_beta": 0.4, "_eps": 0.1, "_max_capacity": 8'
+    (tmp_path / "sampler_metadata.json").write_text(f"{{{settings}}}")
+    with pytest.raises(DamagedDataset) as error:
+        read_priorities(tmp_path)
+    assert error.value.key == "_alpha"
