@@ -40,7 +40,7 @@ from datasets_cli.errors import DamagedDataset, MissingFile, Unsupported, WrongS
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.row_numbers import without_index
 from datasets_cli.replay.checkpoint.state import STATE_FORMAT
-from datasets_cli.replay.samplers.epochs import given_epoch
+from datasets_cli.replay.samplers.epochs import listed_epoch
 from datasets_cli.replay.samplers.prioritized import are_priorities
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
@@ -177,7 +177,7 @@ def _epoch_in(folder: Path) -> StateDict | None:
         return None
     if not isinstance(count, torch.Tensor) or count.numel() != 1 or count.is_floating_point():
         raise wrong_entry(folder, "len_storage", "a whole number", count)
-    return given_epoch(order, int(count))
+    return listed_epoch(order, int(count))
 
 
 def read_priorities(folder: Path) -> StateDict:
