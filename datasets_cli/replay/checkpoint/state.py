@@ -25,7 +25,12 @@ from datasets_cli.replay.storages.description import describe, restore
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.writing.row_writer import replace_rows, writable
-from datasets_cli.replay.writing.writers import GENERATIONS, TensorDictMaxValueWriter, Writer
+from datasets_cli.replay.writing.writers import (
+    GENERATIONS,
+    SEAMS,
+    TensorDictMaxValueWriter,
+    Writer,
+)
 from datasets_cli.schema.bits import TYPE_NAMES
 
 STATE_FORMAT = 4
@@ -61,7 +66,7 @@ def buffer_state(reader: BatchReader, writer: Writer, hooks: Sequence[Hook] = ()
         hooked = run_hooks(storage, contents, hooks)
         num_rows, _ = sizes_of(storage, hooked)
         if num_rows != sizes_of(storage, contents)[0]:
-            place = _without_row_numbers(place)
+            place = {**_without_row_numbers(place), SEAMS: []}
             place |= {"cursor": num_rows % storage.max_size} if "cursor" in place else {}
             state["sampler"] = _moved(state["sampler"], 0, num_rows, is_whole=False)
         description, columns = describe(hooked)
@@ -267,6 +272,10 @@ def _plan_rows(
     if isinstance(writer, TensorDictMaxValueWriter):
         place = _ranked(writer, place, rows, num_rows)
     _check_loads(writer, place, "writer")
+    if SEAMS in place and (shift or not is_whole):
+        steps = num_rows // width
+        seams = [(step - shift // width) % steps for step in place[SEAMS]] if is_whole else []
+        place = place | {SEAMS: seams}
     drawn = _moved(drawn, shift, num_rows, is_whole)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     columns = [_rolled(column, shift) for column in storage.flatten(rows)]
