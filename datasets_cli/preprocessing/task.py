@@ -368,7 +368,7 @@ def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
     """Return rows, and the numbers of their trajectories, as messages name them."""
     # Rows count from the first one of the run, offsets from the first one of the dataset.
     bounds = [start - first, stop - 1 - first]
-    places = trajectory_of(dataset.offsets.numpy(), bounds)
+    places = trajectory_of(dataset.offsets.numpy(), np.array(bounds))
     selection = dataset.selection
     one, last = places if selection is None else selection.numbers[places]
     named = f"trajectory {one}" if one == last else f"trajectories {one} to {last}"
