@@ -185,7 +185,7 @@ class RldsError(Exception):
         super().__init__(*arguments, **unknown)  # refuses keywords, by the name of the class
         self.argument, self.id, self.path, self.key = argument, id, path, key
         self.row, self.expected, self.found = row, expected, found
-        self.advice = advice
+        self.advice = None if advice is None else for_reader(advice)
         self._set_message(arguments)
 
     def _set_message(self, arguments: tuple[object, ...]) -> None:

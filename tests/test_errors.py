@@ -57,3 +57,8 @@ def test_json_has_the_attributes_that_are_set() -> None:
 @pytest.mark.parametrize("name", ["WrongRows", "WrongState", "WrongSize", "NotWritable"])
 def test_the_nouns_of_a_wrong_request_are_value_errors_too(name: str) -> None:
     assert issubclass(getattr(errors, name), (errors.UsageError, ValueError))
+
+
+def test_advice_names_options_as_the_message_does() -> None:
+    error = errors.UsageError("No.", advice=f"Use {errors.by_reader('--layout', 'layout=')}.")
+    assert (error.advice, str(error)) == ("Use layout=.", "No. Use layout=.")
