@@ -139,13 +139,10 @@ def _audited(audited: AuditedDataset, state: State, show: int) -> Iterator[str]:
 
 
 def _limits(results: list[AuditedDataset], state: State) -> Iterator[str]:
-    """Yield what rules cannot find, where a dataset is without findings."""
-    from datasets_cli.audit.rules.registry import RULES  # with numpy
-
-    asked = {rule for each in results if not (each.findings or each.error) for rule in each.rules}
-    for rule in RULES:
-        if rule.limit and rule.name in asked:
-            yield from wrapped(f"{rule.name}: {rule.limit}", state.width, "", "  ")
+    """Yield once what each rule cannot find."""
+    limits = {name: limit for each in results for name, limit in each.limits.items()}
+    for name, limit in limits.items():
+        yield from wrapped(f"{name}: {limit}", state.width, "", "  ")
 
 
 def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:

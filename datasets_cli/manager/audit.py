@@ -38,14 +38,16 @@ class AuditedDataset(JsonForm):
         id: the full id.
         findings: what rules found, the gravest first.
         rules: the version of each rule that was asked, by its name.
+        limits: what these rules cannot find, by their names, where nothing was found.
         error: why it was not audited; None where it was.
     """
 
-    JSON = "id findings rules error?"
+    JSON = "id findings rules limits error?"
 
     id: str
     findings: tuple[Finding, ...] = ()
     rules: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
     error: RldsError | None = None
 
 
@@ -112,6 +114,7 @@ def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
 
 
 def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> AuditedDataset:
+    from datasets_cli.audit.rules.registry import RULES
     from datasets_cli.audit.run import audit, gravest_first
 
     dataset = open_installed(id, config)
@@ -124,4 +127,5 @@ def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> Audit
     names = as_list(call.rule)
     rules = {name: n for name, n in report.rules.items() if not names or name in names}
     findings = tuple(each for each in report.at_least(call.severity) if each.rule in rules)
-    return AuditedDataset(dataset.id, findings, rules)
+    limits = {rule.name: rule.limit for rule in RULES if rule.limit and rule.name in rules}
+    return AuditedDataset(dataset.id, findings, rules, {} if findings else limits)
