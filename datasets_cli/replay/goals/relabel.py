@@ -46,15 +46,7 @@ class GoalKeys:
 
     def check(self, storage: Storage, rule: GoalRule) -> None:
         """Raise if rows do not have the entries that are read and replaced."""
-        if self.achieved == self.desired:
-            raise UsageError(
-                f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; "
-                "new goals would overwrite the achieved ones.",
-                argument="desired_goal_key",
-                key=self.desired,
-                found=self.desired,
-                advice="Name two entries.",
-            )
+        self._check_rule(rule)
         if storage.row_batch_size:
             raise WrongRows(
                 f"Rows have the batch size {list(storage.row_batch_size)}; goals need single steps "
@@ -63,17 +55,10 @@ class GoalKeys:
                 found=list(storage.row_batch_size),
                 advice="Write steps as rows.",
             )
-        ends = () if rule.terminated is None else (TERMINATED, DONE)
-        success = (self.success,) if self.needs_success else ()
-        if success and rule.success is None:
-            raise UsageError(
-                f"success_key={show_key(self.success)!r} needs a rule with a success function.",
-                argument="success_key",
-                found=self.success,
-                advice="Pass success to GoalRule, or leave out success_key.",
-            )
         if self.reward == REWARD and (dataset := dataset_of_rows(storage)):
             dataset.manifest.check_rewards("a goal in hindsight")
+        ends = () if rule.terminated is None else (TERMINATED, DONE)
+        success = (self.success,) if self.needs_success else ()
         needed = (self.reached, self.desired, self.reward, *ends, *success)
         if missing := [show_key(key) for key in needed if not storage.has(key)]:
             raise UnknownKey(
@@ -89,6 +74,25 @@ class GoalKeys:
                 f"The rows already have {show_key(RELABELLED)}, the key of the flags of new goals.",
                 key=RELABELLED,
                 advice="Rename it.",
+            )
+
+    def _check_rule(self, rule: GoalRule) -> None:
+        """Raise if the keys contradict each other or the rule."""
+        if self.achieved == self.desired:
+            raise UsageError(
+                f"achieved_goal_key and desired_goal_key are both {show_key(self.achieved)}; "
+                "new goals would overwrite the achieved ones.",
+                argument="desired_goal_key",
+                key=self.desired,
+                found=self.desired,
+                advice="Name two entries.",
+            )
+        if self.needs_success and rule.success is None:
+            raise UsageError(
+                f"success_key={show_key(self.success)!r} needs a rule with a success function.",
+                argument="success_key",
+                found=self.success,
+                advice="Pass success to GoalRule, or leave out success_key.",
             )
 
     def goals(self, storage: Storage, rows: RowNumbers) -> torch.Tensor:

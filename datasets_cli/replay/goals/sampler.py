@@ -273,21 +273,7 @@ class HERSampler(Sampler):
             )
         self._strategy = _strategy(strategy)
         self.ratio = ratio
-        if gamma is not None and self._strategy is not HindsightStrategy.GEOMETRIC:
-            raise UsageError(
-                f"gamma requires strategy='geometric', not {str(strategy)!r}.",
-                argument="gamma",
-                found=gamma,
-            )
-        self._gamma = _fraction("gamma", 0.99 if gamma is None else gamma)
-        if self._gamma == 1:
-            raise UsageError(
-                "gamma=1 makes all steps equally likely.",
-                argument="gamma",
-                expected="a number from 0 to below 1",
-                found=gamma,
-                advice="Use strategy='future'.",
-            )
+        self._gamma = _gamma(gamma, self._strategy)
         self._trajectories = trajectories
         self._keys = GoalKeys(
             achieved=key_of(achieved_goal_key),
@@ -418,6 +404,25 @@ class HERSampler(Sampler):
 
     def __getstate__(self) -> StateDict:
         return {**self.__dict__, "_prepared": None}  # computed again from the storage
+
+
+def _gamma(gamma: float | None, strategy: HindsightStrategy) -> float:
+    if gamma is not None and strategy is not HindsightStrategy.GEOMETRIC:
+        raise UsageError(
+            f"gamma requires strategy='geometric', not {str(strategy)!r}.",
+            argument="gamma",
+            found=gamma,
+        )
+    fraction = _fraction("gamma", 0.99 if gamma is None else gamma)
+    if fraction == 1:
+        raise UsageError(
+            "gamma=1 makes all steps equally likely.",
+            argument="gamma",
+            expected="a number from 0 to below 1",
+            found=gamma,
+            advice="Use strategy='future'.",
+        )
+    return fraction
 
 
 def _strategy(name: HindsightStrategy | str) -> HindsightStrategy:

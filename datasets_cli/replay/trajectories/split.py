@@ -48,22 +48,7 @@ def split_trajectories(
         UnknownKey: the rollout has neither ids nor flags of its shape.
         UsageError: it is not a TensorDict.
     """
-    if not isinstance(rollout_tensordict, TensorDictBase):
-        found = type(rollout_tensordict).__name__
-        raise UsageError(
-            f"Expected a TensorDict; found {found}.",
-            argument="rollout_tensordict",
-            expected="TensorDict",
-            found=found,
-        )
-    shape = rollout_tensordict.batch_size
-    if not shape or not shape.numel():
-        raise WrongRows(
-            f"A rollout {list(shape)} is empty; expected [*B, T].",
-            argument="rollout_tensordict",
-            expected="[*B, T]",
-            found=list(shape),
-        )
+    _check_rollout(rollout_tensordict)
     if prefix is None and "collector" in rollout_tensordict:
         prefix = "collector"
     below = () if prefix is None else key_of(prefix)
@@ -93,6 +78,25 @@ def split_trajectories(
     padded = rows.apply(lambda leaf: _pad(leaf, mask), batch_size=mask.shape)
     padded.names = [None, rollout_tensordict.names[-1]]
     return _with_texts(padded.set((*ids_key[:-1], "mask"), mask), texts, lengths, pad=True)
+
+
+def _check_rollout(rollout: object) -> None:
+    if not isinstance(rollout, TensorDictBase):
+        found = type(rollout).__name__
+        raise UsageError(
+            f"Expected a TensorDict; found {found}.",
+            argument="rollout_tensordict",
+            expected="TensorDict",
+            found=found,
+        )
+    shape = rollout.batch_size
+    if not shape or not shape.numel():
+        raise WrongRows(
+            f"A rollout {list(shape)} is empty; expected [*B, T].",
+            argument="rollout_tensordict",
+            expected="[*B, T]",
+            found=list(shape),
+        )
 
 
 def _flags(rollout: TensorDict, key: Key) -> torch.Tensor | None:
