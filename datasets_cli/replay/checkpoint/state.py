@@ -66,7 +66,8 @@ def buffer_state(reader: BatchReader, writer: Writer, hooks: Sequence[Hook] = ()
         hooked = run_hooks(storage, contents, hooks)
         num_rows, _ = sizes_of(storage, hooked)
         if num_rows != sizes_of(storage, contents)[0]:
-            place = {**_without_row_numbers(place), SEAMS: []}
+            place = _without_row_numbers(place)
+            place |= {SEAMS: []} if SEAMS in place else {}
             place |= {"cursor": num_rows % storage.max_size} if "cursor" in place else {}
             state["sampler"] = _moved(state["sampler"], 0, num_rows, is_whole=False)
         description, columns = describe(hooked)
@@ -230,15 +231,7 @@ def _plan_rows(
     hooks: Sequence[Hook],
 ) -> tuple[Callable[[], None], StateDict | None]:
     """Return the change that puts the rows of a state into a buffer, and the sampler's state."""
-    storage, place, drawn = writable(reader), state.get("writer"), state["sampler"]
-    if not isinstance(place, dict):
-        raise WrongState(
-            f"The state's writer: expected a dict, found {type(place).__name__}.",
-            argument="writer",
-            expected="dict",
-            found=type(place).__name__,
-            advice=SAVE_AGAIN,
-        )
+    storage, place, drawn = writable(reader), _writer_in(state), state["sampler"]
     saved = _rows_in(storage, state)
     if saved is None:
         _check_loads(writer, place, "writer")
@@ -247,14 +240,7 @@ def _plan_rows(
     rows = _for_storage(storage, run_hooks(storage, saved, hooks), tensorclass)
     num_rows, width = sizes_of(storage, rows)
     capacity = -(-storage.max_size // width) * width  # whole steps
-    if num_rows > capacity:
-        raise WrongSize(
-            f"The state has {num_rows:,} rows; the storage has room for {capacity:,}.",
-            argument="max_size",
-            expected=num_rows,
-            found=capacity,
-            advice="Make the storage larger.",
-        )
+    _check_room(num_rows, capacity)
     is_whole = num_rows == num_saved
     shift = 0
     if "cursor" in place:
@@ -273,13 +259,41 @@ def _plan_rows(
         place = _ranked(writer, place, rows, num_rows)
     _check_loads(writer, place, "writer")
     if SEAMS in place and (shift or not is_whole):
-        steps = num_rows // width
-        seams = [(step - shift // width) % steps for step in place[SEAMS]] if is_whole else []
-        place = place | {SEAMS: seams}
+        seams = place[SEAMS] if is_whole else []
+        place = place | {SEAMS: _shifted_seams(seams, shift // width, num_rows // width)}
     drawn = _moved(drawn, shift, num_rows, is_whole)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     columns = [_rolled(column, shift) for column in storage.flatten(rows)]
     return partial(replace_rows, reader, writer, columns, place), drawn
+
+
+def _writer_in(state: StateDict) -> StateDict:
+    """Return the state of the writer."""
+    if not isinstance(place := state.get("writer"), dict):
+        raise WrongState(
+            f"The state's writer: expected a dict, found {type(place).__name__}.",
+            argument="writer",
+            expected="dict",
+            found=type(place).__name__,
+            advice=SAVE_AGAIN,
+        )
+    return place
+
+
+def _check_room(num_rows: int, capacity: int) -> None:
+    if num_rows > capacity:
+        raise WrongSize(
+            f"The state has {num_rows:,} rows; the storage has room for {capacity:,}.",
+            argument="max_size",
+            expected=num_rows,
+            found=capacity,
+            advice="Make the storage larger.",
+        )
+
+
+def _shifted_seams(seams: Sequence[int], shift: int, num_steps: int) -> list[int]:
+    """Return the last steps of runs after the first ``shift`` steps were moved to the end."""
+    return [(step - shift) % max(1, num_steps) for step in seams]
 
 
 def _rows_in(storage: WritableStorage, state: StateDict) -> Rows:
