@@ -150,15 +150,22 @@ def _check_kind(sampler: Sampler, state: object) -> None:
     """Check that a state is of a sampler of the same kind."""
     own = sampler.state_dict().get("kind")
     kind = state.get("kind") if isinstance(state, Mapping) else None
-    if state and kind != own:
+    is_empty = isinstance(state, Mapping) and not state
+    if not is_empty and not _is_equal(kind, own):
+        drawn = kind if isinstance(kind, str) else "in an unknown way"
         raise WrongState(
-            f"The state's sampler draws {kind or 'in an unknown way'}; this buffer has a "
-            f"{type(sampler).__name__}, which draws {own or 'in its own way'}.",
+            f"The state's sampler draws {drawn}; this "
+            f"buffer has a {type(sampler).__name__}, which draws {own or 'in its own way'}.",
             argument="sampler",
             expected=own,
             found=kind,
             advice=OTHER_SAMPLER,
         )
+
+
+def _is_equal(value: object, own: object) -> bool:
+    """Return whether a value of a state, which may be a tensor of any shape, is equal to ours."""
+    return type(value) is type(own) and value == own
 
 
 def _check_loads(part: Sampler | Writer, state: StateDict, name: str) -> None:
@@ -198,7 +205,7 @@ def check_dataset(storage: Storage, saved: object) -> None:
             expected=saved["content"],
             advice=f"Load it into ExperienceReplay({id!r}); copy rows with extend().",
         )
-    if own["content"] != saved["content"]:
+    if not _is_equal(saved["content"], own["content"]):
         raise WrongState(
             f"The state is of a buffer over the dataset {wanted}; this one's is {own['id']} "
             f"(content {own['content']}).",
@@ -207,7 +214,7 @@ def check_dataset(storage: Storage, saved: object) -> None:
             found=own["content"],
             advice="Open the dataset that the state names, in any layout.",
         )
-    if own.get("view") != saved.get("view"):
+    if not _is_equal(saved.get("view"), own.get("view")):
         raise WrongState(
             f"The state is of {_view_of(saved)} of {wanted}; this buffer is over {_view_of(own)}, "
             f"which has {own['num_rows']:,} rows.",
@@ -298,7 +305,7 @@ def _shifted_seams(seams: Sequence[int], shift: int, num_steps: int) -> list[int
 
 def _rows_in(storage: WritableStorage, state: StateDict) -> Rows:
     """Return the rows of a state, or None if it has no rows."""
-    if (version := state.get("format")) != STATE_FORMAT:
+    if not _is_equal(version := state.get("format"), STATE_FORMAT):
         raise WrongState(
             f"The state has format {version!r}; this version of rlds reads {STATE_FORMAT}.",
             expected=STATE_FORMAT,
@@ -312,7 +319,7 @@ def _rows_in(storage: WritableStorage, state: StateDict) -> Rows:
         for column in columns:
             _check_column(column)
         rows = restore(state["rows"]["description"], _copied(storage, columns))
-        is_list = state["rows"].get("is_list", storage.takes_lists)
+        is_list = state["rows"].get("is_list", storage.takes_lists) is True
     except WRONG_VALUES as error:
         raise WrongState(
             f"The state's rows are not the rows of a state_dict(): {error}.",

@@ -175,7 +175,16 @@ class PriorityDraw(Draw):
         self._reset(alpha, eps)
         self.reserve(len(priorities))
         self._highest = float(highest)
-        self.priorities.fill(priorities)
+        try:
+            with np.errstate(over="raise"):
+                self.priorities.fill(priorities)
+        except FloatingPointError as error:
+            raise WrongState(
+                f"The priorities of the state to the power of alpha={alpha} are beyond float64.",
+                key="alpha",
+                found=alpha,
+                advice="Save the state again.",
+            ) from error
 
     def _resize(self, storage: Storage) -> None:
         """Draw from exactly the rows of the storage."""

@@ -49,7 +49,7 @@ def test_arguments_without_a_meaning_are_refused() -> None:
                 "PrioritizedSampler draws by priorities",
                 lambda: buffer_of(sampler=PrioritizedSampler(9, 0.5, 0.5)),
             ),
-            ("A sampler is expected", lambda: buffer_of(sampler=3)),
+            ("Expected a sampler", lambda: buffer_of(sampler=3)),
             ("are both observation.achieved", lambda: keyed(**same).sample(2)),
             ("A key is a name, or names", lambda: keyed(desired_goal_key=3).sample(2)),
             *(

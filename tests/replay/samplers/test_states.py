@@ -23,7 +23,6 @@ from datasets_cli import (
     SliceSampler,
     SliceSamplerWithoutReplacement,
     TensorStorage,
-    UsageError,
     WrongState,
 )
 from datasets_cli.replay.mixing.mixture import MixtureEpochs, Weighted
@@ -133,8 +132,9 @@ def test_a_buffer_refuses_the_draws_of_another_sampler(first: str, second: str) 
     )
     one.sample()
     state, before = one.state_dict(), repr(other.state_dict())
-    with pytest.raises(UsageError, match=r"The state's sampler is not the state of a.*load only"):
+    with pytest.raises(WrongState) as error:
         other.load_state_dict(state)
+    assert error.value.argument == "sampler" and error.value.found != error.value.expected
     assert repr(other.state_dict()) == before
     other.load_state_dict(state | {"sampler": other.state_dict()["sampler"]})
     json.dumps(state["sampler"])
