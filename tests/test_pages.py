@@ -161,7 +161,7 @@ def specs(run: Run) -> None:
 def views(run: Run) -> None:
     names = run.names
     parts = len(names["training"]) + len(names["test"])
-    assert parts == len(names["good"]) > len(names["again"]) == len(names["training"])
+    assert parts == len(names["good"]) > len(names["training"])
     assert (
         names["view"].trajectories["number"].tolist()
         == names["good"].trajectories["number"].tolist()
