@@ -101,7 +101,8 @@ def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     if ours is None or theirs is None:
         return np.asarray(one != other)
     scale = np.where(np.isfinite(ours), np.abs(ours), 0).max(initial=0)
-    is_close = np.isclose(ours, theirs, ROUNDING, SMALLEST * scale, equal_nan=True)
+    with np.errstate(over="ignore"):  # numbers of both signs may be farther apart than float64 goes
+        is_close = np.isclose(ours, theirs, ROUNDING, SMALLEST * scale, equal_nan=True)
     return np.asarray(~is_close)
 
 

@@ -244,7 +244,9 @@ def _refuse_other_columns(again: Returned, returned: Returned, named: str) -> No
 
 
 def _check_flags(returned: Returned, start: int, named: str) -> None:
-    for key in {TERMINATED, TRUNCATED, DONE} & returned.rows.keys():
+    for key in (TERMINATED, TRUNCATED, DONE):
+        if key not in returned.rows:
+            continue
         if problem := flag_problem(returned.rows[key], start):
             raise UsageError(
                 f"The function must return 0 or 1 as {show_key(key)} for each of {named}, found "

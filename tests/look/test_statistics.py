@@ -86,7 +86,7 @@ def test_what_is_not_finite_is_null_in_the_summary(
         batch["next", "reward"] = odd.repeat(len(batch))[: len(batch), None]
         return batch
 
-    datasets_cli.preprocess("demo/door-human", put, "odd", config=config)
+    datasets_cli.preprocess("demo/door-human", put, "odd", per="transition", config=config)
     summary, _ = made("derived/odd", config)
     reward, json_text = summary["columns"]["next.reward"], json.dumps(summary, allow_nan=False)
     assert reward["distinct"] == [[-1.7e308, 59], [1.0, 60], [1.7e308, 60]]

@@ -94,6 +94,19 @@ def test_nan_is_a_value_and_leaves_the_other_statistics_right(
     assert statistics["reward"] == statistics["return"] == nothing  # JSON has no NaN
 
 
+def test_numbers_of_both_signs_at_the_ends_of_float64_are_compared(
+    replay: ExperienceReplay, tmp_path: Path
+) -> None:
+    def starts_low(batch: TensorDict) -> TensorDict:
+        far = torch.full((len(batch),), 1.7e308, dtype=torch.float64)
+        far[0] *= -1
+        return TensorDict({"far": far}, batch.batch_size)
+
+    message = r"mixes trajectories: in row 299, far is 1\.7e\+308 .* and -1\.7e\+308 where"
+    with pytest.raises(UsageError, match=message):
+        replay.preprocess(starts_low, dest=tmp_path / "out", num_workers=0)
+
+
 def test_a_function_that_cannot_be_given_to_a_worker_is_refused(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:

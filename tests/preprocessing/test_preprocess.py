@@ -285,17 +285,14 @@ def test_element_types_that_no_file_can_hold_are_refused(
         replay.preprocess(brain, dest=tmp_path / "out", num_workers=0)
 
 
-def test_flags_of_another_shape_are_left_as_the_function_made_them(
-    replay: ExperienceReplay, tmp_path: Path
-) -> None:
+def test_flags_of_another_shape_are_refused(replay: ExperienceReplay, tmp_path: Path) -> None:
     def doubled(batch: TensorDict) -> TensorDict:
         flags = torch.zeros(len(batch), 2, dtype=torch.bool)
         return TensorDict({"next": {"done": flags, "truncated": flags.clone()}}, batch.batch_size)
 
-    storage = replay.preprocess(doubled, dest=tmp_path / "out", num_workers=0, num_frames=400)
-    done = storage.column(("next", "done"))
-    assert isinstance(done, torch.Tensor)
-    assert not done.any()
+    with pytest.raises(UsageError, match=r"next\.truncated .* found shape \[299, 2\]"):
+        replay.preprocess(doubled, dest=tmp_path / "out", num_workers=0, num_frames=400)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_run_leaves_those_of_other_destinations_alone(

@@ -42,6 +42,9 @@ class ColumnFiles:
         try:
             for leaf in files.leaves:
                 check_key(leaf.key)
+        except SourceError as error:  # there are no files of these names to delete
+            raise WrongRows(str(error)) from error
+        try:
             with room_for(folder, files.capacity * files.row_bytes):
                 folder.mkdir(parents=True, exist_ok=True)
                 files._create_empty()
