@@ -11,7 +11,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported
 from tests.support.parity import CAPACITY, Calls, kept, ours, same, theirs
 from tests.support.torchrl_trees import trees  # noqa: F401
 
@@ -202,5 +202,6 @@ def test_rows_of_several_dimensions_are_not_ranked_one_by_one() -> None:
     buffer = ours.ReplayBuffer(
         storage=ours.LazyTensorStorage(8, ndim=2), writer=ours.TensorDictMaxValueWriter()
     )
-    with pytest.raises(UsageError, match="one dimension"):
+    with pytest.raises(Unsupported) as error:
         Calls([4], 0).write(buffer, 2)
+    assert (error.value.argument, error.value.expected, error.value.found) == ("storage", 1, 2)

@@ -59,12 +59,12 @@ def test_trajectories_are_told_in_one_way(pair: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize("pair", BESIDE, ids=" and ".join)
-def test_flags_stand_in_for_numbers_that_rows_do_not_have(pair: tuple[str, str]) -> None:
+def test_flags_end_trajectories_beside_numbers_and_without(pair: tuple[str, str]) -> None:
     keys = source_of(**{name: WAYS[name] for name in pair})
     assert keys == TrajectoryKeys(number=("id",), ends=(("end",),))
     ends = torch.tensor([[False], [True], [False], [True]])
     rows = TensorDict({"end": ends, "id": torch.tensor([[0], [0], [0], [1]])}, [4])
-    for stored, lengths in ((rows, [3, 1]), (rows.exclude("id"), [2, 2])):
+    for stored, lengths in ((rows, [2, 1, 1]), (rows.exclude("id"), [2, 2])):
         assert TensorStorage(stored).trajectories(keys).lengths.tolist() == lengths
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -205,8 +204,9 @@ class RowWriter:
         """Return what writes the rows of another reader; all that are a dataset's are refused."""
         if reader.storage.is_writable or self._reader.storage.is_writable:
             return RowWriter(reader, None)
-        row_writer = copy.copy(self)
-        row_writer._reader = reader
+        row_writer = type(self).__new__(type(self))
+        vars(row_writer).update(vars(self), _reader=reader)
+        call_after_fork(row_writer)
         return row_writer
 
     def share(self) -> None:

@@ -20,7 +20,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import NotWritable, UsageError
+from datasets_cli.errors import NotWritable, UsageError, WrongSize, WrongState
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -76,16 +76,17 @@ def test_rows_that_do_not_fit_replace_none() -> None:
 
 def test_a_state_of_something_else_is_refused() -> None:
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(8))
-    for state, message in (
-        ({}, "this one has nothing"),
-        (peer.ReplayBuffer(storage=peer.LazyTensorStorage(8)).state_dict(), "_sampler"),
-        (
-            ReplayBuffer(storage=LazyTensorStorage(9), sampler=buffer.sampler).state_dict(),
-            "room for 9 rows",
-        ),
-    ):
-        with pytest.raises(UsageError, match=message):
+    for state in ({}, peer.ReplayBuffer(storage=peer.LazyTensorStorage(8)).state_dict()):
+        with pytest.raises(WrongState) as parts:
             buffer.load_state_dict(state)
+        assert parts.value.expected == "sampler, generator"
+        assert parts.value.found == (", ".join(state) or "nothing")
+    larger = TensorDictReplayBuffer(storage=LazyTensorStorage(9))
+    larger.extend(steps(9))
+    with pytest.raises(WrongSize) as room:
+        buffer.load_state_dict(larger.state_dict())
+    assert (room.value.argument, room.value.expected, room.value.found) == ("max_size", 9, 8)
+    assert len(buffer) == 0
 
 
 def test_a_batch_keeps_its_index_whatever_transforms_select() -> None:

@@ -27,7 +27,7 @@ from datasets_cli import (
     SliceSampler,
     open_storage,
 )
-from datasets_cli.errors import RldsError, UsageError
+from datasets_cli.errors import RldsError, Unsupported, UsageError
 from tests.support.refusals import check_refused
 
 BOOL = "must be True or False, not"
@@ -102,8 +102,11 @@ def test_a_device_that_is_not_there_is_refused(door: str) -> None:
 def test_a_word_of_torchrls_that_would_do_nothing_is_refused(door: str) -> None:
     replay = ExperienceReplay(door)
     hooks = [replay.register_save_hook, replay.register_load_hook]
-    words = f"would never be called here: of {door} the id"
-    check_refused(UsageError, [(words, partial(register, lambda rows: rows)) for register in hooks])
+    for register in hooks:
+        with pytest.raises(Unsupported) as unused:
+            register(lambda rows: rows)
+        assert unused.value.id == door
+        assert "preprocess()" in str(unused.value.advice)
     started: dict[str, Any] = {"mp_start_method": "bogus"}
     method = "^mp_start_method is 'bogus'; expected one of fork, spawn, forkserver"
     check_refused(

@@ -31,7 +31,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -374,8 +374,10 @@ def test_members_that_differ_are_refused() -> None:
     members[1].extend({"a": torch.arange(4)})
     ensemble = ReplayBufferEnsemble(*members, batch_size=4, sample_from_all=True)
     for draw in (ensemble.sample, ensemble.sample_flat):
-        with pytest.raises(UsageError, match="rows that cannot be joined: Tensor, dict"):
+        with pytest.raises(WrongRows) as error:
             draw()
+        assert error.value.found == ["Tensor", "dict(a: Tensor)"]
+        assert "collate_fn" in str(error.value.advice)
 
 
 @pytest.mark.parametrize("storage", STORAGES)

@@ -20,7 +20,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows, WrongSize, WrongState
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.support.mixture_members import member, rows_of, write
 from tests.support.refusals import refused
@@ -113,8 +113,11 @@ def test_slices_and_states_of_mapped_members(first: DatasetStorage, other: Datas
     marks = torch.cat([batch["mark"].view(-1, 4) for batch in pickle.loads(pickle.dumps(running))])
     assert (marks.diff() == 1).all() and len(marks) == 4
     mixture().load_state_dict(state)
-    with pytest.raises(UsageError, match="Open the dataset that was used then"):
-        mixture(scale={"action": 3.0}).load_state_dict(state)
+    scaled = mixture(scale={"action": 3.0})
+    with pytest.raises(WrongState) as error:
+        scaled.load_state_dict(state)
+    contents = [each["dataset"]["content"] for each in (state, scaled.state_dict())]
+    assert [error.value.expected, error.value.found] == contents
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[UsageError], tuple[str, ...] | None]] = {

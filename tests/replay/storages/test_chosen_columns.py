@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from datasets_cli import ExperienceReplay, FrameStack, open_storage
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.schema.tree import entry, leaves_in
 from tests.support.refusals import refused
 from tests.support.text_rows import LENGTHS, ODD_TEXTS, steps_of, write
@@ -103,8 +103,11 @@ def test_views_specs_and_tables_of_chosen_columns(hopper: str) -> None:
 
 def test_jax_takes_a_dataset_with_wide_columns_by_cast_or_by_columns(hopper: str) -> None:
     pytest.importorskip("jax")
-    with pytest.raises(UsageError, match="columns=, or ask for 32 with cast=True"):
+    with pytest.raises(Unsupported) as wide:
         ExperienceReplay(hopper, batch_size=8, format="jax")
+    assert (wide.value.argument, wide.value.key) == ("format", ("info", "qpos"))
+    assert wide.value.found == "float64"
+    assert all(word in str(wide.value.advice) for word in ("columns=", "cast=True"))
     chosen = ["observation", "action", "next"]
     few = ExperienceReplay(hopper, batch_size=8, format="jax", columns=chosen, seed=0)
     cast = ExperienceReplay(hopper, batch_size=8, format="jax", cast=True, seed=0)

@@ -223,7 +223,7 @@ def test_a_root_that_cannot_be_written_leaves_them_in_memory(
     monkeypatch.setattr(new_files, "make_folder", refuse)
     with caplog.at_level(logging.DEBUG):
         assert returns_of(folder, root)[:, 0].tolist() == expected()
-    (record,) = [each for each in caplog.records if "is not kept" in each.message]
+    (record,) = [each for each in caplog.records if "is not cached" in each.message]
     assert "returns-to-go-1.0" in record.message
     assert not root.path.exists()
 
