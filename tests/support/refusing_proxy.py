@@ -7,8 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-DICTIONARY = "CONNECT redirector.gvt1.com:443"
-"""Which Chromium asks for by itself, once a field of text has the focus."""
+OWN_HOSTS = ("redirector.gvt1.com", "update.googleapis.com")
+"""Hosts that Chromium asks by itself: for its spelling dictionary, and for its newest version."""
 REFUSAL = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
@@ -33,7 +33,7 @@ class _Refusal(socketserver.StreamRequestHandler):
     def handle(self) -> None:
         if line := self.rfile.readline(65_536):
             asked = line.decode("latin-1").rpartition(" ")[0]
-            self.server.asked += [asked] if asked != DICTIONARY else []
+            self.server.asked += [] if any(host in asked for host in OWN_HOSTS) else [asked]
             self.wfile.write(REFUSAL)
 
 
