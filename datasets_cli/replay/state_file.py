@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import zipfile
@@ -64,7 +65,9 @@ def read_state_file(path: Path) -> StateDict:
         raise MissingFile(f"{path} does not exist: nothing was dumped there.", path=path) from error
     except DamagedDataset as error:
         raise _damaged(path, "it is not a regular file") from error
-    except OSError:
+    except OSError as error:
+        if error.errno == errno.EINVAL:  # a damaged offset points before the start of the file
+            raise _damaged(path, "it points to bytes outside of itself") from error
         raise
     except Exception as error:  # torch raises errors of many classes for bytes that are wrong
         raise _damaged(path, f"{type(error).__name__}: {error}") from error

@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import random
+import struct
 import shutil
 import warnings
 from pathlib import Path
@@ -166,6 +167,20 @@ def test_a_changed_byte_is_refused_or_changes_nothing(tmp_path: Path, name: str)
             found = made(name)
             found.loads(folder)
             assert repr(found.state_dict()) == repr(right.state_dict())
+
+
+def test_an_offset_before_the_start_of_the_file_is_refused(tmp_path: Path) -> None:
+    folder = dumped(tmp_path, "random")
+    path = folder / "buffer.pt"
+    content = bytearray(path.read_bytes())
+    # The zip64 record at the end states at its byte 48 where the archive's directory starts.
+    place = content.rindex(b"PK\x06\x06") + 48
+    (start,) = struct.unpack_from("<Q", content, place)
+    struct.pack_into("<Q", content, place, start + 1_000)
+    path.write_bytes(content)
+    with pytest.raises(DamagedDataset) as error:
+        made("random").loads(folder)
+    assert error.value.path == path
 
 
 @pytest.mark.parametrize("kind", ["missing", "link", "pipe", "folder", "text", "empty"])
