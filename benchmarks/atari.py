@@ -96,8 +96,8 @@ def deflated(data: bytes) -> bytes:
 def convert(folder: str, root: str) -> None:
     """Install the log in this process and print what it took; runs on one core."""
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    import datasets_cli.install.deferred_frames
-    import datasets_cli.install.install
+    import datasets_cli.install.convert
+    import datasets_cli.install.installation
     import datasets_cli.sources.http
     import datasets_cli.store.layouts.compact_writer
     from datasets_cli.catalogue.names import resolve
@@ -109,7 +109,7 @@ def convert(folder: str, root: str) -> None:
     bare = peak_kilobytes()
     start, cpu_start = time.perf_counter(), time.process_time()
     wish = datasets_cli.install.options.InstallOptions(source=folder)
-    installed = datasets_cli.install.install.install_dataset(
+    installed = datasets_cli.install.installation.install_dataset(
         "atari_dqn/Pong/1", load_config(root=root), wish
     ).path
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start

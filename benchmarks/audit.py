@@ -103,7 +103,7 @@ def installed(millions: int, repeat: int) -> Result:
 
     from datasets_cli.audit.rules.registry import RULES
     from datasets_cli.audit.run import audit
-    from datasets_cli.progress import Silent
+    from datasets_cli.core.progress import Silent
     from datasets_cli.store.arrays import open_arrays
     from datasets_cli.store.layouts.compact_writer import CompactWriter
     from datasets_cli.store.layouts.ted_writer import TedWriter

@@ -33,8 +33,8 @@ from tables import install, mujoco_like
 from tensordict import TensorDict
 
 from datasets_cli import import_dataset
+from datasets_cli.core.progress import Silent
 from datasets_cli.exchange.format import NAMES, READ_ONLY, format_of
-from datasets_cli.progress import Silent
 from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.layouts.ted_writer import TedWriter
 

@@ -33,8 +33,8 @@ from trajectories import memory_of
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.look.statistics import _row_bytes, measured, sampled_rows
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
+from datasets_cli.project.statistics import _row_bytes, measured, sampled_rows
 from datasets_cli.schema.column_statistics import QUANTILES, TRIED, ColumnStatistics
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.store.arrays import open_arrays

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli import DatasetWriter
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 
 WIDTHS = {"observation": 17, "action": 6, "reward": 1}
 EPISODE_STEPS = 1000

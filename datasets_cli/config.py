@@ -15,7 +15,7 @@ from typing import Annotated
 
 import platformdirs
 
-from datasets_cli.checked_json import Check, WrongValue, decode
+from datasets_cli.core.checked_json import Check, WrongValue, decode
 from datasets_cli.errors import UsageError, argument, by_reader, public_url
 from datasets_cli.formats.limits import check_names
 

@@ -16,7 +16,7 @@ from typer.main import get_command
 import datasets_cli
 from datasets_cli.cli.main import app
 from datasets_cli.config import Config
-from datasets_cli.progress_lines import JsonLines
+from datasets_cli.core.progress import JsonLines
 from tests.support.paths import PROJECT
 
 ROOT: Any = get_command(app)
@@ -31,7 +31,7 @@ TEXTS = {
     "docs/command-line.md": 1,  # lines of a download: test_progress.py
     "docs/format.md": 6,  # trees and drawings; their files are looked for below
     "docs/look.md": 1,  # a plot as wide as a terminal: test_docs.py
-    "docs/page.md": 1,  # a program that waits: page/test_docs.py
+    "docs/page.md": 1,  # a program that waits: ui/test_docs.py
 }
 """How many blocks of ``text`` a page has, which no script wrote."""
 

@@ -12,8 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli.checked_json import Check, WrongValue, decode, has, is_deeper, whole
-from datasets_cli.json_form import JsonForm, encode
+from datasets_cli.core.checked_json import (
+    Check,
+    JsonForm,
+    WrongValue,
+    decode,
+    encode,
+    has,
+    is_deeper,
+    whole,
+)
 
 Size = Annotated[int, whole(0, 2**48, "2**48")]
 Names = Annotated[tuple[str, ...], Check("a list of names", lambda names: names and all(names))]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 
 
 @pytest.mark.parametrize("content", ["{", "{}", '{"id": "/?app", "name": "a web page"}'])

@@ -25,9 +25,9 @@ from datasets_cli.audit.own_rules import GROUP
 from datasets_cli.catalogue import registry
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verify import verify_installed as verify
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support import executed
 from tests.support.paths import PROJECT
 
@@ -172,7 +172,7 @@ def modules() -> list[str]:
 
 
 WITH_EXAMPLES = {
-    *("cli.terminal", "errors", "quantities", "experience.replay"),
+    *("cli.terminal", "errors", "core.quantities", "experience.replay"),
     *("store.cache_root", "replay.mixing.offline_to_online", "replay.mixing.weights"),
     *("replay.samplers.prioritized", "replay.transforms.images", "replay.transforms.scaling"),
     *("replay.transforms.entries", "torchrl.slice_samplers"),

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import errors, exchange, look, manager, own, setup
+from datasets_cli import errors, exchange, verbs
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
+from datasets_cli.core.options import argument_docs
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
 from datasets_cli.experience.options import OpenOptions
-from datasets_cli.options import argument_docs
-from datasets_cli.progress import Silent
 from datasets_cli.replay.mixing.mixture import MixtureOptions
 from datasets_cli.torchrl.slice_samplers import SliceArguments
 from tests.conftest import DOOR
@@ -106,10 +106,10 @@ def test_the_whole_tree_of_errors_is_public() -> None:
 def test_every_verb_is_public() -> None:
     rooms = [
         each.name
-        for room in (manager, look, setup, own, exchange)
+        for room in (verbs, exchange)
         for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")
     ]
-    names = "project.open", "page.server", "page.export"
+    names = "project.open", "ui.server", "ui.export"
     files = [f"datasets_cli.{name}" for name in names]
     found = {
         name
@@ -170,8 +170,8 @@ def used_besides_verbs(path: Path) -> set[str]:
 
     What a verb takes, a dataclass, may be imported from where it is declared.
     """
-    light = ("errors", "config", "progress", "progress_bars", "progress_lines", "quantities")
-    light += ("system_errors", "version", "options")
+    light = ("errors", "config", "version", "core.options", "core.quantities", "core.system_errors")
+    light += ("core.progress", "core.progress_bars")
     allowed = {f"datasets_cli.{name}" for name in light}
     # What the verbs return and take is public, and so may be named here.
     classes = {name for name in CLASSES if TABLE[name] not in allowed}

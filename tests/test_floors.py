@@ -15,14 +15,11 @@ from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "json_form", "version", "quantities"],
-    [
-        *("checked_json", "damage", "progress", "formats.limits", "gymnasium_extra", "options"),
-        "torchrl.keywords",
-        "system_errors",
-    ],
-    ["config", "progress_lines"],
-    ["sources", "progress_bars"],
+    ["errors", "version"],
+    ["core", "torchrl.keywords"],
+    ["formats.limits"],
+    ["config"],
+    ["sources"],
     ["schema", "formats.structure"],
     ["formats", "store.layouts", "recipe"],
     ["store"],
@@ -30,10 +27,8 @@ FLOORS = [
     ["audit"],
     ["catalogue", "replay.arguments"],
     ["specs", "replay.state_file"],
-    [
-        *("install", "replay.trajectories"),
-    ],
-    ["replay.storages", "environments", "own"],
+    ["install", "replay.trajectories"],
+    ["replay.storages", "environments"],
     ["replay.samplers", "environments.collectors"],
     ["replay.transforms", "replay.queries"],
     ["replay.batches"],
@@ -42,15 +37,15 @@ FLOORS = [
     ["replay.buffer", "preprocessing", "exchange"],
     ["environments.record"],
     ["replay.mixing", "replay.goals", "experience"],
-    ["replay.loaders", "torchrl", "trainer", "look", "audit.page"],
-    ["project", "look.plots", "look.frames", "look.trajectories"],
+    ["replay.loaders", "torchrl", "trainer", "audit.page"],
+    ["project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
-        *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "manager", "setup"),
+        *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "verbs"),
     ],
-    ["torchrl.envs.transforms", "page"],
-    ["page.routes"],
-    ["cli.parser", "page.export"],
+    ["torchrl.envs.transforms", "ui"],
+    ["ui.routes"],
+    ["cli.parser", "ui.export"],
     ["cli"],
     ["__main__"],
 ]
@@ -127,7 +122,7 @@ def test_an_import_from_a_package_is_one_of_what_it_finds(tmp_path: Path) -> Non
         "import datasets_cli.torchrl.data\n"
         "import torchrl\n"
     )
-    modules = {"replay.buffer.buffer", "manager.download", "replay.storages.dataset"}
+    modules = {"replay.buffer.buffer", "verbs.download", "replay.storages.dataset"}
     rooms = {"replay.storages", "torchrl.data"}
     assert imports_of(path) == modules | {"replay.storages.lists"} | rooms
 
@@ -189,7 +184,7 @@ def test_file_formats_know_nothing_of_recipes() -> None:
     for path in (PROJECT / "datasets_cli" / "formats").rglob("*.py"):
         rooms = {room_of(module) for module in imports_of(path)}
         assert rooms <= {
-            "checked_json",
+            "core",
             "errors",
             "schema",
             "formats",

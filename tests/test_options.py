@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datasets_cli.errors import UsageError, argument, arguments_named
-from datasets_cli.options import (
+from datasets_cli.core.options import (
     argument_docs,
     check_numbers,
     parameters_of,
     part_of,
     takes_fields,
 )
+from datasets_cli.errors import UsageError, argument, arguments_named
 
 MEANT = r"'sed'; did you mean 'seed'\?"
 

@@ -14,8 +14,7 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.progress import Silent, expect_rows, of_dataset
-from datasets_cli.progress_lines import JsonLines, PlainLines
+from datasets_cli.core.progress import JsonLines, PlainLines, Silent, expect_rows, of_dataset
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from datasets_cli.progress import expect_rows
-from datasets_cli.progress_bars import Bars, Files, PartOfRun
+from datasets_cli.core.progress import expect_rows
+from datasets_cli.core.progress_bars import Bars, Files, PartOfRun
 from tests.support.terminals import in_terminal
 
 Capture = pytest.CaptureFixture[str]
@@ -140,7 +140,7 @@ def test_the_bar_has_rows_speed_and_remaining_time(
 
 SCRIPT = """
 import multiprocessing, os, sys, threading
-from datasets_cli.progress_bars import shown
+from datasets_cli.core.progress_bars import shown
 sys.stderr.reconfigure(encoding=os.environ.get("ENCODING"), errors="backslashreplace")
 with shown(None) as progress:
     progress.fetching("file", 50, 100)

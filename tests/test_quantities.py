@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datasets_cli.quantities import counted
+from datasets_cli.core.quantities import counted
 
 
 @pytest.mark.parametrize(

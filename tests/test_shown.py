@@ -11,9 +11,9 @@ import pytest
 
 from datasets_cli import ExperienceReplay, Mixture, ReplayBufferEnsemble, open_storage
 from datasets_cli.config import Config
+from datasets_cli.core.quantities import few_lines
 from datasets_cli.errors import UsageError
-from datasets_cli.exchange.in_memory import to_pandas
-from datasets_cli.quantities import few_lines
+from datasets_cli.experience.in_memory import to_pandas
 from datasets_cli.schema.columns import Column
 from tests.support.text_rows import ODD_TEXTS, steps_of, write
 

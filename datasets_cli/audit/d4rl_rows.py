@@ -18,8 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import Unsupported
-from datasets_cli.quantities import counted
 from datasets_cli.store.manifest import Manifest
 
 NO_ROW = -1

@@ -25,10 +25,10 @@ from datasets_cli.audit.rules.facts import facts_table
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import Config
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
-from datasets_cli.quantities import counted
 from datasets_cli.recipe import Resource, read_tsv
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest

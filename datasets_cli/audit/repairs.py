@@ -15,8 +15,8 @@ from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import NONE, About
 from datasets_cli.audit.run import findings_of
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError
-from datasets_cli.quantities import counted
 from datasets_cli.recipe import Block, Recipe, Source
 from datasets_cli.schema.columns import (
     REWARD,

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
-from datasets_cli.checked_json import WrongValue, decode
+from datasets_cli.core.checked_json import JsonForm, WrongValue, decode
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import DiskFull
-from datasets_cli.json_form import JsonForm
-from datasets_cli.progress import Progress
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.tables import load_table, save_table
 

@@ -14,9 +14,9 @@ from datasets_cli.audit.rules.lengths import LENGTHS, UNFINISHED
 from datasets_cli.audit.rules.rows import AuditedRows, audited_rows
 from datasets_cli.audit.rules.rule import About, Rule, RuleState
 from datasets_cli.audit.rules.statistics import STATISTICS
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.user_code import tried
-from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays

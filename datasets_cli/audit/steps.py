@@ -12,7 +12,7 @@ from datasets_cli.audit.repaired import REPAIRS, SUFFIX
 from datasets_cli.audit.repairs import NEW_ENDS, dropped_after, runs_of, steps_of
 from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.audit.rules.rule import NONE
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.columns import TERMINATED
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.arrays import DatasetArrays

@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from datasets_cli.catalogue.registry import recipes
-from datasets_cli.checked_json import decode
+from datasets_cli.core.checked_json import decode, encode
 from datasets_cli.errors import RldsError
-from datasets_cli.json_form import encode
 from datasets_cli.parallel.user_code import failed
 from datasets_cli.recipe import CatalogueEntry, Entries, Recipe, Web
 from datasets_cli.sources.new_files import replacing

@@ -15,10 +15,10 @@ from datasets_cli.catalogue.selection import KnownId, KnownIds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
+from datasets_cli.core.quantities import channels, file_rows, human_bytes, human_count
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
-from datasets_cli.look.list import ListCall
-from datasets_cli.look.search import SearchCall
-from datasets_cli.quantities import channels, file_rows, human_bytes, human_count
+from datasets_cli.verbs.list import ListCall
+from datasets_cli.verbs.search import SearchCall
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetInfo, DatasetRecord, Manifest

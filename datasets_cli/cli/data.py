@@ -11,8 +11,8 @@ import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import table
+from datasets_cli.core.quantities import human_count
 from datasets_cli.project.open import AddCall, DeclaredCall
-from datasets_cli.quantities import human_count
 
 if TYPE_CHECKING:
     from datasets_cli import DeclaredDataset

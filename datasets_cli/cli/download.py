@@ -17,10 +17,10 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import cut, wrapped
 from datasets_cli.config import load_config
+from datasets_cli.core.quantities import counted, file_rows, human_bytes
 from datasets_cli.errors import RldsError, UsageError, public_text
-from datasets_cli.manager.demo import DemoCall
-from datasets_cli.manager.download import DownloadCall, PlanCall
-from datasets_cli.quantities import counted, file_rows, human_bytes
+from datasets_cli.verbs.demo import DemoCall
+from datasets_cli.verbs.download import DownloadCall, PlanCall
 
 if TYPE_CHECKING:
     from datasets_cli import (

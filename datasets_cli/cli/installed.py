@@ -15,12 +15,12 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.rows import row_lines
 from datasets_cli.cli.state import COUNTED, State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
+from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.errors import IntegrityError, UsageError
-from datasets_cli.manager.audit import AuditCall
-from datasets_cli.manager.convert import ConvertCall
-from datasets_cli.manager.delete import DeleteCall
-from datasets_cli.manager.verify import VerifyCall
-from datasets_cli.quantities import counted, human_bytes
+from datasets_cli.verbs.audit import AuditCall
+from datasets_cli.verbs.convert import ConvertCall
+from datasets_cli.verbs.delete import DeleteCall
+from datasets_cli.verbs.verify import VerifyCall
 
 if TYPE_CHECKING:
     from datasets_cli import AuditedDataset, DatasetOverlap, DeepReport, VerifiedDataset

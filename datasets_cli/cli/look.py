@@ -12,14 +12,14 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.rows import with_columns
 from datasets_cli.cli.state import state_of, write
 from datasets_cli.cli.terminal import cut, fitted, has_colour, table
+from datasets_cli.core.quantities import counted, human_count
 from datasets_cli.errors import UsageError
-from datasets_cli.look.card import CardCall
-from datasets_cli.look.compare import CompareCall
-from datasets_cli.look.frames.render import RenderCall
-from datasets_cli.look.plots.plot import PlotCall
-from datasets_cli.look.score import ScoreCall
-from datasets_cli.look.stats import StatsCall
-from datasets_cli.quantities import counted, human_count
+from datasets_cli.verbs.card import CardCall
+from datasets_cli.verbs.diff import CompareCall
+from datasets_cli.verbs.plot import PlotCall
+from datasets_cli.verbs.render import RenderCall
+from datasets_cli.verbs.score import ScoreCall
+from datasets_cli.verbs.stats import StatsCall
 
 if TYPE_CHECKING:
     from datasets_cli import ColumnDifference, DatasetDifference

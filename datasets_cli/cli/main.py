@@ -27,6 +27,8 @@ from datasets_cli.cli.state import (
 )
 from datasets_cli.cli.terminal import fitting
 from datasets_cli.config import ConfigFile, load_config
+from datasets_cli.core.progress import JsonLines, PlainLines
+from datasets_cli.core.system_errors import is_full, system_error
 from datasets_cli.errors import (
     KnownDefect,
     RldsError,
@@ -34,8 +36,6 @@ from datasets_cli.errors import (
     UsageError,
     arguments_named,
 )
-from datasets_cli.progress_lines import JsonLines, PlainLines
-from datasets_cli.system_errors import is_full, system_error
 from datasets_cli.version import __version__
 
 logger = logging.getLogger(__name__)

@@ -13,11 +13,11 @@ from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted, table
+from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.environments.record.options import RecordCall
 from datasets_cli.errors import UsageError
-from datasets_cli.exchange.export_dataset import ExportCall
-from datasets_cli.exchange.import_dataset import ImportCall
-from datasets_cli.quantities import counted, human_bytes
+from datasets_cli.verbs.export_dataset import ExportCall
+from datasets_cli.verbs.import_dataset import ImportCall
 
 if TYPE_CHECKING:
     from datasets_cli import ExportedDataset, ImportPlan

@@ -7,10 +7,10 @@ import typer
 import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
+from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.errors import UsageError
-from datasets_cli.page.export import ExportPagesCall
-from datasets_cli.page.server import PageCall
-from datasets_cli.quantities import counted, human_bytes
+from datasets_cli.ui.export import ExportPagesCall
+from datasets_cli.ui.server import PageCall
 
 
 @options_of(pages=ExportPagesCall, call=PageCall)

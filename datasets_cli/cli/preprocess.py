@@ -13,9 +13,9 @@ from datasets_cli.cli.parser.arguments import chosen_workers
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fitted, wrapped
+from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.quantities import counted, human_bytes
 
 if TYPE_CHECKING:
     from datasets_cli import (

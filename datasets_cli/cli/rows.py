@@ -10,10 +10,10 @@ import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import cut, fact, fitted, table
-from datasets_cli.look.peek import PeekCall
-from datasets_cli.look.sample import SampleCall
-from datasets_cli.look.trajectories.listing import TrajectoriesCall
-from datasets_cli.quantities import counted, printable
+from datasets_cli.core.quantities import counted, printable
+from datasets_cli.verbs.peek import PeekCall
+from datasets_cli.verbs.sample import SampleCall
+from datasets_cli.verbs.trajectories import TrajectoriesCall
 
 if TYPE_CHECKING:
     from datasets_cli import PeekedColumn, PeekedRows, SampledBatch

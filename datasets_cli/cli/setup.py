@@ -12,10 +12,9 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
 from datasets_cli.cli.terminal import fact, fitted, table
 from datasets_cli.config import RootOptions
-from datasets_cli.quantities import counted, human_bytes, human_count
-from datasets_cli.setup.recipe_check import CheckRecipeCall
-from datasets_cli.setup.recipes import FamilyCall
-from datasets_cli.setup.settings import SetCall, SettingsCall
+from datasets_cli.core.quantities import counted, human_bytes, human_count
+from datasets_cli.verbs.config import SetCall, SettingsCall
+from datasets_cli.verbs.recipes import CheckRecipeCall, FamilyCall
 
 if TYPE_CHECKING:
     from datasets_cli import Setting

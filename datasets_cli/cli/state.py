@@ -13,11 +13,10 @@ import typer
 
 from datasets_cli.cli.terminal import fitting, has_colour, table, terminal_width
 from datasets_cli.config import Config
+from datasets_cli.core.progress import JsonLines, Progress, Silent
+from datasets_cli.core.quantities import printable
+from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import DiskFull, RldsError, UsageError
-from datasets_cli.progress import Progress, Silent
-from datasets_cli.progress_lines import JsonLines
-from datasets_cli.quantities import printable
-from datasets_cli.system_errors import is_full
 
 Results = TypeVar("Results")
 

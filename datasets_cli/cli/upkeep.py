@@ -15,10 +15,10 @@ from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted, table
 from datasets_cli.config import RootOptions
-from datasets_cli.manager.prune import PruneCall
-from datasets_cli.manager.repair import RepairCall
-from datasets_cli.manager.scan import ScanCall
-from datasets_cli.quantities import human_bytes
+from datasets_cli.core.quantities import human_bytes
+from datasets_cli.verbs.prune import PruneCall
+from datasets_cli.verbs.repair import RepairCall
+from datasets_cli.verbs.scan import ScanCall
 
 if TYPE_CHECKING:
     from datasets_cli import DiskUsage, FoundData, Leftover, RepairedDataset

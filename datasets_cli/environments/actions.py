@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.rows import PolicyOutput, SpaceLeaf, spaces, tree_of
 from datasets_cli.errors import UsageError, argument, for_reader
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.schema.columns import show_key
 
 CheckActions = bool | Literal["strict"]

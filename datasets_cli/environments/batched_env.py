@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from datasets_cli.core.gymnasium_extra import gymnasium
+from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.gym_env import GymEnv, MadeEnvironment
 from datasets_cli.environments.lanes import GymnasiumLanes, VectorLanes
 from datasets_cli.errors import UsageError
-from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.options import takes_fields
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.torchrl.keywords import accepts_keywords

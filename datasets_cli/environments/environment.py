@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.actions import Actions, SpecActions
 from datasets_cli.environments.lanes import Flags, GymnasiumLanes, Lanes
 from datasets_cli.environments.policies import Actor, RandomPolicy, actor_of, flat_items
@@ -24,7 +25,6 @@ from datasets_cli.environments.rows import (
     leaves_of,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.schema.mapping import usable_device
 from datasets_cli.specs.bounded import Unbounded

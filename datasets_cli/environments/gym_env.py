@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.lanes import GymnasiumLanes, SingleLane
 from datasets_cli.errors import UsageError
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 

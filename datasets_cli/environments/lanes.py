@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from datasets_cli.gymnasium_extra import gymnasium
+from datasets_cli.core.gymnasium_extra import gymnasium
 
 Flags = NDArray[np.bool_]
 Seeds = Sequence[int | None] | None

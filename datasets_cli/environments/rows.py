@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 
+from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.lanes import Flags, Step
 from datasets_cli.errors import UsageError
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import put
 

@@ -20,8 +20,8 @@ from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.flat import MADE_AGAIN, flat_steps
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
-from datasets_cli.own.steps import StepColumns
 from datasets_cli.schema.columns import DONE, REWARD, TERMINATED, TRUNCATED, Key, show_key
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.steps import ROOT_FLAGS

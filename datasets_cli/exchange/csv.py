@@ -11,7 +11,7 @@ from typing import Any
 
 from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.exchange.format import ColumnMap, Recognised
-from datasets_cli.own.steps import StepColumns
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.schema.element_types import EXACT_BELOW, rounded
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

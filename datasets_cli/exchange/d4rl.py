@@ -19,7 +19,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import UsageError, argument
+from datasets_cli.exchange.columns import named_columns
 from datasets_cli.exchange.flat import (
     FLAGS,
     MADE_AGAIN,
@@ -38,12 +40,9 @@ from datasets_cli.exchange.hdf5_columns import (
     runs_of,
 )
 from datasets_cli.exchange.mapping import ENDS, KNOWN_NAMES, guess
+from datasets_cli.exchange.steps import StepColumns, check_flags, flagged_ends
 from datasets_cli.formats.hdf5 import open_hdf5, read_scalar
 from datasets_cli.formats.json_document import read_json
-from datasets_cli.own.columns import named_columns
-from datasets_cli.own.ends import check_flags, flagged_ends
-from datasets_cli.own.steps import StepColumns
-from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.steps import NEXT_OBSERVATION

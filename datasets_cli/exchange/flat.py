@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.errors import UsageError
+from datasets_cli.exchange.columns import RETURNED, check_lengths, named_columns
 from datasets_cli.exchange.format import ColumnMap
 from datasets_cli.exchange.mapping import ENDS
-from datasets_cli.own.columns import RETURNED, check_lengths, named_columns
-from datasets_cli.own.ends import (
+from datasets_cli.exchange.steps import (
+    StepColumns,
     check_flags,
     episode_lengths,
     flagged_ends,
     marked,
     trajectory_ends,
 )
-from datasets_cli.own.steps import StepColumns
 from datasets_cli.schema.columns import (
     DONE,
     EPISODE,

@@ -9,9 +9,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import SourceError, UsageError, argument
-from datasets_cli.own.steps import StepColumns
-from datasets_cli.progress import Progress
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.sources.disk import path_errors
 from datasets_cli.sources.regular_file import kind_of
 from datasets_cli.store.arrays import DatasetArrays

@@ -10,8 +10,8 @@ from typing import Any
 
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.format import ColumnMap, Recognised
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
-from datasets_cli.own.steps import StepColumns
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.sources.regular_file import kind_of, open_regular, read_bounded
 

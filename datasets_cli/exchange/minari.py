@@ -14,16 +14,15 @@ import h5py
 import numpy as np
 
 from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.exchange.flat import FLAGS, MADE_AGAIN, key_runs
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.hdf5_columns import as_bytes, described, new_hdf5
 from datasets_cli.exchange.mapping import ENDS
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.json_document import read_json_file
-from datasets_cli.install.reading import read_blocks, source_errors
-from datasets_cli.install.source_place import Folder
-from datasets_cli.own.steps import StepColumns
-from datasets_cli.progress import Progress
+from datasets_cli.install.fetch import Folder, read_blocks, source_errors
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key, successor_of
 from datasets_cli.schema.element_types import NUMPY_TYPES

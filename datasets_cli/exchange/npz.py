@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.lib import format as npy
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import SourceError, UsageError
 from datasets_cli.exchange.flat import (
     flat_names,
@@ -27,10 +28,9 @@ from datasets_cli.exchange.flat import (
 )
 from datasets_cli.exchange.format import ColumnMap, Recognised, refuse_cut
 from datasets_cli.exchange.mapping import guess
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
 from datasets_cli.formats.npy import read_header
-from datasets_cli.own.steps import StepColumns
-from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import Key, rows_per_block, show_key
 from datasets_cli.schema.element_types import NUMPY_TYPES
 from datasets_cli.schema.texts import is_text

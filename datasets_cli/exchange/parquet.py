@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.exchange.flat import flat_names, key_runs, lost_columns
 from datasets_cli.exchange.format import ColumnMap, Recognised
-from datasets_cli.own.steps import StepColumns
-from datasets_cli.progress import Progress
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.schema.columns import rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.manifest import Manifest

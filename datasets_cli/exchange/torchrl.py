@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.exchange.flat import (
     MADE_AGAIN,
@@ -18,9 +19,8 @@ from datasets_cli.exchange.flat import (
 )
 from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.mapping import guess
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.formats.limits import check_limit
-from datasets_cli.own.steps import StepColumns
-from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import META_FILENAME, Column, rows_per_block, show_key
 from datasets_cli.store.arrays import DatasetArrays
 from datasets_cli.store.layouts.ted_writer import TedWriter, write_meta_files

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from datasets_cli.audit.report import load_report
 from datasets_cli.config import Config
+from datasets_cli.core.options import check_choice
 from datasets_cli.errors import DamagedDataset, IntegrityError, KnownDefect, UsageError
 from datasets_cli.experience.options import DatasetOptions
 from datasets_cli.formats.limits import raised_limits
-from datasets_cli.install.install import find_installed, install_dataset
-from datasets_cli.install.installed import (
+from datasets_cli.install.find import (
     check_asked,
     check_folder,
     folder_meant,
@@ -22,8 +22,8 @@ from datasets_cli.install.installed import (
     is_installed,
     is_there,
 )
+from datasets_cli.install.installation import find_installed, install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.options import check_choice
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions

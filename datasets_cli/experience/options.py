@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from datasets_cli.options import check_choice
-from datasets_cli.progress import ProgressOptions
+from datasets_cli.core.options import check_choice
+from datasets_cli.core.progress import ProgressOptions
 from datasets_cli.replay.batches.formats import BatchFormat
 from datasets_cli.replay.buffer.buffer import (
     DTYPES,

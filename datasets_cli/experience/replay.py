@@ -17,8 +17,11 @@ import torch
 
 from datasets_cli.audit.repaired import SUFFIX
 from datasets_cli.config import load_config
+from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
+from datasets_cli.core.progress import PlainLines, Progress
+from datasets_cli.core.progress_bars import Bars
 from datasets_cli.errors import Unsupported, UsageError
-from datasets_cli.exchange.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
+from datasets_cli.experience.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
 from datasets_cli.experience.opening import open_folder, open_or_install
 from datasets_cli.experience.options import (
     OpenOptions,
@@ -30,16 +33,12 @@ from datasets_cli.experience.options import (
 )
 from datasets_cli.experience.qlearning import qlearning_dataset
 from datasets_cli.experience.views import EpisodeReader, ViewChoices, view_of
-from datasets_cli.install.installed import remove
-from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
+from datasets_cli.install.find import remove
 from datasets_cli.parallel.engine import EngineOptions, Workers
 from datasets_cli.parallel.tasks import PoolExecutor
 from datasets_cli.preprocessing.options import ChunkOptions, PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.running import write_derived
-from datasets_cli.progress import Progress
-from datasets_cli.progress_bars import Bars
-from datasets_cli.progress_lines import PlainLines
 from datasets_cli.replay.arguments import NestedKey, whole_number
 from datasets_cli.replay.batches.jax import JaxFormat, JaxSample, jax_sampler
 from datasets_cli.replay.batches.reader import CollateFunction

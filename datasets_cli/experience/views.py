@@ -10,8 +10,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import Unsupported, WrongSize
-from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.buffer.buffer import ReadableBuffer
 from datasets_cli.replay.buffer.parts import as_documented

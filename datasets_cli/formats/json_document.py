@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.checked_json import is_deeper
+from datasets_cli.core.checked_json import is_deeper
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
 

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import shutil
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from datasets_cli.audit.repaired import as_named
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.errors import SourceError
-from datasets_cli.install.reading import read_blocks, source_errors
-from datasets_cli.parallel.engine import Workers
-from datasets_cli.progress import Progress
-from datasets_cli.recipe import Block, DeferredFrames, Description, Source
-from datasets_cli.schema.columns import TRAJECTORY_END, Key
+from datasets_cli.catalogue.registry import PACKAGE, load_recipe
+from datasets_cli.core.progress import Progress, Silent, expect_rows
+from datasets_cli.errors import RldsError, SourceError
+from datasets_cli.formats.limits import current_limits, raised_limits
+from datasets_cli.install.fetch import read_blocks, source_errors
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.parallel.expectation import TOKEN, Expectation, refuse_unfit
+from datasets_cli.parallel.local import LocalWorkers
+from datasets_cli.parallel.tasks import CallingProcess, OwnTasks, run_tasks
+from datasets_cli.parallel.workers import source_digest
+from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Description, Source
+from datasets_cli.schema.columns import TRAJECTORY_END, Column, Key
+from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable
 from datasets_cli.schema.texts import is_text
+from datasets_cli.schema.trajectories import record_of
 from datasets_cli.schema.transitions import Transitions, iterate_rows
-from datasets_cli.sources.disk import check_free_space
+from datasets_cli.sources.disk import check_free_space, make_folder
 from datasets_cli.sources.raw_file import RawFile
 from datasets_cli.store.content import SUCCESSOR_RULE_VERSION
 from datasets_cli.store.layouts.records import is_frame
@@ -66,8 +80,6 @@ def convert(conversion: Conversion, progress: Progress, workers: Workers) -> Man
         if not writer.num_rows:
             raise SourceError(f"{id} has no transition: every trajectory is empty.")
         if deferred and builder:
-            from datasets_cli.install.deferred_frames import write_frames
-
             paths = source.files.values()
             write_frames(id, deferred, paths, builder.table(), writer, workers, progress)
         text_notes = [*writer.notes, *transitions.notes]
@@ -155,3 +167,253 @@ def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
     ):
         return 0
     return int(math.prod(rows.shape[1:]) * rows.dtype.itemsize)
+
+
+KEPT = "What has been downloaded is kept: run the same command again."
+
+
+@dataclass(frozen=True)
+class ConversionNeeds:
+    """What every worker of a conversion must have and see."""
+
+    expected: Expectation
+    files: tuple[Path, ...]
+
+    def differences(self) -> list[str]:
+        """Return how this process differs, one text for each difference."""
+        differences = self.expected.differences()
+        unseen = [path for path in self.files if not path.is_file()]
+        return [*differences, f"it does not see the file {unseen[0]}"] if unseen else differences
+
+    def check(self) -> None:
+        """Check this process, the first time."""
+        self.expected.check(self.differences)
+
+
+@contextmanager
+def fit_workers(
+    workers: Workers, family: str, folder: Path, files: Iterable[Path]
+) -> Iterator[tuple[Executor, ConversionNeeds | None]]:
+    """Give workers for a conversion, none of whose tasks runs any more at the end."""
+    with workers.pool() as pool:
+        if isinstance(pool, CallingProcess | LocalWorkers):
+            needs = None
+        else:
+            needs = _needs(family, folder, files)
+            refuse_unfit(pool, ConversionNeeds.differences, needs, KEPT)
+        try:
+            if workers.end_with_the_call:
+                yield pool, needs
+            else:
+                with OwnTasks(pool) as own:
+                    yield own, needs
+        finally:
+            if needs is not None:
+                needs.expected.token.unlink(missing_ok=True)
+
+
+def _needs(family: str, folder: Path, files: Iterable[Path]) -> ConversionNeeds:
+    make_folder(folder)
+    name = f"{PACKAGE}.{family}"
+    digests = {
+        module: source_digest(sys.modules[module])
+        for module in sorted(sys.modules)
+        if module == name or module.startswith(f"{name}.")
+    }
+    expected = replace(
+        Expectation.of_this_process(folder, b"N."),  # the pickle of None: a recipe is not a pickle
+        modules={module: digest for module, digest in digests.items() if digest is not None},
+    )
+    return ConversionNeeds(expected, tuple(path.absolute() for path in files))
+
+
+WORTH_PROCESSES = 50_000
+"""Fewer frames take less time than processes need to start."""
+
+Records = list[tuple[int, int]]
+"""Runs of records, first and one past the last, that a part has filled."""
+
+
+@dataclass(frozen=True)
+class FrameTask:
+    """One part: everything that a worker needs."""
+
+    id: str
+    number: int
+    key: Key
+    part: Any
+    read: Callable[[Any], Generator[Block, None, None]]
+    table: FrameTable
+    files: FrameFiles
+    limits: Mapping[str, int]
+    needs: ConversionNeeds | None
+
+
+def write_frames(
+    id: str,
+    deferred: DeferredFrames,
+    paths: Iterable[Path],
+    table: FrameTable,
+    writer: LayoutWriter,
+    workers: Workers,
+    progress: Progress,
+) -> None:
+    """Write every frame where it belongs."""
+    column = Column(deferred.key, "uint8", deferred.shape)
+    sample = partial(_sample, id, deferred, table)
+    files = writer.add_frames(column, table.offsets, sample)
+    if workers.may_be_left_out and table.num_frames < WORTH_PROCESSES:
+        workers = IN_THIS_PROCESS
+    filled: Records = []
+    workers = workers.at_most(len(deferred.parts))
+    expect_rows(progress, id, 0, writer.num_rows)
+    with fit_workers(workers, id.partition("/")[0], writer.folder, paths) as (pool, needs):
+        tasks = [
+            FrameTask(
+                *(id, number, deferred.key, part, deferred.read),
+                *(table, files, dict(current_limits()), needs),
+            )
+            for number, part in enumerate(deferred.parts)
+        ]
+        for _, records in run_tasks(
+            pool,
+            write_part,
+            tasks,
+            KEPT,
+            name=lambda task: f"{id}, part {task.number} of its frames,",
+            note=progress.note,
+        ):
+            filled += records
+            num_done = sum(end - first for first, end in filled)
+            progress.writing(min(writer.num_rows, num_done))
+    _check_cover(id, filled, table.num_frames)
+
+
+def write_part(task: FrameTask) -> Records:
+    """Write the frames of one part and return where; runs in a worker."""
+    if task.needs:
+        task.needs.check()
+    filled: Records = []
+    with (
+        raised_limits(task.limits),
+        closing(task.files) as files,
+        closing(task.read(task.part)) as blocks,
+    ):
+        for run in _runs(task.id, task.key, blocks, task.table):
+            files.write(run)
+            first = record_of(task.table.offsets, run.trajectory, run.position)
+            after = first + len(run.frames)
+            if filled and filled[-1][1] == first:  # continues the last run: one run together
+                first = filled.pop()[0]
+            filled.append((first, after))
+    return filled
+
+
+def _runs(id: str, key: Key, blocks: Iterator[Block], table: FrameTable) -> Iterator[FrameRun]:
+    for block in read_blocks(id, blocks):
+        assert block.start is not None, "a block of frames says where it begins"
+        yield from table.runs(block.start, block.columns[key])
+
+
+def _sample(id: str, deferred: DeferredFrames, table: FrameTable, count: int) -> np.ndarray:
+    """Return about the first ``count`` frames that the parts give, uint8 ``[n, *shape]``."""
+    frames = [np.zeros((0, *deferred.shape), np.uint8)]
+    num_found = 0
+    for part in deferred.parts:
+        with closing(deferred.read(part)) as blocks:
+            for run in _runs(id, deferred.key, blocks, table):
+                frames.append(run.frames[: count - num_found].copy())
+                num_found += len(frames[-1])
+                if num_found == count:
+                    return np.concatenate(frames)
+    return np.concatenate(frames)
+
+
+def _check_cover(id: str, filled: Records, num_frames: int) -> None:
+    """Check that the runs cover every record once: in order, each begins where one ends."""
+    end = 0
+    for first, after in [*sorted(filled), (num_frames, num_frames)]:
+        if first != end:
+            problem = "twice" if first < end else "never"
+            raise SourceError(
+                f"{id}: the frame of record {min(first, end)} comes {problem}; expected every "
+                "frame once. Its files do not fit together, or its recipe is wrong."
+            )
+        end = after
+
+
+@dataclass(frozen=True)
+class StagingTask:
+    """A dataset to be converted: everything that a worker needs."""
+
+    # A recipe is of functions, some of which cannot be pickled: the worker has it by its family.
+
+    family: str
+    version: int
+    name: str
+    entry: CatalogueEntry | None
+    files: tuple[RawFile, ...]
+    folder: Path
+    layout: str | None
+    limits: Mapping[str, int]
+    needs: ConversionNeeds | None
+
+
+def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Workers) -> Manifest:
+    """Have a worker write the rows of a dataset; return its manifest."""
+    resolved, files = conversion.resolved, conversion.files
+    family, paths = resolved.recipe.family, [file.path for file in files]
+    progress.writing(0)  # the time of the rows begins
+    with fit_workers(workers, family, conversion.folder, paths) as (pool, needs):
+        task = StagingTask(
+            *(family, resolved.recipe.version, resolved.name, resolved.entry),
+            files=files,
+            folder=conversion.folder,
+            layout=conversion.layout,
+            limits=dict(current_limits()),
+            needs=needs,
+        )
+        for _, (manifest, notes) in run_tasks(
+            pool, write_in_worker, [task], KEPT, name=lambda _: resolved.id, note=progress.note
+        ):
+            for note in notes:
+                progress.note(note)
+            progress.writing(manifest.num_transitions)
+    return manifest
+
+
+def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
+    """Write the rows of a dataset; return its manifest and the notes. Runs in a worker."""
+    if task.needs:
+        task.needs.check()
+    _clear(task.folder)
+    recipe = as_named(load_recipe(task.family), task.name)
+    if recipe.version != task.version:
+        raise RldsError(
+            f"A worker has version {recipe.version} of the recipe {task.family}, and version "
+            f"{task.version} is to be used. Give all machines the same recipes."
+        )
+    resolved, notes = Resolved(recipe, task.name, task.entry), KeptNotes()
+    conversion = Conversion(resolved, task.files, task.folder, task.layout)
+    with raised_limits(task.limits):
+        return convert(conversion, notes, IN_THIS_PROCESS), notes.texts
+
+
+def _clear(folder: Path) -> None:
+    """Remove what a worker that was killed left in a folder."""
+    for path in folder.glob("*"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path.name != TOKEN:
+            path.unlink(missing_ok=True)
+
+
+class KeptNotes(Silent):
+    """Keeps the notes for the process that will show them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep it."""
+        self.texts.append(text)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, cast
 
 from datasets_cli.audit.report import tell_wrong
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config, load_config
+from datasets_cli.core.progress import Progress, expect_files, of_dataset, reporting_to
+from datasets_cli.core.progress_bars import Bars, PartOfRun
+from datasets_cli.core.system_errors import system_error
 from datasets_cli.errors import (
     NO_VERIFY,
     SOURCE,
@@ -24,18 +33,17 @@ from datasets_cli.errors import (
 )
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.install.convert import Conversion, convert
-from datasets_cli.install.installed import (
+from datasets_cli.install.fetch import Room, distrust, needed_room, raw_file, resources_of
+from datasets_cli.install.find import (
     condition_of,
     installed_dataset,
     installed_fallback,
     is_installed,
+    is_there,
     remove_raw,
 )
 from datasets_cli.install.options import InstalledDataset, InstallOptions, Plan
-from datasets_cli.install.raw_files import distrust, raw_file, resources_of
-from datasets_cli.install.room import Room, needed_room
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.progress import Progress, expect_files, of_dataset, reporting_to
 from datasets_cli.recipe import Resource
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.raw_file import RawFile
@@ -46,6 +54,7 @@ from datasets_cli.store.manifest import UNCHECKED, UNVERIFIED, Manifest, read_ma
 
 if TYPE_CHECKING:
     from datasets_cli.sources.http import Http
+
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +147,7 @@ class Installation:
         return installed_dataset(self._root, id, None)
 
     def _check_source(self, manifest: Manifest) -> None:
-        from datasets_cli.install.source_check import check_source
+        from datasets_cli.install.fetch import check_source
 
         try:
             resolved = resolve(manifest.id, self._root, unlisted=True, web=self._web)
@@ -253,7 +262,7 @@ def stage(
     conversion = Conversion(resolved, tuple(files), folder, layout)
     if not _is_for_a_worker(resolved, files, workers):
         return convert(conversion, progress, workers), folder
-    from datasets_cli.install.elsewhere import convert_elsewhere
+    from datasets_cli.install.convert import convert_elsewhere
 
     try:
         return convert_elsewhere(conversion, progress, workers), folder
@@ -291,3 +300,183 @@ def _with_advice(text: str, files: list[RawFile], options: InstallOptions) -> st
     if not UNCHECKED.isdisjoint(checks):
         return f"{text} Run again: what no checksum vouches for is downloaded again."
     return f"{text} The files are the published ones: report that the recipe does not read them."
+
+
+def plan_install(text: str, config: Config, install_options: InstallOptions, http: Http) -> Plan:
+    """Return what ``install_dataset`` would do; the publisher is asked for sizes where needed."""
+    return _installation(config, install_options, http, None).plan(text)
+
+
+def install_dataset(
+    text: str,
+    config: Config,
+    install_options: InstallOptions | None = None,
+    *,
+    http: Http | None = None,
+    progress: Progress | None = None,
+    unless: Callable[[], bool] | None = None,
+    room: Room | None = None,
+) -> InstalledDataset:
+    """Return an installed dataset, installing it first if needed."""
+    install_options = install_options or InstallOptions()
+    if is_there(text, config, install_options):
+        reporting_to(progress).note(f"{text} is installed already")
+        return find_installed(text, config, install_options, http)
+    try:
+        installation = _installation(config, install_options, http, progress, room)
+        return installation.run(text, unless=unless)
+    except RldsError:  # some are OSErrors
+        raise
+    except OSError as error:
+        raise system_error(error) from error
+
+
+def find_installed(
+    id: str, config: Config, install_options: InstallOptions, http: Http | None = None
+) -> InstalledDataset:
+    """Return an installed dataset that is what the options ask for."""
+    if install_options.source is None:
+        return installed_dataset(CacheRoot(config.root), id, install_options.layout)
+    return _installation(config, install_options, http, None).installed(id)
+
+
+def _installation(
+    config: Config,
+    install_options: InstallOptions,
+    http: Http | None,
+    progress: Progress | None,
+    room: Room | None = None,
+) -> Installation:
+    # The one place that imports the network, numpy and the writers.
+
+    return Installation(config, install_options, http, progress, room)
+
+
+_SECONDS_A_LOOK = 0.2
+_SECONDS_TO_END = 10.0  # for what is brought to the disk; a download ends with its next bytes
+
+Install = Callable[[str, Progress], InstalledDataset]
+Outcome = tuple[str, InstalledDataset | BaseException]
+"""An id, with what was installed or what was raised."""
+
+
+class Stopped(BaseException):
+    """The run ends; raised in its threads when they tell of something."""
+
+
+class Screen:
+    """What the threads of a run tell, one at a time, until it ends."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.lock = threading.RLock()
+        self.stopped = threading.Event()
+        self._progress = reporting_to(progress)
+
+    @contextmanager
+    def until_the_end(self) -> Iterator[None]:
+        """At the end, however it comes, stop the threads where they next tell of something."""
+        try:
+            yield
+        finally:
+            self.stopped.set()
+
+    @contextmanager
+    def part(self, id: str) -> Iterator[Progress]:
+        """Give the progress of one dataset, for its thread."""
+        bars = self._progress if isinstance(self._progress, Bars) else None
+        inner = PartOfRun(id, bars, beside=True) if bars else self._progress
+        try:
+            yield cast(Progress, _FromThread(self, inner))
+        finally:
+            if isinstance(inner, PartOfRun):
+                with self.lock:
+                    inner.__exit__()
+
+    @contextmanager
+    def above(self) -> Iterator[None]:
+        """Let something be printed while the threads wait with what they tell."""
+        with self.lock:
+            if isinstance(self._progress, Bars):
+                self._progress.clear()
+            yield
+
+
+class _FromThread:
+    """The ``Progress`` of one dataset: has the methods of another one, each one at a time."""
+
+    def __init__(self, screen: Screen, progress: Progress) -> None:
+        self._screen, self._progress = screen, progress
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._progress, name)
+
+        def tell(*arguments: Any) -> None:
+            with self._screen.lock:
+                if self._screen.stopped.is_set():
+                    raise Stopped
+                method(*arguments)
+
+        return tell
+
+    @contextmanager
+    def of_dataset(self, id: str) -> Iterator[_FromThread]:
+        with of_dataset(self._progress, id) as progress:
+            yield _FromThread(self._screen, progress)
+
+
+class Threads:
+    """Threads that install datasets; use it in a ``with`` statement."""
+
+    # At its end those that have stopped are waited for, a moment; what they fetched is kept. They
+    # never keep the interpreter from ending.
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._done: SimpleQueue[Outcome] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Threads:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        deadline = time.monotonic() + _SECONDS_TO_END
+        for thread in self._threads:
+            if not thread.is_alive():  # a signal may have come before it began
+                continue
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def outcomes(self, ids: Sequence[str], install: Install, num_threads: int) -> Iterator[Outcome]:
+        """Yield the outcome of each dataset as it is done."""
+        waiting = deque(ids)
+        for _ in range(num_threads):
+            # A context of its own each, with the limits that hold here.
+            thread = threading.Thread(
+                target=copy_context().run,
+                args=(self._work, waiting, install),
+                name="installs datasets",
+                daemon=True,
+            )
+            self._threads.append(thread)
+            thread.start()
+        for _ in ids:
+            yield self._next()
+
+    def _next(self) -> Outcome:
+        while True:
+            try:
+                return self._done.get(timeout=_SECONDS_A_LOOK)
+            except Empty:  # a signal that another thread had is handled here
+                continue
+
+    def _work(self, waiting: deque[str], install: Install) -> None:
+        while not self._screen.stopped.is_set():
+            try:
+                id = waiting.popleft()
+            except IndexError:
+                return
+            try:
+                with self._screen.part(id) as progress:
+                    outcome: InstalledDataset | BaseException = install(id, progress)
+            except BaseException as error:  # whoever asks for the outcomes raises it
+                outcome = error
+            self._done.put((id, outcome))

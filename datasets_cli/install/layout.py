@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.damage import repair_advice
+from datasets_cli.core.progress import Progress, expect_rows
+from datasets_cli.core.system_errors import repair_advice
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.install.installed import check_owner
-from datasets_cli.progress import Progress, expect_rows
+from datasets_cli.install.find import check_owner
 from datasets_cli.schema.columns import META_FILENAME
 from datasets_cli.schema.texts import text_files
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES

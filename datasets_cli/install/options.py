@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.errors import RldsError, UsageError, argument, public_url
-from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.sources.resource import Resource
 from datasets_cli.store.manifest import LAYOUTS, Manifest

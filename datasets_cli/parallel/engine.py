@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Literal, get_args
 
+from datasets_cli.core.options import check_numbers
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.options import check_numbers
 
 Engine = Literal["local", "dask", "ray"]
 """What runs tasks: processes of this machine, or the workers of a cluster of Dask or Ray."""

@@ -10,9 +10,12 @@ from typing import Self
 import numpy as np
 
 from datasets_cli.config import Config
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.install.installed import check_owner, condition_of, installed_id
-from datasets_cli.json_form import JsonForm
+from datasets_cli.install.find import check_owner, condition_of, installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
@@ -20,9 +23,6 @@ from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
 from datasets_cli.preprocessing.work import request_of, result_bytes
-from datasets_cli.progress import Progress
-from datasets_cli.progress_bars import shown
-from datasets_cli.quantities import counted
 from datasets_cli.replay.queries.views import selected
 from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.storages.dataset import DatasetStorage

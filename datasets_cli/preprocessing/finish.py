@@ -18,6 +18,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from datasets_cli.core.progress import Progress, reporting_to
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.comparison import notes_of
 from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
@@ -26,8 +28,6 @@ from datasets_cli.preprocessing.remaining import ChunkBounds, RemainingRows, rem
 from datasets_cli.preprocessing.returned import ResultColumns, read_mark
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.work import Work
-from datasets_cli.progress import Progress, reporting_to
-from datasets_cli.quantities import counted
 from datasets_cli.schema.columns import DONE, TRUNCATED, Column
 from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from datasets_cli.core.options import check_numbers
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import LAYOUT, check_layout
-from datasets_cli.options import check_numbers
 
 Per = Literal["chunk", "trajectory", "transition"]
 """What a function maps: whole trajectories at once, one trajectory, or any rows."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from datasets_cli.core.options import parameters_of
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.options import parameters_of
 from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.schema.columns import rows_per_block

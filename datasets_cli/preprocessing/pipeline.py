@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
+from datasets_cli.core.options import check_numbers
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.options import check_numbers
 from datasets_cli.parallel.functions import FunctionIdentity, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from datasets_cli.quantities import counted
+from datasets_cli.core.quantities import counted
 from datasets_cli.schema.trajectories import runs_of, trajectory_of
 
 ChunkBounds = list[tuple[int, int]]

@@ -13,6 +13,7 @@ from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
+from datasets_cli.core.progress import Progress, expect_rows, reporting_to
 from datasets_cli.errors import DiskFull
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.expectation import refuse_unfit
@@ -31,7 +32,6 @@ from datasets_cli.preprocessing.task import (
     write_rows,
 )
 from datasets_cli.preprocessing.work import Request, Work, make_plan
-from datasets_cli.progress import Progress, expect_rows, reporting_to
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.lock import dest_locked

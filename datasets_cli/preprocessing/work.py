@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from datasets_cli.checked_json import decode
+from datasets_cli.core.checked_json import JsonForm, decode
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.functions import split_function, where_from
 from datasets_cli.preprocessing.frames import Frames, begin_frames, bytes_of_one
 from datasets_cli.preprocessing.options import PreprocessOptions

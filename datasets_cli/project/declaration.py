@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
-from datasets_cli.checked_json import Check, decode
+from datasets_cli.core.checked_json import Check, JsonForm, decode
 from datasets_cli.errors import UsageError
-from datasets_cli.json_form import JsonForm
 from datasets_cli.parallel.functions import split_function
 from datasets_cli.store.content import canonical_json
 

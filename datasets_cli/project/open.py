@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, overload
 from datasets_cli.catalogue.names import OWN, resolve
 from datasets_cli.catalogue.selection import as_list
 from datasets_cli.config import RootOptions, read_user_text
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import check_numbers, part_of, takes_fields
 from datasets_cli.errors import (
     PartialFailure,
     RldsError,
@@ -20,9 +22,7 @@ from datasets_cli.errors import (
     arguments_named,
     as_in_python,
 )
-from datasets_cli.install.installed import id_without_family, is_installed
-from datasets_cli.json_form import JsonForm
-from datasets_cli.options import check_numbers, part_of, takes_fields
+from datasets_cli.install.find import id_without_family, is_installed
 from datasets_cli.project.declaration import declaration_of
 from datasets_cli.project.file import (
     DATA,

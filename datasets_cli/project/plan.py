@@ -12,7 +12,7 @@ from datasets_cli.catalogue.names import is_glob, match, resolve
 from datasets_cli.catalogue.selection import select_installed
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UnknownDataset, UsageError
-from datasets_cli.install.installed import condition_of, installed_id, is_installed
+from datasets_cli.install.find import condition_of, installed_id, is_installed
 from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
 from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.derived import FAMILY, selection_of

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.install.options import FailedDataset, InstalledDataset
-from datasets_cli.json_form import JsonForm
 from datasets_cli.preprocessing.derived import DerivedDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline

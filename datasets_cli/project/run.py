@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Progress, reporting_to
 from datasets_cli.errors import PartialFailure, RldsError
-from datasets_cli.install.installed import installed_dataset, installed_id
+from datasets_cli.install.find import installed_dataset, installed_id
 from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
 from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.derived import DerivedDataset, derive
-from datasets_cli.progress import Progress, reporting_to
 from datasets_cli.project.results import (
     DatasetTables,
     PlannedDataset,

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 from datasets_cli.catalogue.names import is_glob
 from datasets_cli.catalogue.selection import INSTALLED_IDS
+from datasets_cli.core.options import parameters_of, part_of
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.options import parameters_of, part_of
 from datasets_cli.parallel.functions import split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import NAMES, Pipeline

@@ -9,10 +9,14 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Progress, expect_rows
 from datasets_cli.errors import RldsError
-from datasets_cli.install.installed import condition_of
+from datasets_cli.install.find import condition_of
 from datasets_cli.install.options import FailedDataset
-from datasets_cli.look.statistics import (
+from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
+from datasets_cli.parallel.tasks import run_tasks
+from datasets_cli.project.results import DatasetTables, PlannedTables
+from datasets_cli.project.statistics import (
     RowStatistics,
     parts_of,
     save_statistics,
@@ -20,16 +24,12 @@ from datasets_cli.look.statistics import (
     table_bytes,
     trajectory_columns,
 )
-from datasets_cli.look.summary import TABLE, load_summary
-from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.tasks import run_tasks
-from datasets_cli.progress import Progress, expect_rows
-from datasets_cli.project.results import DatasetTables, PlannedTables
 from datasets_cli.sources.disk import check_free_space
 from datasets_cli.store.arrays import DatasetArrays, open_arrays
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.lock import dest_locked
+from datasets_cli.store.tables import STATISTICS, load_summary
 
 WORTH_PROCESSES_ROWS = 1_000_000
 """Rows of all datasets from which on processes are begun where nobody says how many: they take a
@@ -96,7 +96,7 @@ def _lock(
     # In one order for all processes: no two wait for each other.
     for id, each in sorted(due.items(), key=lambda item: item[1].content):
         try:
-            dest, what = root.tables(each.content) / TABLE, f"the tables of {id}"
+            dest, what = root.tables(each.content) / STATISTICS, f"the tables of {id}"
             locks.enter_context(dest_locked(dest, config.lock_timeout, progress, what))
         except RldsError as error:
             yield FailedDataset(id, error)

@@ -13,20 +13,20 @@ from pathlib import Path
 
 from datasets_cli.catalogue.names import Resolved, resolve
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Progress
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.quantities import human_bytes
 from datasets_cli.errors import NetworkError, RldsError
-from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import is_installed
+from datasets_cli.install.fetch import resources_of
+from datasets_cli.install.find import is_installed
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstalledDataset, InstallOptions
-from datasets_cli.install.raw_files import resources_of
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.parallel.function_text import identity_by_text
 from datasets_cli.preprocessing.origin import preprocess_command
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.work import Request, read_function_digest, read_request
-from datasets_cli.progress import Progress
-from datasets_cli.progress_bars import shown
 from datasets_cli.project.results import Kind, PlannedDataset, TaskState
-from datasets_cli.quantities import human_bytes
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state
 from datasets_cli.store.cache_root import CacheRoot, lock_of

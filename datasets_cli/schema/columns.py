@@ -17,9 +17,8 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from datasets_cli.checked_json import Check, whole
+from datasets_cli.core.checked_json import Check, JsonForm, whole
 from datasets_cli.errors import ROOT, NoRewards, SourceError
-from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.element_types import ITEM_BYTES, element_type
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.trajectory_file import HEADER_BYTES, check_table
 from datasets_cli.sources.regular_file import open_sized

@@ -10,8 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.errors import SourceError
-from datasets_cli.json_form import JsonForm
 from datasets_cli.schema.columns import (
     Column,
     Key,

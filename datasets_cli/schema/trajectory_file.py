@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 
 FILENAME = "trajectories.npy"
 

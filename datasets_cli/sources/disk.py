@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
-from datasets_cli.system_errors import is_full
 
 MAX_NAME_BYTES = 200
 """Of a file or folder; systems take 255, and names of work under way are longer by up to 40."""

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import requests
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import MIRROR, NO_VERIFY, IntegrityError, NetworkError, public_url
-from datasets_cli.progress import Progress
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
 from datasets_cli.sources.failures import TransientError, translated

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
-from datasets_cli.checked_json import Check, decode
-from datasets_cli.json_form import JsonForm
+from datasets_cli.core.checked_json import Check, JsonForm, decode
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.sources.new_files import replace_file

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.errors import MIRROR, NO_VERIFY, SOURCE, IntegrityError
-from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.resource import Resource
 

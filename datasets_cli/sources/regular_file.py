@@ -13,7 +13,7 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.errors import DamagedDataset
 
 # O_NONBLOCK: a named pipe that took the file's place since lstat does not block the opening.

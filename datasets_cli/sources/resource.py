@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.errors import MIRROR, SOURCE, IntegrityError, SourceError, public_text
-from datasets_cli.json_form import JsonForm
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import MAX_NAME_BYTES
 

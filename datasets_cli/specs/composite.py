@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict, unravel_key
 
 import datasets_cli
+from datasets_cli.core.quantities import MOST_LINES, few_lines, html_table
 from datasets_cli.errors import NotWritable, UnknownKey, UsageError, WrongSize
-from datasets_cli.quantities import MOST_LINES, few_lines, html_table
 from datasets_cli.schema.columns import show_key
 from datasets_cli.specs.leaf import NonTensor
 from datasets_cli.specs.spec import Change, ShapeLike, TensorSpec, known_device, shape_of

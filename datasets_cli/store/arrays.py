@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from datasets_cli.json_form import copy_of
+from datasets_cli.core.checked_json import copy_of
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.element_types import numpy_dtype
 from datasets_cli.schema.mapped_bytes import TrajectoryTable, forget_pages, map_array

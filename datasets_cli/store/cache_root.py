@@ -32,7 +32,7 @@ from typing import NoReturn
 
 import platformdirs
 
-from datasets_cli.damage import MANIFEST_FILENAME
+from datasets_cli.core.system_errors import MANIFEST_FILENAME
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.sources.disk import broken_link, paths_below
 from datasets_cli.sources.new_files import is_abandoned, stem_of, temporary_name

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from datasets_cli.checked_json import decode
-from datasets_cli.damage import damaged
+from datasets_cli.core.checked_json import decode
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.texts import OFFSETS_FILENAME, VALUES_FILENAME
 from datasets_cli.schema.trajectory_file import FILENAME as TRAJECTORIES
 from datasets_cli.schema.trajectory_file import table_bytes

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from datasets_cli.damage import MANIFEST_FILENAME, damaged
+from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged
 from datasets_cli.errors import ROOT, DamagedDataset, LockedError, RldsError, UsageError, argument
 from datasets_cli.sources.disk import disk_errors, flush, make_folder
 from datasets_cli.sources.new_files import delete, put_in_place

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import (
@@ -39,7 +40,6 @@ from datasets_cli.store.previous_reward import (
 )
 from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
 from datasets_cli.store.text_rows import TextRows
-from datasets_cli.system_errors import check_memory
 
 TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch
 PACKAGE = __name__.partition(".")[0]

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from datasets_cli.core.progress import Progress
+from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import ROOT, LockedError, UsageError
-from datasets_cli.progress import Progress
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.store.cache_root import lock_of
-from datasets_cli.system_errors import is_full
 
 if TYPE_CHECKING:
     import filelock

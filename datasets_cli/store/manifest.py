@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from datasets_cli.checked_json import Check, WrongValue, decode, has
-from datasets_cli.damage import MANIFEST_FILENAME, damaged, not_there
+from datasets_cli.core.checked_json import Check, JsonForm, WrongValue, decode, has
+from datasets_cli.core.quantities import counted, human_bytes
+from datasets_cli.core.system_errors import MANIFEST_FILENAME, damaged, not_there
 from datasets_cli.errors import DamagedDataset, NoRewards
-from datasets_cli.json_form import JsonForm
-from datasets_cli.quantities import counted, human_bytes
 from datasets_cli.schema.columns import LARGEST, REWARD, Column, Count, Key, show_key
 from datasets_cli.schema.texts import AnyColumn, TextColumn
 from datasets_cli.sources.regular_file import read_bounded

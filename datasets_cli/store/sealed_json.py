@@ -19,7 +19,7 @@ import math
 import re
 from typing import Any
 
-from datasets_cli.checked_json import is_deeper
+from datasets_cli.core.checked_json import is_deeper
 
 DIGEST = "digest"
 MAX_DEPTH = 64

@@ -27,6 +27,7 @@ from datasets_cli.store.sealed_json import parse
 if TYPE_CHECKING:
     import numpy as np
 
+
 MAX_BYTES = 64 << 20
 DIGEST_BYTES = 32
 PIECE_BYTES = 1 << 16
@@ -110,3 +111,14 @@ def _kind(content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> h
     """Return the hash of what an array is, to which its values are added."""
     what = f"{content} {name} {dtype.newbyteorder('<').str} {list(shape)}\n"
     return hashlib.sha256(what.encode())
+
+
+STATISTICS = "statistics"
+STATISTICS_VERSION = 2
+
+
+def load_summary(root: CacheRoot, content: str) -> dict[str, Any] | None:
+    """Return the summary of the data with this identity; None where there is none."""
+    summary = load_table(root, content, STATISTICS)
+    known = {"version": STATISTICS_VERSION, "content": content}  # a copy of another's is none
+    return summary if summary and known.items() <= summary.items() else None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapped_bytes import map_array

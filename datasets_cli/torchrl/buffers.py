@@ -11,8 +11,8 @@ import torch
 import zstandard
 from tensordict import TensorDictBase
 
+from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.errors import UsageError
-from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, whole_number
 from datasets_cli.replay.buffer.buffer import BatchOptions, ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.parts import storage_or_list

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.errors import Unsupported
-from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler, PriorityDraw

@@ -14,7 +14,7 @@ from typing import Any
 
 import datasets_cli
 from datasets_cli.__main__ import run
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 
 PACKAGE = Path(datasets_cli.__file__).parent
 ROOTS = (f"{PACKAGE}/", f"{PACKAGE.parent / 'recipes'}/")

@@ -16,7 +16,7 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import ExperienceReplay, LazyTensorStorage, ReplayBuffer
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 
 LAYOUTS = ("ted", "compact")
 SEEDS = (0, 1, 2)

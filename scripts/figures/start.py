@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import datasets_cli
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 
 DATASET = "demo/door-human"
 REPEAT = 9

@@ -20,7 +20,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.experience import opening
-from datasets_cli.install.installed import open_installed
+from datasets_cli.install.find import open_installed
 from datasets_cli.install.options import InstallOptions
 from tests.audit.test_real_cuts import install
 from tests.support.d4rl_cuts import CUTS

@@ -14,12 +14,12 @@ import pytest
 import datasets_cli
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.look import compared_rows
 from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
+from datasets_cli.verbs import diff as compared_rows
 from tests.store.test_compact import everything
 from tests.support.d4rl_cuts import CUTS, columns
 from tests.support.values import assert_folder, assert_same, expect, split

@@ -16,8 +16,8 @@ from tests.support.user_recipe import RECIPE
 
 
 def test_a_users_recipe_installs_like_any_other(user_folder: Path, config: Any) -> None:
-    from datasets_cli.install.install import install_dataset
-    from datasets_cli.manager.verify import verify_installed as verify
+    from datasets_cli.install.installation import install_dataset
+    from datasets_cli.verbs.verify import verify_installed as verify
 
     (user_folder / "mine.py").write_text(RECIPE.format(family="mine"))
     install_dataset("one-v1", config)

@@ -19,7 +19,7 @@ from datasets_cli.cli.main import app, main
 from datasets_cli.cli.parser.group import in_front
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config
-from datasets_cli.quantities import human_bytes
+from datasets_cli.core.quantities import human_bytes
 from datasets_cli.store.sealed_json import seal
 from tests.conftest import DOOR
 

@@ -19,8 +19,8 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.cli.parser import interrupts
+from datasets_cli.core.progress import Silent
 from datasets_cli.preprocessing import origin
-from datasets_cli.progress import Silent
 from tests.support.forked import Forked
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]

@@ -15,7 +15,7 @@ from datasets_cli.cli.commands import Rlds
 from datasets_cli.cli.main import main
 from datasets_cli.cli.terminal import table
 from datasets_cli.config import Config, load_config
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
 from tests.support.demo_pages import PUBLISHERS, pages
 from tests.support.killed import of_dead

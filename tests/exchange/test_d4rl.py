@@ -18,9 +18,9 @@ import datasets_cli
 from datasets_cli import create_dataset
 from datasets_cli.config import Config
 from datasets_cli.errors import SourceError, UsageError
-from datasets_cli.exchange.export_dataset import export_dataset
-from datasets_cli.exchange.import_dataset import import_dataset, plan_import
 from datasets_cli.store.manifest import read_manifest
+from datasets_cli.verbs.export_dataset import export_dataset
+from datasets_cli.verbs.import_dataset import import_dataset, plan_import
 from tests.support.d4rl_cuts import CUTS, DOOR
 from tests.support.values import assert_folder, expect, read_leaves, read_source
 

@@ -12,8 +12,8 @@ import pytest
 from datasets_cli import create_dataset
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull
-from datasets_cli.exchange.export_dataset import export_dataset
 from datasets_cli.exchange.format import NAMES, READ_ONLY
+from datasets_cli.verbs.export_dataset import export_dataset
 from tests.exchange.made_steps import made_steps
 from tests.support.listing import listing
 

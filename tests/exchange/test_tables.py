@@ -21,7 +21,7 @@ from datasets_cli import ExperienceReplay, create_dataset, export_dataset, impor
 from datasets_cli.config import Config
 from datasets_cli.errors import OutOfRange, RldsError, SourceError, UsageError
 from datasets_cli.formats.limits import raised_limits
-from tests.own.test_create import columns_of, steps
+from tests.exchange.test_create import columns_of, steps
 
 
 def same(found: np.ndarray, right: np.ndarray) -> bool:
@@ -408,8 +408,8 @@ def test_a_copy_that_does_not_fit_is_refused(
 ) -> None:
     create_dataset("mine/a", given_steps(), lengths=[3, 1, 4], config=config)
     replay = ExperienceReplay("mine/a", root=config.root)
-    monkeypatch.setattr("datasets_cli.system_errors.SMALL_BYTES", 0)
-    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 100)
+    monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
+    monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 100)
     for copy in (replay.to_numpy, replay.to_pandas, replay.to_hf_dataset):
         with pytest.raises(UsageError, match="memory"):
             copy("action")

@@ -32,7 +32,7 @@ from datasets_cli.formats.json_document import read_json
 from datasets_cli.formats.npy import read_array
 from datasets_cli.formats.png import decode_pngs
 from datasets_cli.formats.tf_example import parse_example
-from datasets_cli.install.reading import source_errors
+from datasets_cli.install.fetch import source_errors
 from tests.support.unplugged_files import example
 
 pa = pytest.importorskip("pyarrow")

@@ -26,12 +26,12 @@ from datasets_cli.errors import (
     RldsError,
     SourceError,
 )
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.recipes.d4rl import catalogue as d4rl
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin
 from tests.support.paths import PROJECT
@@ -360,7 +360,8 @@ def test_nothing_here_unpacks_archives() -> None:
 
 SMALL_DISK = """
 import json, resource, sys
-from datasets_cli.install import install, installation
+from datasets_cli.install import installation as install
+from datasets_cli.install import installation
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.config import load_config
 from datasets_cli.errors import DiskFull

@@ -10,8 +10,8 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import UsageError
-from datasets_cli.progress import Silent
 from datasets_cli.sources.disk import make_folder
 from tests.support.origin import Origin
 

@@ -11,7 +11,7 @@ import pytest
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 from tests.install.test_side_by_side import BERKELEY, IDS, digest, published
 from tests.support.clusters import DaskCluster, ray_cluster
 from tests.support.origin import Origin

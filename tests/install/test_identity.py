@@ -18,13 +18,13 @@ from datasets_cli.catalogue import registry
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import UsageError
-from datasets_cli.manager.delete import delete
-from datasets_cli.progress import Silent
 from datasets_cli.store import cache_root, content
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import Manifest, read_manifest
 from datasets_cli.store.tables import load_table, remove_tables, save_table
+from datasets_cli.verbs.delete import delete
 from tests.conftest import DEMO, DOOR
 from tests.recipes.test_atari import invented
 from tests.support.atari_files import record
@@ -218,7 +218,7 @@ def test_nothing_writes_into_a_committed_dataset(
     datasets_cli.list_datasets()
     datasets_cli.dataset_info(DOOR)
     assert files_of(folder) == before
-    monkeypatch.setattr("datasets_cli.install.layout.commit", lambda *_: True)
+    monkeypatch.setattr("datasets_cli.verbs.convert.commit", lambda *_: True)
     datasets_cli.convert(
         DOOR, "compact" if layout == "ted" else "ted", config=config, progress=Silent()
     )
@@ -320,7 +320,7 @@ def test_a_report_that_cannot_be_kept_is_still_shown(
     def refuse(*_: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("datasets_cli.manager.verify.save_table", refuse)
+    monkeypatch.setattr("datasets_cli.verbs.verify.save_table", refuse)
     (found,) = datasets_cli.verify(door, deep=True, progress=Silent())
     assert found.report is not None
     assert "the report is not kept" in caplog.text

@@ -17,9 +17,9 @@ import datasets_cli
 from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.layouts.ted_writer import TedWriter
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.catalogue.conftest import clear
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Origin

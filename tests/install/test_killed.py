@@ -23,12 +23,12 @@ import pytest
 
 from datasets_cli.config import Config, load_config
 from datasets_cli.errors import LockedError, RldsError
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.delete import delete
-from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
+from datasets_cli.verbs.delete import delete
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.d4rl_files import save, steps
 from tests.support.origin import Fault, Origin, Stall
 
@@ -40,7 +40,8 @@ CUT = 100_000
 
 CHILD = """
 import os, signal, sys
-from datasets_cli.install import install, installation
+from datasets_cli.install import installation as install
+from datasets_cli.install import installation
 from datasets_cli.config import load_config
 
 def die():
@@ -84,7 +85,7 @@ shutil.rmtree = die_half_way
 """
 
 REMOVE = """
-from datasets_cli.manager.delete import delete
+from datasets_cli.verbs.delete import delete
 delete(sys.argv[1], config=load_config())
 """
 

@@ -11,9 +11,9 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import IntegrityError, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource

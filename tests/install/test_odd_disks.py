@@ -18,13 +18,13 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DiskFull, UsageError
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.sources.disk import allocate, flush
 from datasets_cli.sources.new_files import replace_file
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.d4rl_files import save, steps
 from tests.support.disks import Disks
 from tests.support.forked import Forked

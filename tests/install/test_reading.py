@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from datasets_cli.errors import NetworkError, SourceError
-from datasets_cli.install.reading import read_blocks, source_errors
+from datasets_cli.install.fetch import read_blocks, source_errors
 from datasets_cli.recipe import Block
 
 KINDS = (OSError, ValueError, TypeError, KeyError, IndexError, ZeroDivisionError, OverflowError)

@@ -20,13 +20,13 @@ import datasets_cli
 from datasets_cli import recipes
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DiskFull, PartialFailure, RldsError
+from datasets_cli.install.convert import ConversionNeeds
+from datasets_cli.install.fetch import Room
+from datasets_cli.install.installation import Screen, Threads
 from datasets_cli.install.options import FailedDataset, InstalledDataset
-from datasets_cli.install.room import Room
-from datasets_cli.install.side_by_side import Screen, Threads
-from datasets_cli.install.worker_needs import ConversionNeeds
 from datasets_cli.parallel.expectation import Expectation
-from datasets_cli.progress import Silent
 from datasets_cli.sources.http import HostLimits, Http
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.cache_root import CacheRoot

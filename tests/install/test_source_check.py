@@ -12,8 +12,8 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DatasetNotInstalled, UsageError
-from datasets_cli.progress import Silent
 from datasets_cli.sources.digests import Digests
 from tests.conftest import DEMO
 from tests.support.d4rl_cuts import CUTS

@@ -16,8 +16,8 @@ from tensordict import TensorDict
 
 import datasets_cli
 from datasets_cli import ExperienceReplay
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import RldsError
-from datasets_cli.progress import Silent
 from datasets_cli.store.manifest import read_manifest
 from tests.support.clusters import DaskCluster, ray_cluster
 

@@ -13,8 +13,8 @@ import pytest
 from datasets_cli import plan_preprocess
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.manager.verify import verify_installed as verify
 from datasets_cli.store.cache_root import CacheRoot, runs_to
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.interpreters import preloaded
 from tests.support.origin import Origin
 from tests.support.paths import DEMO_DATA, TEST_DATA

@@ -18,11 +18,9 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure
-from datasets_cli.look import statistics
-from datasets_cli.look.summary import load_summary
-from datasets_cli.progress import Silent
-from datasets_cli.project import tables
+from datasets_cli.project import statistics, tables
 from datasets_cli.project.results import PreprocessResults
 from datasets_cli.sources.new_files import replacing
 from datasets_cli.store import lock
@@ -30,6 +28,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.check import folder_size
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest, write_manifest
+from datasets_cli.store.tables import load_summary
 
 DEMOS = ["demo/door-human", "demo/iris"]
 Capture = pytest.CaptureFixture[str]

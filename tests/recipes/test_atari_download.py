@@ -23,10 +23,10 @@ from datasets_cli.errors import (
     UnknownDataset,
     UsageError,
 )
-from datasets_cli.install.install import install_dataset
-from datasets_cli.install.installed import installed_id
+from datasets_cli.install.fetch import Folder
+from datasets_cli.install.find import installed_id
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.install.source_place import Folder
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipes.atari_dqn.log_files import placed
 from datasets_cli.store.cache_root import CacheRoot

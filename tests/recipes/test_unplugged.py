@@ -14,10 +14,10 @@ from PIL import Image
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Progress, Silent
 from datasets_cli.errors import SourceError
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.progress import Progress, Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Recipe, Source
 from datasets_cli.recipes.atari_dqn import unplugged_reader as unplugged
 from datasets_cli.sources.digests import Digests

@@ -9,9 +9,9 @@ import pytest
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.progress import Silent
 from datasets_cli.recipe import CatalogueEntry
 from datasets_cli.recipes.atari_dqn import unplugged_reader
 from datasets_cli.sources.digests import Digests

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 import pytest
 
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import (
     AccessError,
     DiskFull,
@@ -25,7 +26,6 @@ from datasets_cli.errors import (
     OfflineError,
     SourceError,
 )
-from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.raw_file import RawFile
@@ -463,7 +463,7 @@ import resource, sys
 from pathlib import Path
 from datasets_cli.config import load_config
 from datasets_cli.errors import DiskFull
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource

@@ -19,8 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.config import Config, load_config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import NetworkError, RldsError, SourceError
-from datasets_cli.progress import Silent
 from datasets_cli.sources.buckets import list_objects
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http

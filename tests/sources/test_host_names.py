@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import NetworkError
-from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource

@@ -18,8 +18,8 @@ from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import NetworkError
-from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import TIMEOUT_SECONDS, Http
 from datasets_cli.sources.pace import Pace, PaceLimits, TooSlow

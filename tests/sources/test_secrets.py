@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import NetworkError, RldsError, UsageError, public_text, public_url
-from datasets_cli.progress import Silent
 from datasets_cli.sources.download import fetch
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.resource import Resource

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 import datasets_cli
 from datasets_cli import ExperienceReplay, FrameStack, ReplayBuffer, open_storage
-from datasets_cli.checked_json import decode
 from datasets_cli.config import Config
+from datasets_cli.core.checked_json import decode
 from datasets_cli.errors import DamagedDataset, SourceError, UsageError
 from datasets_cli.schema.columns import Column, Key
 from datasets_cli.schema.tree import entry

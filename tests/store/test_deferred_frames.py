@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.config import Config, load_config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DiskFull, RldsError, SourceError
 from datasets_cli.install.installation import stage
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.progress import Silent
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Key, Recipe, Source
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset

@@ -338,8 +338,8 @@ def test_a_vocabulary_that_is_not_listed_is_missed_and_nothing_else_is_said() ->
 def test_a_copy_on_a_device_that_is_this_memory_must_fit(
     compact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.system_errors.SMALL_BYTES", 0)
-    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 1000)
+    monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
+    monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1000)
     open_dataset(compact)
     with pytest.raises(UsageError, match="more than half of the 1,000 bytes of free memory"):
         open_dataset(compact, DeviceOptions(device=torch.device("cpu")))

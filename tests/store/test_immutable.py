@@ -12,7 +12,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, Mixture, system_errors
+from datasets_cli import ExperienceReplay, Mixture
+from datasets_cli.core import system_errors
 from datasets_cli.errors import DamagedDataset, UsageError
 
 

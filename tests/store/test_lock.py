@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import LockedError, UsageError
-from datasets_cli.progress import Silent
 from datasets_cli.store import lock
 from datasets_cli.store.lock import dest_locked, locked
 

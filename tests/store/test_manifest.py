@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.install.installed import condition_of
+from datasets_cli.install.find import condition_of
 from datasets_cli.schema.columns import Column
 from datasets_cli.store import manifest as manifest_file
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest

@@ -12,7 +12,7 @@ import torch
 
 import datasets_cli
 from datasets_cli.config import Config
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 from datasets_cli.schema.mapped_bytes import map_descriptor
 from datasets_cli.schema.mapping import map_file
 from datasets_cli.store.dataset import Dataset, open_dataset

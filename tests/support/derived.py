@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
-from datasets_cli.progress import Progress
 from datasets_cli.replay.storages.dataset import DatasetStorage, open_storage
 from datasets_cli.store.dataset import open_dataset
 

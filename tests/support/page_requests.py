@@ -9,9 +9,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from datasets_cli.config import Config
-from datasets_cli.page.application import application
-from datasets_cli.page.guard import App, Guard
-from datasets_cli.page.local_page import LocalPage
+from datasets_cli.ui.application import application
+from datasets_cli.ui.guard import App, Guard
+from datasets_cli.ui.local_page import LocalPage
 
 HOST = "127.0.0.1:8000"
 TOKEN = "a-token-of-this-run"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 
 
 class Told(Silent):

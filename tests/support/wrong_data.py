@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import datasets_cli
-from datasets_cli.progress import Silent
+from datasets_cli.core.progress import Silent
 from datasets_cli.store.sealed_json import seal
 from tests.support.paths import DEMO_DATA, TEST_DATA
 

@@ -15,9 +15,9 @@ from datasets_cli import (
     MinariExperienceReplay,
     OpenMLExperienceReplay,
 )
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import ImmutableError, Unsupported, UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
-from datasets_cli.progress import Silent
 
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.rows import AuditedRows
 from datasets_cli.audit.rules.rule import About, RowNumbers, Rule, rule
-from datasets_cli.quantities import counted
+from datasets_cli.core.quantities import counted
 from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.store.layouts.records import is_frame
 

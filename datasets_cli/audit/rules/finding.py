@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from datasets_cli.json_form import JsonForm
-from datasets_cli.quantities import counted
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.quantities import counted
 
 Severity = Literal["wrong", "suspicious", "note"]
 SEVERITIES: tuple[Severity, ...] = ("wrong", "suspicious", "note")

@@ -15,7 +15,7 @@ import numpy as np
 from datasets_cli.audit.rules.facts import Facts
 from datasets_cli.audit.rules.finding import SEVERITIES, Finding, Severity
 from datasets_cli.audit.rules.rows import AuditedRows
-from datasets_cli.json_form import JsonForm
+from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.recipe import read_tsv
 from datasets_cli.schema.columns import Column, Key
 

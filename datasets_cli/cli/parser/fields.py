@@ -35,8 +35,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from datasets_cli.cli.parser import completion
+from datasets_cli.core.options import argument_docs, hints_of, parameters_of
 from datasets_cli.errors import UsageError
-from datasets_cli.options import argument_docs, hints_of, parameters_of
 
 GivenOptions = dict[str, Any]
 """The options that a user gave, by the names of their fields."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.collectors.options import (
     CollectorOptions,
     JoinedProcesses,
@@ -28,7 +29,6 @@ from datasets_cli.environments.collectors.source import (
     environment_of,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.options import takes_fields
 from datasets_cli.replay.trajectories.seams import (
     COLLECTOR_NUMBER,
     Numbering,

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.collectors.collectors import (
     DataCollector,
     MultiAsyncCollector,
@@ -19,7 +20,6 @@ from datasets_cli.environments.collectors.collectors import (
 from datasets_cli.environments.collectors.options import JoinedProcesses, share_of
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.errors import UsageError
-from datasets_cli.options import takes_fields
 from datasets_cli.parallel.engine import Engine, Workers
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from datasets_cli.torchrl.keywords import accepts_keywords

@@ -16,6 +16,7 @@ from typing import Any, cast
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.core.options import part_of
 from datasets_cli.environments.actions import Outside
 from datasets_cli.environments.collectors.options import (
     HOOKS,
@@ -37,7 +38,6 @@ from datasets_cli.environments.collectors.worker import (
     unpack,
 )
 from datasets_cli.errors import RldsError
-from datasets_cli.options import part_of
 from datasets_cli.parallel.cluster import Cluster
 from datasets_cli.parallel.tasks import MAX_LOST_WORKERS
 from datasets_cli.parallel.workers import pickle_by_value

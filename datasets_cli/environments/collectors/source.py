@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import set_interaction_type
 
+from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.actions import Outside
 from datasets_cli.environments.collectors.options import CollectorOptions, share_of
 from datasets_cli.environments.environment import ACTION, Environment
@@ -23,7 +24,6 @@ from datasets_cli.environments.tensordict_environment import (
     is_environment,
 )
 from datasets_cli.errors import UsageError
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER, Numbering
 
 CollectorState = dict[str, Any]

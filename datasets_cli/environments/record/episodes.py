@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.actions import Actions, CheckActions, Outside
 from datasets_cli.environments.environment import Stepper
 from datasets_cli.environments.lanes import VectorLanes
@@ -29,7 +30,6 @@ from datasets_cli.environments.record.options import (
 )
 from datasets_cli.environments.rows import RolloutRows, leaves_of
 from datasets_cli.errors import RldsError, UsageError
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.parallel.functions import failure_of
 from datasets_cli.schema.columns import REWARD, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 

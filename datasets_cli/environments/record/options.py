@@ -13,16 +13,16 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.config import RootOptions
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.gymnasium_extra import gymnasium
+from datasets_cli.core.options import check_numbers
+from datasets_cli.core.progress import ProgressOptions
 from datasets_cli.environments.policies import flat_items
 from datasets_cli.environments.rows import LaneRows, PolicyOutput, SpaceLeaf, StepColumn
 from datasets_cli.errors import RldsError, UsageError, argument
-from datasets_cli.gymnasium_extra import gymnasium
 from datasets_cli.install.options import LAYOUT
-from datasets_cli.json_form import JsonForm
-from datasets_cli.options import check_numbers
 from datasets_cli.parallel.engine import PROCESSES
 from datasets_cli.parallel.functions import failure_of
-from datasets_cli.progress import ProgressOptions
 
 if TYPE_CHECKING:
     from datasets_cli.environments.actions import CheckActions

@@ -12,6 +12,8 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
+from datasets_cli.core.gymnasium_extra import gymnasium
+from datasets_cli.core.progress import Progress
 from datasets_cli.environments.actions import CheckActions, Outside, check_known
 from datasets_cli.environments.record.chunks import (
     ChunkTask,
@@ -23,13 +25,11 @@ from datasets_cli.environments.record.chunks import (
 from datasets_cli.environments.record.episodes import StepColumns, check_spaces, make_environments
 from datasets_cli.environments.record.options import RANDOM, PolicyFunction, Recording
 from datasets_cli.errors import UsageError, argument, for_reader
-from datasets_cli.gymnasium_extra import gymnasium
-from datasets_cli.own.steps import StepDigest, write_steps
+from datasets_cli.exchange.steps import StepDigest, write_steps
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
 from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
-from datasets_cli.progress import Progress
 from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.specs.gymnasium_spaces import describe

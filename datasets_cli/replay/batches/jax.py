@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import torch
 
+from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, by_reader
 from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.batches.formats import BatchFormat, nest, show_columns, storage_columns
@@ -25,7 +26,6 @@ from datasets_cli.schema.element_types import NUMPY_TYPES, element_type
 from datasets_cli.schema.tree import Tree, grow_tree, leaves_in, put
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.records import columns_of
-from datasets_cli.system_errors import check_memory
 
 if TYPE_CHECKING:
     import jax

@@ -13,9 +13,9 @@ import torch
 from tensordict import TensorDictBase
 from torch.utils.data._utils.collate import default_collate_fn_map
 
+from datasets_cli.core.options import check_choice, check_flags, suggests_keywords
+from datasets_cli.core.quantities import few_lines
 from datasets_cli.errors import NotWritable, UnknownKey, Unsupported, UsageError, argument
-from datasets_cli.options import check_choice, check_flags, suggests_keywords
-from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Index, NestedKey, Rows, StateDict
 from datasets_cli.replay.batches.formats import BatchFormat, NumpyFormat
 from datasets_cli.replay.batches.jax import JaxFormat

@@ -8,8 +8,8 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDictBase
 
+from datasets_cli.core.options import suggests_keywords
 from datasets_cli.errors import UnknownKey, Unsupported, WrongRows
-from datasets_cli.options import suggests_keywords
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.batches.reader import CollateFunction, SampleInfo
 from datasets_cli.replay.batches.row_numbers import without_index

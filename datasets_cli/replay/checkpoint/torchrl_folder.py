@@ -35,7 +35,8 @@ from tensordict import (
     TensorDictBase,
 )
 
-from datasets_cli.checked_json import Check, WrongValue, decode, is_deeper
+from datasets_cli.core.checked_json import Check, WrongValue, decode, is_deeper
+from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import DamagedDataset, MissingFile, Unsupported, WrongState
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.row_numbers import without_index
@@ -57,7 +58,6 @@ from datasets_cli.schema.columns import (
 )
 from datasets_cli.schema.mapped_bytes import map_descriptor
 from datasets_cli.sources.regular_file import open_regular
-from datasets_cli.system_errors import check_memory
 
 T = TypeVar("T")
 

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
+from datasets_cli.core.quantities import few_lines
+from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows
-from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -43,7 +44,6 @@ from datasets_cli.store.layouts.joined_rows import JoinedRows
 from datasets_cli.store.layouts.protocol import GatheredRows
 from datasets_cli.store.layouts.record_table import RecordTable, have_one_form
 from datasets_cli.store.manifest import Manifest
-from datasets_cli.system_errors import check_memory
 
 MEMBER_BYTES = 8
 

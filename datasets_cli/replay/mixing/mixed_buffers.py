@@ -14,6 +14,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase, is_tensor_collection
 from torch.utils import _pytree
 
+from datasets_cli.core.quantities import few_lines
 from datasets_cli.errors import (
     UnknownKey,
     Unsupported,
@@ -22,7 +23,6 @@ from datasets_cli.errors import (
     WrongSize,
     WrongState,
 )
-from datasets_cli.quantities import few_lines
 from datasets_cli.replay.arguments import (
     NestedKey,
     Numbers,

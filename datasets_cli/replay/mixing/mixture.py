@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 import torch
 
+from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.errors import NotWritable, Unsupported, UsageError, WrongSize
-from datasets_cli.options import check_types, part_of, suggests_keywords, takes_fields
-from datasets_cli.own.dataset import OwnOptions, making, own_id, save_steps
-from datasets_cli.own.steps import StepColumns
+from datasets_cli.exchange.dataset_writer import OwnOptions, making, own_id, save_steps
+from datasets_cli.exchange.steps import StepColumns
 from datasets_cli.preprocessing.returned import arrays_of
 from datasets_cli.replay.arguments import NestedKey, StateDict
 from datasets_cli.replay.batches.reader import CollateFunction

@@ -10,8 +10,8 @@ from typing import Literal
 
 import torch
 
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import EmptyBuffer, UsageError, WrongSize, WrongState
-from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.mixing.members import MixtureStorage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys

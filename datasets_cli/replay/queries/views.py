@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from datasets_cli.core.quantities import counted
 from datasets_cli.errors import OutOfRange, UsageError
-from datasets_cli.quantities import counted
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.queries.conditions import TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Expression

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from datasets_cli.core.options import takes_fields
 from datasets_cli.errors import OutOfRange, WrongState
-from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.orders import Order, permutation, random_words, storage_order

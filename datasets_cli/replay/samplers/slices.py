@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
+from datasets_cli.core.options import part_of
 from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows, WrongSize
-from datasets_cli.options import part_of
 from datasets_cli.replay.arguments import NestedKey, StateDict, optional_key, whole_number
 from datasets_cli.replay.samplers.protocol import Draw, Info
 from datasets_cli.replay.samplers.rows import DrawSampler, SingleRows

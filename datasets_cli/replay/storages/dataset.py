@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from tensordict import NonTensorStack, TensorDict
 
+from datasets_cli.core.options import takes_fields
+from datasets_cli.core.quantities import counted, few_lines, html_table
 from datasets_cli.errors import Unsupported, UsageError, WrongRows
-from datasets_cli.options import takes_fields
-from datasets_cli.quantities import counted, few_lines, html_table
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of, keys_of, whole_number
 from datasets_cli.replay.storages.collate import put_texts, stack_texts
 from datasets_cli.replay.storages.options import PreviousRewardOptions, StorageOptions

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import DiskFull, NotWritable, SourceError, WrongRows
 from datasets_cli.replay.storages.columns import RowsForm, TensorDictForm
 from datasets_cli.schema.bits import bits_dtype, torch_dtype, type_name
@@ -17,7 +18,6 @@ from datasets_cli.schema.columns import Column, check_key, one_file_each
 from datasets_cli.sources.disk import free_bytes, reserve
 from datasets_cli.sources.temporary_folders import is_in_memory
 from datasets_cli.store.layouts.ted_writer import write_meta_files
-from datasets_cli.system_errors import is_full
 
 PIECE_BYTES = 64 << 20
 """Bytes of a file that are reserved at once, ahead of the row that is written next."""

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from tensordict import NonTensorStack, TensorDict
 
+from datasets_cli.core.options import takes_fields
+from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import EmptyBuffer, NoRewards, Unsupported, UsageError, WrongRows
-from datasets_cli.options import takes_fields
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.storages.collate import stack_texts
 from datasets_cli.replay.storages.dataset import DatasetStorage, FrameStack
@@ -38,7 +39,6 @@ from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset
-from datasets_cli.system_errors import check_memory
 
 OTHER_BLOCK_ROWS = 1024
 """Rows of a block where nobody knows how large they are, and all their entries are read."""

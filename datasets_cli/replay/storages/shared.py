@@ -23,9 +23,8 @@ from typing import Self, TypeVar
 
 import torch
 
-from datasets_cli.checked_json import decode
+from datasets_cli.core.checked_json import JsonForm, decode
 from datasets_cli.errors import Unsupported, UsageError
-from datasets_cli.json_form import JsonForm
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import LeafColumn
 from datasets_cli.replay.storages.columns import (

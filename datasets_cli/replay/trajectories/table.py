@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
 
+from datasets_cli.core.quantities import counted, html_table
+from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import RldsError, UnknownKey, UsageError, WrongRows
-from datasets_cli.quantities import counted, html_table
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.schema.columns import (
     REWARD,
@@ -32,7 +33,6 @@ from datasets_cli.store.arrays import ArraySource, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.content import canonical_json
 from datasets_cli.store.tables import map_array, write_array
-from datasets_cli.system_errors import check_memory
 
 if TYPE_CHECKING:
     import pandas

@@ -15,8 +15,8 @@ from typing import Literal, Self, get_args
 import torch
 from tensordict import TensorDict
 
+from datasets_cli.core.options import check_choice
 from datasets_cli.errors import UsageError, WrongRows, WrongSize
-from datasets_cli.options import check_choice
 from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key, whole_number
 from datasets_cli.replay.trajectories.bounds import first_of, last_of
 from datasets_cli.replay.transforms.steps import flags

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from datasets_cli.core.progress import Progress
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.progress import Progress
 from datasets_cli.schema.bits import bytes_of, to_array
 from datasets_cli.schema.column_statistics import ColumnRange
 from datasets_cli.schema.columns import Key, rows_per_block

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from datasets_cli.checked_json import WrongValue, decode
-from datasets_cli.json_form import JsonForm
+from datasets_cli.core.checked_json import JsonForm, WrongValue, decode
 from datasets_cli.schema.columns import Key, show_key
 
 TABLE = "deep_check"

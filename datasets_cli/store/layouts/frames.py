@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 import zstandard
 
-from datasets_cli.damage import damaged
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.schema.mapped_bytes import map_array, map_bytes

@@ -22,9 +22,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from datasets_cli.checked_json import whole
-from datasets_cli.damage import damaged
-from datasets_cli.json_form import JsonForm
+from datasets_cli.core.checked_json import JsonForm, whole
+from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.columns import (
     EPISODE,
     LARGEST,

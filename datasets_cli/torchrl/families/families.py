@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from datasets_cli.catalogue.entries import catalogue
 from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
+from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.errors import Unsupported
 from datasets_cli.experience.options import (
     DatasetOptions,
@@ -19,7 +20,6 @@ from datasets_cli.experience.options import (
     check_start_method,
 )
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.options import part_of, takes_fields
 from datasets_cli.replay.batches.row_numbers import rows_at
 from datasets_cli.replay.buffer.buffer import choose_format
 from datasets_cli.replay.samplers.slices import SliceOptions

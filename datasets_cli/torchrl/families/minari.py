@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
+from datasets_cli.core.options import takes_fields
 from datasets_cli.errors import DatasetNotInstalled, OutOfRange, Unsupported, UsageError
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.experience.views import EpisodeReader
-from datasets_cli.install.source_check import OtherFiles
-from datasets_cli.options import takes_fields
+from datasets_cli.install.fetch import OtherFiles
 from datasets_cli.replay.arguments import Rows, seeded
 from datasets_cli.replay.queries.views import TrajectoryNumbers, trajectory_numbers
 from datasets_cli.schema.bits import to_array

@@ -102,7 +102,7 @@ def test_an_action_of_no_category_is_refused_in_each_step(later: list[int]) -> N
 def test_what_to_install_is_said_where_gymnasium_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = "datasets_cli.gymnasium_extra"
+    module = "datasets_cli.core.gymnasium_extra"
     monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(UsageError, match=r"pip install 'rlds-cli\[collect\]'"):

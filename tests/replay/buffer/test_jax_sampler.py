@@ -196,8 +196,8 @@ def test_compressed_frames_are_refused(tmp_path: Path) -> None:
 
 
 def test_rows_that_do_not_fit_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("datasets_cli.system_errors.SMALL_BYTES", 100)
-    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 400)
+    monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 100)
+    monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 400)
     with pytest.raises(
         UsageError, match=r"takes 248 bytes, more than half of the 400 bytes of free memory"
     ):

@@ -288,8 +288,8 @@ def test_an_index_of_narrow_integers_does_not_wrap_around(replay: ExperienceRepl
 def test_every_way_to_ask_for_too_many_rows_is_refused(
     replay: ExperienceReplay, index: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 1000)
-    monkeypatch.setattr("datasets_cli.system_errors.SMALL_BYTES", 0)
+    monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1000)
+    monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
     with pytest.raises(UsageError, match="more than half"):
         replay[index]
 

@@ -7,8 +7,8 @@ import math
 import os
 import pickle
 import random
-import struct
 import shutil
+import struct
 import warnings
 from pathlib import Path
 from typing import Any

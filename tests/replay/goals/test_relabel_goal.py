@@ -12,7 +12,7 @@ from tensordict import TensorDict
 from datasets_cli import ExperienceReplay, GoalRule, RelabelGoal, UnverifiedDataset
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from tests.support import maze_files
 from tests.support.d4rl_cuts import CUTS, columns

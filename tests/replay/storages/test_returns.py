@@ -271,8 +271,8 @@ def test_memory_does_not_grow_with_the_rows(
 def test_what_does_not_fit_into_memory_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datasets_cli.system_errors.SMALL_BYTES", 0)
-    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 100)
+    monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
+    monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 100)
     with pytest.raises(UsageError, match="toy/missions: a copy of these rows takes 112 bytes"):
         returns_of(folder, None)
     assert cache_root.MANIFEST_FILENAME in [path.name for path in folder.iterdir()]

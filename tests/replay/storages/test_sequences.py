@@ -29,7 +29,7 @@ from datasets_cli import (
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import EmptyBuffer, NoRewards, Unsupported, UsageError, WrongRows
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.storages import sequences as returns_module
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex
@@ -426,6 +426,6 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
     replay: ExperienceReplay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buffer = replay.sequences(1000, 4)
-    monkeypatch.setattr("datasets_cli.system_errors.free_memory", lambda: 1 << 28)
+    monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1 << 28)
     with pytest.raises(UsageError, match="more than half"):
         buffer[:]

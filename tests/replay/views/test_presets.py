@@ -27,7 +27,7 @@ from datasets_cli import (
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import UsageError
-from datasets_cli.install.install import install_dataset
+from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.queries import views as presets
 from tests.support import maze_files

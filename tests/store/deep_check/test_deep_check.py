@@ -15,10 +15,8 @@ import pytest
 import datasets_cli
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DamagedDataset, IntegrityError
-from datasets_cli.manager.verify import verify_deep
-from datasets_cli.manager.verify import verify_installed as verify
-from datasets_cli.progress import Silent
 from datasets_cli.schema.transitions import SHIFTED
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
@@ -29,6 +27,8 @@ from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter, describe_files
 from datasets_cli.store.manifest import Manifest, read_manifest, write_manifest
 from datasets_cli.store.tables import load_table
+from datasets_cli.verbs.verify import verify_deep
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.store.test_compact import pixel_rows, transitions, write
 
 Capture = pytest.CaptureFixture[str]

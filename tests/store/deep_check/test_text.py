@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from datasets_cli.config import Config
+from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DamagedDataset
-from datasets_cli.manager.verify import verify_deep
-from datasets_cli.manager.verify import verify_installed as verify
-from datasets_cli.progress import Silent
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.dataset import open_dataset
@@ -21,6 +19,8 @@ from datasets_cli.store.deep_check import offsets
 from datasets_cli.store.deep_check.deep_check import deep_check
 from datasets_cli.store.layouts.ted_writer import describe_files
 from datasets_cli.store.manifest import read_manifest, write_manifest
+from datasets_cli.verbs.verify import verify_deep
+from datasets_cli.verbs.verify import verify_installed as verify
 from tests.support.text_rows import ID, objects, steps_of, write
 
 CODES = "text/observation/mission.memmap"

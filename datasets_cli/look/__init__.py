@@ -1,1 +1,0 @@
-"""Looking at datasets: which there are, what is known of each, and what their rows hold."""

@@ -1,1 +1,0 @@
-"""Plots: charts of what is in one dataset or two, drawn into a file or a terminal."""

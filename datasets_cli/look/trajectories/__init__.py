@@ -1,1 +1,0 @@
-"""Trajectories as a list: where they begin, lengths, returns, ends, in any order."""

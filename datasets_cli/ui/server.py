@@ -1,0 +1,249 @@
+"""Serving the page: an address is bound, a thread answers, and its owner waits or closes it."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import secrets
+import socket
+import sys
+import threading
+import webbrowser
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.config import RootOptions
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import check_numbers, takes_fields
+from datasets_cli.core.system_errors import imported
+from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.ui.guard import Guard
+from datasets_cli.verbs.info import dataset_info
+
+if TYPE_CHECKING:
+    import uvicorn
+
+LARGEST_PORT = 65_535
+WAITING_CONNECTIONS = 512
+SECONDS_TO_END = 0.5
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+@dataclass(frozen=True)
+class PageCall(RootOptions):
+    """What ``serve_page`` takes.
+
+    Args:
+        id: the dataset to begin with, installed or not; the catalogue by default.
+        port: of the address; 0 for a free one.
+        host: the name or address of this machine to answer at.
+        browser: whether to open a browser, where there is a desktop.
+        allow_remote: let ``host`` be one that other machines reach.
+    """
+
+    id: str | None = field(default=None, metadata={"typed": None})
+    _: KW_ONLY
+    port: int = field(default=0, metadata={"least": 0, "help": "0 for a free one."})
+    host: str = field(default="127.0.0.1", metadata={"metavar": "HOST"})
+    browser: bool = field(
+        default=True, metadata={"flag": "--no-browser", "help": "Only print the address."}
+    )
+    allow_remote: bool = False
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+        if self.port > LARGEST_PORT:
+            raise UsageError(f"{argument('port')} is {self.port}; expected up to {LARGEST_PORT}.")
+
+
+@takes_fields(PageCall)
+def serve_page(call: PageCall) -> ServedPage:
+    """Show datasets in a browser: begin to answer at an address, and return it.
+
+    The page only reads, and answers who has the token that the address ends with. It answers until
+    it is closed, or the process ends: ``with serve_page() as page: page.wait()``.
+
+    Raises:
+        UnknownDataset: no recipe and no folder has that name.
+        UsageError: the port is in use, ``host`` is not of this machine or is reached by others
+            without ``allow_remote``, or starlette, uvicorn or jinja2 is not installed.
+    """
+    imported("starlette", "The page", "ui")
+    imported("uvicorn", "The page", "ui")
+    imported("jinja2", "The page", "ui")
+    from datasets_cli.ui.application import application
+    from datasets_cli.ui.local_page import LocalPage
+
+    config = call.chosen_config()
+    path = "/" if call.id is None else f"/d/{dataset_info(call.id, config=config).id}"
+    bound = _bound(call)
+    address = BoundAddress(call.host, bound.getsockname()[1], bound.getsockname()[0])
+    token = secrets.token_urlsafe(32)
+    guard = Guard(application(LocalPage.of(config)), address.is_host, address.port, token)
+    served = ServedPage(f"{address.url}{path}?token={token}", address, bound, guard)
+    if call.browser and _has_desktop():
+        webbrowser.open(f"{address.url}{path}?token={guard.ticket()}")
+    return served
+
+
+@dataclass(frozen=True)
+class BoundAddress:
+    """Where the page answers: the host as it was asked for, its port, and the number bound."""
+
+    host: str
+    port: int
+    number: str
+
+    @property
+    def is_any(self) -> bool:
+        """Whether it is every address of this machine."""
+        return ipaddress.ip_address(self.number.partition("%")[0]).is_unspecified
+
+    @property
+    def name(self) -> str:
+        """The host as an address in a browser has it."""
+        host = socket.gethostname() if self.is_any else self.host
+        return f"[{host}]" if ":" in host else host
+
+    @property
+    def url(self) -> str:
+        """The address of the page, without what follows the port."""
+        return f"http://{self.name}:{self.port}"
+
+    def is_host(self, text: str) -> bool:
+        """Return whether a request names this address, so that no other name leads here."""
+        name, _, port = text.rpartition(":") if text[-1:] != "]" else (text, "", "")
+        own = self.name.lower()
+        if (name, port) == (own, str(self.port)) or (self.port == 80 and text == own):
+            return True
+        # Names lead anywhere; a number is the machine itself.
+        return self.is_any and port == str(self.port) and _is_number(name.strip("[]"))
+
+
+class ServedPage(JsonForm):
+    """A page that answers at an address, until it is closed.
+
+    Attributes:
+        address: of the page, which ends with the token of this run.
+        readers: who can read it, in a sentence.
+    """
+
+    JSON = "address readers"
+
+    def __init__(
+        self, address: str, place: BoundAddress, bound: socket.socket, guard: Guard
+    ) -> None:
+        self.address = address
+        where = f"from every machine that reaches {place.name}; what is sent is not encrypted"
+        where = "on this machine alone" if _is_loopback(place.number) else where
+        self.readers = f"Whoever has this address can read all of the cache root, {where}."
+        self._server = _server(guard)
+        # A daemon, and so are the threads that it starts: none outlives an interrupt.
+        self._thread = threading.Thread(target=self._server.run, args=([bound],), daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> ServedPage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wait(self) -> None:
+        """Return when the page does not answer any more; an interrupt is raised meanwhile."""
+        self._thread.join()
+        if not self._server.should_exit:
+            raise RldsError("The page has ended unexpectedly. Run the command again.")
+
+    def close(self) -> None:
+        """Stop answering; what is worked on is dropped."""
+        self._server.should_exit = True
+        self._thread.join(SECONDS_TO_END)
+
+
+def _server(guard: Guard) -> uvicorn.Server:
+    import uvicorn
+
+    from datasets_cli.ui.connections import BoundedConnection
+
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    return uvicorn.Server(
+        uvicorn.Config(
+            guard,
+            loop="asyncio",
+            http=BoundedConnection,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=WAITING_CONNECTIONS,
+        )
+    )
+
+
+def _bound(call: PageCall) -> socket.socket:
+    """Return a socket that listens at the address that is asked for."""
+    try:
+        known = socket.getaddrinfo(call.host, call.port, type=socket.SOCK_STREAM)
+        family, _, _, _, place = known[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise UsageError(
+            f"{argument('host', call.host)} is no name or address that is known here ({error})."
+        ) from error
+    if not (call.allow_remote or _is_loopback(str(place[0]))):
+        raise UsageError(
+            f"{argument('host', call.host)} is reached by other machines: whoever has the address "
+            "with its token could read every dataset under the cache root, and what is sent is not "
+            f"encrypted. Add {argument('allow_remote', 'True')} to allow it."
+        )
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind(place)
+        bound.listen(WAITING_CONNECTIONS)
+    except OSError as error:
+        bound.close()
+        raise _not_bound(error, call, family, place) from error
+    return bound
+
+
+def _not_bound(error: OSError, call: PageCall, family: int, place: Any) -> UsageError:
+    what = argument("port", str(call.port))
+    if error.errno == errno.EADDRINUSE:
+        others = (*range(call.port + 1, LARGEST_PORT + 1), 0)
+        free = next(port for port in others if _is_free(family, place, port))
+        return UsageError(f"{what} is in use. Free is {argument('port', str(free))}.")
+    if error.errno == errno.EADDRNOTAVAIL:
+        return UsageError(f"{argument('host', call.host)} is no address of this machine.")
+    return UsageError(f"{what} cannot be used ({error.strerror}). {argument('port', '0')} can.")
+
+
+def _is_free(family: int, place: Any, port: int) -> bool:
+    """Return whether a port can be bound, as 0 always can."""
+    with socket.socket(family, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind((place[0], port, *place[2:]))
+        except OSError:
+            return False
+        return True
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not ipaddress.ip_address(text).is_unspecified
+    except ValueError:
+        return False
+
+
+def _is_loopback(number: str) -> bool:
+    return ipaddress.ip_address(number.partition("%")[0]).is_loopback
+
+
+def _has_desktop() -> bool:
+    """Return whether a browser would have a window: another one would take this terminal."""
+    return sys.platform == "darwin" or not os.environ.keys().isdisjoint(DISPLAYS)

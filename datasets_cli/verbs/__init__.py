@@ -1,0 +1,1 @@
+"""Verbs: one file each, with what it takes, what it returns, and the function."""

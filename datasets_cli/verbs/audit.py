@@ -1,0 +1,131 @@
+"""Auditing installed datasets: what rules find wrong in their rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from datasets_cli.audit.report import AuditReport, audited
+from datasets_cli.audit.rules.finding import SEVERITIES, Finding
+from datasets_cli.catalogue.selection import (
+    InstalledIds,
+    as_list,
+    named_ids,
+    select_each,
+    select_installed,
+)
+from datasets_cli.config import Config
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import check_choice, takes_fields
+from datasets_cli.core.progress import ProgressOptions, expect_rows, of_dataset
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.errors import PartialFailure, RldsError
+from datasets_cli.install.find import open_installed
+from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    from datasets_cli.audit.rules.rule import Rule
+
+
+@dataclass(frozen=True)
+class AuditedDataset(JsonForm):
+    """What an audit says of a dataset.
+
+    Args:
+        id: the full id.
+        findings: what rules found, the gravest first.
+        rules: the version of each rule that was asked, by its name.
+        limits: what these rules cannot find, by their names, where nothing was found.
+        error: why it was not audited; None where it was.
+    """
+
+    JSON = "id findings rules limits error?"
+
+    id: str
+    findings: tuple[Finding, ...] = ()
+    rules: Mapping[str, int] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
+    error: RldsError | None = None
+
+
+@dataclass(frozen=True)
+class AuditCall(ProgressOptions, InstalledIds):
+    """What ``audit_datasets`` takes.
+
+    Args:
+        rule: only these rules, by name.
+        severity: only findings of this severity and graver ones: ``"wrong"``, ``"suspicious"`` or
+            ``"note"``.
+        rules: rules of your own, beside those of installed packages: files that define ``RULES``,
+            whose code is run, or objects. What they find is not kept.
+    """
+
+    _: KW_ONLY
+    rule: str | Iterable[str] = field(
+        default=(), metadata={"metavar": "NAME", "help": "Only this rule; may be repeated."}
+    )
+    severity: str = "note"
+    rules: str | os.PathLike[str] | Rule | Iterable[str | os.PathLike[str] | Rule] = field(
+        default=(),
+        metadata={
+            "typed": list[str],
+            "metavar": "FILE",
+            "help": "Run the rules of this Python file, too; may be repeated.",
+        },
+    )
+
+
+@takes_fields(AuditCall)
+def audit_datasets(call: AuditCall) -> list[AuditedDataset]:
+    """Return what rules find wrong in the rows of installed datasets; the reports are kept.
+
+    Raises:
+        UsageError: there is no such rule, severity or file of rules.
+        RldsError: a rule of your own raises, or finds what no rule can; with its line.
+        UnknownDataset, DatasetNotInstalled: some are not here; none is audited.
+        PartialFailure: some of several were not audited; ``results`` has all of them.
+        DamagedDataset: a single one is damaged.
+    """
+    from datasets_cli.audit.own_rules import own_rules  # with numpy
+    from datasets_cli.audit.rules.registry import RULES
+
+    check_choice("severity", call.severity, SEVERITIES)
+    config = call.chosen_config()
+    ids = select_each(named_ids(call.ids), partial(select_installed, config=config))
+    names, own = as_list(call.rule), own_rules(call.rules)
+    for name in names:
+        check_choice("rule", name, [rule.name for rule in (*RULES, *own)])
+    own = [rule for rule in own if not names or rule.name in names]
+    results = []
+    for id in ids:
+        try:
+            results.append(_audited(id, config, call, own))
+        except RldsError as error:
+            if not ids[1:]:
+                raise
+            results.append(AuditedDataset(id, error=error))
+    if failed := [each.id for each in results if each.error]:
+        words = {"one": "was not audited", "several": "were not audited"}
+        raise PartialFailure.of(failed, len(ids), results, **words)
+    return results
+
+
+def _audited(id: str, config: Config, call: AuditCall, own: list[Rule]) -> AuditedDataset:
+    from datasets_cli.audit.rules.registry import RULES
+    from datasets_cli.audit.run import audit, gravest_first
+
+    dataset = open_installed(id, config)
+    with shown(call.progress, "rows read") as screen, of_dataset(screen, dataset.id) as told:
+        expect_rows(told, dataset.id, 0, len(dataset))
+        found = audit(dataset, own, told)  # first, so that nothing is kept where one of them fails
+        report = audited(dataset, CacheRoot(config.root), told)
+    versions = {**report.rules, **{rule.name: rule.version for rule in own}}
+    report = AuditReport(versions, tuple(gravest_first([*report.findings, *found])))
+    names = as_list(call.rule)
+    rules = {name: n for name, n in report.rules.items() if not names or name in names}
+    findings = tuple(each for each in report.at_least(call.severity) if each.rule in rules)
+    limits = {rule.name: rule.limit for rule in RULES if rule.limit and rule.name in rules}
+    return AuditedDataset(dataset.id, findings, rules, {} if findings else limits)

@@ -1,0 +1,85 @@
+"""Deleting installed datasets and what is left of their downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import partial
+
+from datasets_cli.catalogue.selection import INSTALLED_IDS, named_ids, select_each, select_installed
+from datasets_cli.config import Config, RootOptions
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import DRY_RUN, takes_fields
+from datasets_cli.install.find import installed_id, remove
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import Identity, identity
+from datasets_cli.verbs.du import usage_of
+
+
+@dataclass(frozen=True)
+class DeletedDataset(JsonForm):
+    """A dataset that was deleted, or would be.
+
+    Args:
+        id: the full id.
+        size_bytes: of its folder, of tables about it, and of what is left of its downloads.
+        deleted: False where nothing was done.
+        state: that it had: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        copy: the folder that was looked at, and no other that has its name since.
+    """
+
+    JSON = "id bytes=size_bytes deleted state"
+
+    id: str
+    size_bytes: int
+    deleted: bool
+    state: str = "installed"
+    copy: Identity = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class DeleteCall(RootOptions):
+    """What ``delete`` takes.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them.
+        dry_run: delete nothing, and return what would be deleted.
+        expected: what a dry run returned; a dataset that was replaced since is left alone.
+    """
+
+    ids: str | Iterable[str] = field(metadata={**INSTALLED_IDS, "help": "Ids or globs."})
+    _: KW_ONLY
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
+    expected: Iterable[DeletedDataset] = field(default=(), metadata={"typed": None})
+
+
+@takes_fields(DeleteCall)
+def delete(call: DeleteCall) -> list[DeletedDataset]:
+    """Delete installed datasets and what is left of their downloads, without asking.
+
+    Raises:
+        UnknownDataset, DatasetNotInstalled: some are not there; all of those are named, and nothing
+            is deleted.
+        LockedError: another process replaced one meanwhile.
+    """
+    config = call.chosen_config()
+    place = CacheRoot(config.root)
+    ids = select_each(named_ids(call.ids), partial(_own_ids, config))
+    copies = {each.id: each.copy for each in call.expected}
+    found = [_looked_at(id, place) for id in ids]
+    if call.dry_run:
+        return found
+    for each in found:
+        remove(each.id, config, copies.get(each.id, each.copy))
+    return [replace(each, deleted=True) for each in found]
+
+
+def _looked_at(id: str, root: CacheRoot) -> DeletedDataset:
+    copy, usage = identity(root.dataset(id)), usage_of(id, root)
+    return DeletedDataset(id, usage.size_bytes, False, usage.state, copy)
+
+
+def _own_ids(config: Config, text: str) -> list[str]:
+    """Return the ids of what a text means; a fallback is never deleted in its place."""
+    selected = select_installed(text, config)
+    return [installed_id(id, config, accept_fallback=False) for id in selected]

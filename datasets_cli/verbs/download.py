@@ -1,0 +1,262 @@
+"""Installing one dataset or several, each with its result, and saying what that would do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing, nullcontext
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
+
+from datasets_cli.catalogue.entries import catalogues
+from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.selection import KnownIds, select_known
+from datasets_cli.config import Config
+from datasets_cli.core.options import part_of, takes_fields
+from datasets_cli.core.progress import Progress, ProgressOptions
+from datasets_cli.core.progress_bars import Bars, PartOfRun, shown
+from datasets_cli.errors import PartialFailure, RldsError, UsageError, argument
+from datasets_cli.install.find import is_there
+from datasets_cli.install.installation import install_dataset, plan_install
+from datasets_cli.install.options import (
+    LAYOUT,
+    Downloads,
+    FailedDataset,
+    InstalledDataset,
+    InstallOptions,
+    Plan,
+)
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.sources.resource import Resource
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
+
+FETCHED_AHEAD = 2
+"""Datasets whose files are fetched while as many as there are workers are converted."""
+ON_A_CLUSTER = 16
+"""Datasets at a time where it is not known how many workers there are."""
+
+DownloadResult = InstalledDataset | FailedDataset
+DownloadResults = Generator[tuple[str, DownloadResult], None, None]
+OnResult = Callable[[DownloadResult], None]
+"""Called with each dataset as soon as it is installed, or could not be."""
+
+
+@dataclass(frozen=True)
+class PlanCall(KnownIds):
+    """What ``plan_download`` takes.
+
+    Args:
+        force: install again what is installed; the good copy stays until the new one is committed.
+        layout: ``"ted"`` or ``"compact"``; None takes compact for frames and ted for all else.
+        source: a folder or URL that holds the dataset's raw files; a folder with the files of
+            several datasets whose files have different names; or the one file of a dataset.
+        options: of the family, which make a variant of the dataset; ``dataset_info`` names them.
+    """
+
+    _: KW_ONLY
+    force: bool = False
+    layout: str | None = field(default=None, metadata=LAYOUT)
+    source: str | os.PathLike[str] | None = field(
+        default=None,
+        metadata={
+            "metavar": "DIR|FILE|URL",
+            "help": "Folder or URL with the raw files, or a dataset's one file.",
+        },
+    )
+    options: Mapping[str, str] | None = field(
+        default=None,
+        metadata={
+            **{"flag": ("-o", "--option"), "metavar": "NAME=VALUE"},
+            "help": "An option of the family; rlds info ID shows which there are.",
+        },
+    )
+
+    def install_options(self, **others: Any) -> InstallOptions:
+        """Return how the datasets are to be installed; ``others`` are of a download."""
+        source = None if self.source is None else os.fspath(self.source)
+        options = self.options or {}
+        return InstallOptions(self.layout, self.force, source, options=options, **others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DownloadCall(PlanCall, ProgressOptions, Workers):
+    """What ``download`` takes.
+
+    Args:
+        verify: refuse files whose size or checksum is not the catalogue's.
+        keep_raw: keep the downloaded files.
+        on_result: called with each dataset as soon as it is installed, or could not be.
+    """
+
+    verify: bool = field(
+        default=True,
+        metadata={"flag": "--no-verify", "help": "Take files whose size or checksum differs."},
+    )
+    keep_raw: bool = False
+    on_result: OnResult | None = None
+
+
+@takes_fields(DownloadCall)
+def download(call: DownloadCall) -> Downloads:
+    """Download, verify and install datasets that are not installed; return where they all are.
+
+    Files are fetched by this process, and converted by the workers: with them several datasets are
+    installed at a time, and parts of one; the bytes are the same.
+
+    Raises:
+        RldsError: the one dataset that was asked for cannot be installed.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    config, workers = call.chosen_config(), part_of(call, Workers)
+    options = call.install_options(
+        accept_any=not call.verify, keep_raw=call.keep_raw, workers=workers
+    )
+    with shown(call.progress) as told:
+        ids = _select(call.ids, config, options)
+        return _download_all(ids, config, options, call.on_result, told)
+
+
+@takes_fields(PlanCall)
+def plan_download(call: PlanCall) -> list[Plan]:
+    """Return what ``download`` would do, and do nothing; publishers are asked for sizes.
+
+    Raises:
+        RldsError: as ``download``.
+    """
+    from datasets_cli.sources.http import Http
+
+    config, options = call.chosen_config(), call.install_options()
+    http = Http(config)
+    return [plan_install(id, config, options, http) for id in _select(call.ids, config, options)]
+
+
+def _download_all(
+    ids: list[str],
+    config: Config,
+    options: InstallOptions,
+    on_result: OnResult | None,
+    told: Progress,
+) -> Downloads:
+    # With workers several are installed at a time; each host has few connections then.
+    if ids[1:] and isinstance(told, Bars):
+        told.expecting(_sizes(ids, config, options))
+    at_a_time = _num_side_by_side(ids, config, options) if ids[1:] else 1
+    if at_a_time > 1:
+        results = _side_by_side(ids, config, options, told, at_a_time)
+    else:
+        results = _one_by_one(ids, config, options, told)
+    results_by_id: dict[str, DownloadResult] = {}
+    with closing(results):
+        for id, result in results:
+            results_by_id[id] = result
+            if on_result:
+                if isinstance(told, Bars):
+                    told.clear()  # what is printed of the result begins its own line
+                on_result(result)
+    in_order = [results_by_id[id] for id in ids]
+    downloads = Downloads(
+        tuple(result for result in in_order if isinstance(result, InstalledDataset)),
+        tuple(result for result in in_order if isinstance(result, FailedDataset)),
+    )
+    if downloads.failures:
+        failed = [failure.id for failure in downloads.failures]
+        raise PartialFailure.of(failed, len(ids), downloads) from downloads.failures[0].error
+    return downloads
+
+
+def _one_by_one(
+    ids: list[str], config: Config, options: InstallOptions, told: Progress
+) -> DownloadResults:
+    bars = told if ids[1:] and isinstance(told, Bars) else None
+    for id in ids:
+        result: DownloadResult
+        try:
+            with PartOfRun(id, bars) if bars else nullcontext(told) as part:
+                result = install_dataset(id, config, options, progress=part)
+        except RldsError as error:
+            if not ids[1:]:
+                raise
+            result = FailedDataset(id, error)
+        yield id, result
+
+
+def _side_by_side(
+    ids: list[str], config: Config, options: InstallOptions, told: Progress, at_a_time: int
+) -> DownloadResults:
+    # Imported late, and once: what is installed already needs no network.
+    from datasets_cli.install.fetch import Room
+    from datasets_cli.install.installation import Screen, Threads
+    from datasets_cli.sources.http import HostLimits, Http
+
+    screen, hosts, room = Screen(told), HostLimits(), Room()
+    # Threads wait for what the pool does: they learn that the run ends, and then the pool does.
+    with Threads(screen) as threads, options.workers.pool() as pool, screen.until_the_end():
+        shared = replace(options, workers=options.workers.sharing(pool))
+
+        def install(id: str, progress: Progress) -> InstalledDataset:
+            http = Http(config, hosts=hosts)
+            return install_dataset(id, config, shared, http=http, progress=progress, room=room)
+
+        for id, outcome in threads.outcomes(ids, install, at_a_time):
+            if isinstance(outcome, RldsError):
+                result: DownloadResult = FailedDataset(id, outcome)
+            elif isinstance(outcome, InstalledDataset):
+                result = outcome
+            else:
+                raise outcome
+            with screen.above():
+                yield id, result
+
+
+def _num_side_by_side(ids: list[str], config: Config, options: InstallOptions) -> int:
+    """Return how many datasets are worked on at a time; 1 where one follows the other."""
+    workers = options.workers
+    if workers.end_with_the_call:
+        count = os.cpu_count() or 1 if workers.num_workers is None else workers.num_workers
+    else:
+        count = ON_A_CLUSTER
+    num_missing = sum(not _is_there(id, config, options) for id in ids)
+    return min(num_missing, count + FETCHED_AHEAD if count else 1)
+
+
+def _is_there(id: str, config: Config, options: InstallOptions) -> bool:
+    try:
+        return is_there(id, config, options)
+    except UsageError:  # it is told where it is installed
+        return False
+
+
+def _sizes(ids: Iterable[str], config: Config, options: InstallOptions) -> dict[str, int | None]:
+    """Return the bytes that each dataset needs, as the catalogue knows them."""
+    root = CacheRoot(config.root)
+    listed = {recipe.family: entries for recipe, entries in catalogues(root)}
+    sizes: dict[str, int | None] = {}
+    for id in ids:
+        if options.force or not has_manifest(root.path / "datasets" / id):
+            family, _, name = id.partition("/")
+            entry = listed[family].get(name) if family in listed else None
+            sizes[id] = entry.size if entry else None
+    return sizes
+
+
+def _select(ids: str | Iterable[str], config: Config, options: InstallOptions) -> list[str]:
+    wanted = select_known(ids, config)
+    if options.source is not None and len(wanted) > 1:
+        _check_shared_folder(wanted, config, options)
+    return wanted
+
+
+def _check_shared_folder(ids: list[str], config: Config, options: InstallOptions) -> None:
+    """Reject several datasets that need files of the same names, or more than a folder."""
+    folder, owners = options.source_folder, dict[str, str]()
+    for id in ids:
+        resolved = resolve(id, CacheRoot(config.root), unlisted=True, options=options.options)
+        recipe, files = resolved.recipe, list[Resource]()
+        if is_flat := folder is not None and folder.is_dir() and recipe.resources_at is None:
+            files = recipe.resources(resolved.name, None)
+        if not is_flat or any(owners.setdefault(each.filename, id) != id for each in files):
+            raise UsageError(
+                f"{argument('source')} holds the files of one dataset, and {len(ids)} are asked "
+                f"for: {', '.join(ids[:5])}{' …' if ids[5:] else ''}. A folder holds several only "
+                f"where their files have different names. Download {id} by itself."
+            )

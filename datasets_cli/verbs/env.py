@@ -1,0 +1,105 @@
+"""The program: its version and those below it, where it works, what of its extras is there."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from datasets_cli.config import RootOptions, config_path
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import takes_fields
+from datasets_cli.errors import public_url
+from datasets_cli.sources.disk import free_bytes
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.version import __version__
+
+DISTRIBUTION = "rlds-cli"
+OF_DEVELOPERS = frozenset({"bench", "dev", "docs"})
+VARIABLES = re.compile(r"RLDS_\w+|HF_TOKEN|XDG_CONFIG_HOME|MINARI_DATASETS_PATH|\w+_(?i:proxy)")
+_NEED = re.compile(r"""([\w.-]+)(?:.*extra == ["']([\w-]+))?""")
+
+
+@dataclass(frozen=True)
+class ProgramInfo(JsonForm):
+    """What to send with a report: no value in it is secret.
+
+    Args:
+        version: of this program.
+        python: version.
+        system: operating system, machine and processor cores.
+        packages: that it needs, with their versions; None for one that is missing.
+        extras: of each the packages, likewise.
+        root: the cache root.
+        num_datasets: installed there.
+        writable: whether this user may write there.
+        free_bytes: of its disk.
+        offline: whether connections are forbidden.
+        mirrors: ``{prefix: replacement}``, without user, password and query.
+        config_file: of the user, whether it is there or not.
+        variables: names of those set that change what this program does; their values may be
+            secret.
+    """
+
+    version: str
+    python: str
+    system: str
+    packages: Mapping[str, str | None]
+    extras: Mapping[str, Mapping[str, str | None]]
+    root: Path
+    num_datasets: int
+    writable: bool
+    free_bytes: int
+    offline: bool
+    mirrors: Mapping[str, str]
+    config_file: Path
+    variables: tuple[str, ...]
+
+
+@takes_fields(RootOptions)
+def program_info(call: RootOptions) -> ProgramInfo:
+    """Return versions, cache root, disk, mirrors and extras: what to send with a report."""
+    config = call.chosen_config()
+    existing = next(each for each in (config.root, *config.root.parents) if each.exists())
+    packages: dict[str, str | None] = {}
+    extras: dict[str, dict[str, str | None]] = {}
+    for name, extra in _needs():
+        of = extras.setdefault(extra, {}) if extra else packages
+        of[name] = _version(name)
+    return ProgramInfo(
+        version=__version__,
+        python=platform.python_version(),
+        system=f"{platform.platform()}, {os.cpu_count()} cores",
+        packages=packages,
+        extras=extras,
+        root=config.root,
+        num_datasets=len([*CacheRoot(config.root).installed()]),
+        writable=os.access(existing, os.W_OK),
+        free_bytes=free_bytes(config.root),
+        offline=config.offline,
+        mirrors={public_url(prefix): public_url(to) for prefix, to in config.mirrors},
+        config_file=config_path(),
+        variables=tuple(sorted(name for name in os.environ if VARIABLES.fullmatch(name))),
+    )
+
+
+def _needs() -> Iterator[tuple[str, str]]:
+    """Yield the packages that this one needs, and the extra of each; empty for its core."""
+    try:
+        needs = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:  # its folder alone is in Python's path
+        needs = []
+    for need in needs:
+        if (match := _NEED.match(need)) and match[2] not in OF_DEVELOPERS:
+            yield match[1], match[2] or ""
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

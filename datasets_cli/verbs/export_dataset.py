@@ -1,0 +1,134 @@
+"""Exporting: an installed dataset in the files of another tool."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import DRY_RUN, takes_fields
+from datasets_cli.core.progress import ProgressOptions, expect_rows, of_dataset
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.exchange.format import NEED_REWARDS, Format, format_of
+from datasets_cli.install.find import installed_id
+from datasets_cli.sources.disk import path_errors
+from datasets_cli.sources.new_files import recover, replacing
+from datasets_cli.store.arrays import open_arrays
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import folder_size
+
+ENDINGS = frozenset({".hdf5", ".json", ".memmap"})
+"""Of all files in a folder that is written."""
+
+
+@dataclass(frozen=True)
+class ExportedDataset(JsonForm):
+    """A dataset in the files of another tool.
+
+    Args:
+        id: the dataset.
+        format: of the files.
+        path: the file or the folder.
+        losses: what the format cannot hold, a sentence each.
+        size_bytes: of the files; 0 where nothing was written.
+        opened_by: the Python expression that opens them; empty where nothing was written.
+    """
+
+    JSON = "id format path losses bytes=size_bytes opened_by|null"
+
+    id: str
+    format: str
+    path: Path
+    losses: tuple[str, ...]
+    size_bytes: int = 0
+    opened_by: str = ""
+
+
+@dataclass(frozen=True)
+class ExportCall(ProgressOptions, InstalledId):
+    """What ``export_dataset`` takes.
+
+    Args:
+        format: of the files.
+        path: the new file or folder.
+        allow_loss: write also where the format cannot hold all of the dataset.
+        force: replace what is at the path.
+        dry_run: only say what would be lost.
+    """
+
+    FIRST = ("id",)
+
+    format: str = field(
+        metadata={"flag": "--to", "metavar": "FORMAT", "complete": "written_formats"}
+    )
+    path: str | os.PathLike[str] = field(metadata={"flag": "--out", "metavar": "PATH"})
+    _: KW_ONLY
+    allow_loss: bool = field(
+        default=False, metadata={"help": "Write what the format can hold, and leave out the rest."}
+    )
+    force: bool = field(default=False, metadata={"help": "Replace the file or the export at PATH."})
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
+
+
+@takes_fields(ExportCall)
+def export_dataset(call: ExportCall) -> ExportedDataset:
+    """Write an installed dataset in the format of another tool, with every value unchanged.
+
+    What the format cannot hold is known before the first byte is written.
+
+    Raises:
+        UsageError: the format cannot hold all of it and ``allow_loss`` is not given, its rows
+            cannot be written in it, or the path is taken.
+    """
+    config, path = call.chosen_config(), Path(call.path)
+    id = installed_id(call.id, config)
+    chosen = format_of(call.format, is_written=True)
+    dataset = open_arrays(CacheRoot(config.root).dataset(id))
+    if call.format in NEED_REWARDS:
+        dataset.manifest.check_rewards(f"the format {call.format}")
+    lost = tuple(chosen.losses(dataset.manifest))
+    if call.dry_run:
+        return ExportedDataset(id, call.format, path, lost)
+    if lost and not call.allow_loss:
+        raise UsageError(
+            f"{call.format} cannot hold all of {id}. It would lose: {'; '.join(lost)}. Write the "
+            f"rest with {argument('allow_loss', 'True')}."
+        )
+    with shown(call.progress) as screen, of_dataset(screen, id) as told, path_errors(path):
+        out = path.resolve()
+        recover(out)
+        _check_free(out, chosen, config.root.resolve(), call.force)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        expect_rows(told, id, 0, len(dataset))
+        with replacing(out) as new:
+            opened_by = chosen.write(dataset, new, told, path)
+            _check_free(out, chosen, config.root.resolve(), call.force)
+        size = folder_size(out) if out.is_dir() else out.stat().st_size
+    return ExportedDataset(id, call.format, path, lost, size, opened_by)
+
+
+def _check_free(out: Path, chosen: Format, root: Path, force: bool) -> None:
+    """Check that nothing is at a path but what may be replaced, outside of the root."""
+    if root.is_relative_to(out) or out.is_relative_to(root):
+        raise UsageError(
+            f"{out} is in or around the cache root. Choose another {argument('path')}."
+        )
+    if out.exists() and not (force and (out.is_file() or _is_export(out, chosen))):
+        raise UsageError(
+            f"{out} exists already. {argument('force', 'True')} replaces a file, or a folder that "
+            f"an export to the same format made. Choose another {argument('path')}."
+        )
+
+
+def _is_export(path: Path, chosen: Format) -> bool:
+    """Return whether a path is an empty folder, or what a format writes with nothing beside."""
+    files = (each for each in path.rglob("*") if each.is_symlink() or not each.is_dir())
+    if not path.is_dir() or any(each.is_symlink() or each.suffix not in ENDINGS for each in files):
+        return False
+    with suppress(RldsError):
+        return not any(path.iterdir()) or chosen.recognise(path) is not None
+    return False

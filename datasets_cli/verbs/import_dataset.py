@@ -1,0 +1,210 @@
+"""Importing: other tools' files become a dataset of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import DRY_RUN, takes_fields
+from datasets_cli.errors import SourceError, for_reader
+from datasets_cli.exchange.dataset_writer import OwnOptions, count_steps, making, own_id, save_steps
+from datasets_cli.exchange.flat import IMPORTED_FROM
+from datasets_cli.exchange.format import Recognised, format_of, recognised
+from datasets_cli.exchange.mapping import as_options, chosen_map, skipped
+from datasets_cli.install.options import InstalledDataset
+from datasets_cli.sources.disk import COPIED_BYTES
+
+
+@contextmanager
+def hashed(path: Path) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Hash a file or a folder in a thread; yield what returns its name, bytes and sha256."""
+    # The sha256 of a folder is that of the list which `sha256sum` prints of its files, by path.
+    before, is_left = _stats(path), Event()
+    with ThreadPoolExecutor(1) as thread:
+        digest = thread.submit(_digest, path, before, is_left)
+
+        def resource() -> dict[str, Any]:
+            sha256 = digest.result()
+            if _stats(path) != before:
+                raise SourceError(f"{path} changed while it was read. Import it again.", path=path)
+            size = sum(size for size, *_ in before.values())
+            name = path.name or path.resolve().name  # of "."
+            return {"filename": name, "bytes": size, "sha256": sha256}
+
+        try:
+            yield resource
+        finally:
+            is_left.set()
+
+
+def _digest(path: Path, names: Iterable[str], is_left: Event) -> str:
+    if path.is_file():
+        return _sha256(path, is_left)
+    lines = (f"{_sha256(path / name, is_left)}  {name}\n" for name in names)
+    return hashlib.sha256("".join(lines).encode(errors="surrogateescape")).hexdigest()
+
+
+def _sha256(path: Path, is_left: Event) -> str:
+    sha256 = hashlib.sha256()
+    with path.open("rb") as file:
+        while (chunk := file.read(COPIED_BYTES)) and not is_left.is_set():
+            sha256.update(chunk)
+    return sha256.hexdigest()
+
+
+def _stats(path: Path) -> dict[str, tuple[int, int, int]]:
+    """Return size, time of change and inode of a file, or of a folder's files by ``./path``."""
+    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
+    files = {f"./{each.relative_to(path).as_posix()}": each for each in found if each.is_file()}
+    files = {path.name: path} if path.is_file() else files
+    stats = ((name, files[name].stat()) for name in sorted(files, key=os.fsencode))
+    return {name: (stat.st_size, stat.st_mtime_ns, stat.st_ino) for name, stat in stats}
+
+
+@dataclass(frozen=True)
+class ImportPlan(JsonForm):
+    """What importing would do.
+
+    Args:
+        path: the file or the folder.
+        format: its format.
+        id: the dataset that it would be.
+        map: the column that is read for each key; ``""`` where a key with a known name is left out.
+        columns: what is at the path, each with ``column``, ``key``, ``dtype``, ``shape`` (of a
+            step) and ``skipped``, which says why it is not read; those that are read come first.
+        ends: how the files say where trajectories end; empty where a column of the map does.
+        notes: sentences that a person should see.
+    """
+
+    JSON = "path format id map columns dropped ends notes"
+
+    path: Path
+    format: str
+    id: str
+    map: Mapping[str, str]
+    columns: tuple[Mapping[str, str], ...]
+    ends: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        """The columns that are not read, a sentence each."""
+        return tuple(f"{x['column']}: {x['skipped']}" for x in self.columns if x["skipped"])
+
+    @property
+    def options(self) -> str:
+        """The options that say the map: the same columns are read again."""
+        return for_reader(as_options(self.map))
+
+
+@dataclass(frozen=True)
+class ImportCall(OwnOptions):
+    """What ``import_dataset`` takes.
+
+    Args:
+        path: a file or a folder of another tool.
+        id: ``family/name``; the family is any word that no published family has.
+        format: its format; by default the first that recognises it.
+        map: the column for each key, such as ``{"observation": "obs"}``, or texts such as
+            ``"observation=obs"``, after what names say; a key of no column is left out.
+            ``ends``, ``lengths`` or ``episode`` name what says where trajectories end.
+        columns: the names of a CSV file's columns where its first line has none, or the same one
+            twice: ``["x_0..16", "a", "reward"]`` or ``"x_0..16,a,reward"``, where ``x_0..16`` names
+            17 columns. A first line of numbers is a step; any other is replaced.
+        dry_run: read and check all rows, and write nothing.
+    """
+
+    path: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "PATH"})
+    id: str = field(metadata={"flag": "--name", "metavar": "NAME", "help": "Its id: family/name."})
+    _: KW_ONLY
+    format: str | None = field(
+        default=None, metadata={"flag": "--from", "metavar": "FORMAT", "complete": "formats"}
+    )
+    map: Mapping[str, str] | Iterable[str] | None = field(
+        default=None, metadata={"metavar": "KEY=COLUMN", "help": "The column for a key."}
+    )
+    columns: str | Iterable[str] = field(
+        default=(),
+        metadata={
+            "typed": str,
+            "metavar": "NAMES",
+            "help": "Names of a CSV file's columns that its first line lacks: x_0..16,a,reward.",
+        },
+    )
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Of the columns, one by one."""
+        texts = self.columns.split(",") if isinstance(self.columns, str) else self.columns
+        return tuple(str(name).strip() for name in texts)
+
+
+@takes_fields(ImportCall)
+def plan_import(call: ImportCall) -> ImportPlan:
+    """Return what ``import_dataset`` would do with the same arguments; no row is read.
+
+    Raises:
+        UsageError: the path is of no known format, a column is not there, such as one of actions,
+            or nothing says where trajectories end.
+        SourceError: it is damaged.
+    """
+    return _planned(call)[0]
+
+
+def _planned(call: ImportCall) -> tuple[ImportPlan, Mapping[str, Any]]:
+    """Return the plan, and what the files say of the data."""
+    call.chosen_config()  # refuses two roots, as the import would
+    path, id = Path(call.path), own_id(call.id)
+    name, found = recognised(path, call.format, call.names)
+    chosen = chosen_map(found, call.map)
+    columns = tuple(_columns(found, chosen))
+    return ImportPlan(path, name, id, chosen, columns, found.ends, found.notes), found.info
+
+
+def _columns(found: Recognised, chosen: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """Yield what the plan says of each column."""
+    reasons = dict.fromkeys(filter(None, chosen.values()), "") | skipped(found, chosen)
+    for name, reason in reasons.items():
+        dtype, bracket, shape = found.columns.get(name, "").partition(" [")
+        keys = ", ".join(key for key, each in chosen.items() if each == name)
+        row = {"column": name, "key": keys, "dtype": dtype, "shape": bracket[1:] + shape}
+        yield {**row, "skipped": reason}
+
+
+@takes_fields(ImportCall)
+def import_dataset(call: ImportCall) -> InstalledDataset:
+    """Read other tools' files into a dataset of one's own, installed as any other.
+
+    What columns mean is taken from their names, where these have one meaning, and from ``map``.
+    Where trajectories end is never guessed.
+
+    Returns:
+        The dataset. With ``dry_run`` its state is ``"not installed"``, and it has no bytes.
+
+    Raises:
+        UsageError: as ``plan_import``, values are missing or of another type or shape than a
+            dataset has, or the id is installed with other data.
+        SourceError: the files are damaged.
+    """
+    plan, said = _planned(call)
+    read = {key: name for key, name in plan.map.items() if name}
+    steps = format_of(plan.format, columns=call.names).blocks(plan.path, read)
+    if call.dry_run:
+        return count_steps(plan.id, steps, call)
+    with making(plan.id, call) as told:
+        for note in (*(f"not read: {lost}" for lost in plan.dropped), *plan.notes):
+            if call.map != plan.map:  # whoever gives the map of a plan has seen it
+                told.note(f"{plan.id}: {note}")
+        info = {**said, **(call.info or {}), IMPORTED_FROM: plan.format}
+        with hashed(plan.path) as source:
+            return save_steps(plan.id, steps, replace(call, info=info), told, source)

@@ -1,0 +1,182 @@
+"""Everything known about one dataset, without opening its data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from datasets_cli.audit.report import AuditReport, load_report
+from datasets_cli.catalogue.names import Resolved, resolve
+from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.catalogue.selection import InstalledId, KnownId
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import takes_fields
+from datasets_cli.errors import UnknownDataset, UsageError
+from datasets_cli.install.find import (
+    condition_of,
+    id_without_family,
+    installed_id,
+    is_installed,
+)
+from datasets_cli.recipe import Option
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.deep_check.report import TABLE, DeepReport, report_from_json
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.tables import load_summary, load_table
+from datasets_cli.verbs.list import DatasetRecord, Known, record_fields
+
+
+@dataclass(frozen=True)
+class DatasetInfo(DatasetRecord):
+    """Everything known about a dataset.
+
+    Args:
+        family: first part of the id; None, as all that follows up to ``options``, where no recipe
+            knows the dataset.
+        version: of the family's recipe.
+        title: one line on the family.
+        licence: of the data, as the publisher states it.
+        citation: how to cite the data.
+        homepage: where the publisher describes the family.
+        details: what else the catalogue has on the dataset.
+        options: of the family, which make variants of its datasets.
+        path: the folder, where it is installed.
+        manifest: everything known about the copy; None where the manifest itself is damaged.
+        report: what the last deep check of this data found out; None where there was none.
+        summary: statistics of columns and trajectories that ``rlds preprocess`` kept; None where
+            there are none.
+        audited: what the audit found in the rows; None where there was none.
+    """
+
+    JSON = (
+        DatasetRecord.JSON
+        + " family? version? licence? citation? homepage? title? details? options|null? path? "
+        "content=manifest.content? layout=manifest.layout? manifest? deep=report? summary? audited?"
+    )
+
+    family: str | None = None
+    version: int | None = None
+    title: str | None = None
+    licence: str | None = None
+    citation: str | None = None
+    homepage: str | None = None
+    details: Mapping[str, Any] | None = None
+    options: tuple[Option, ...] = ()
+    path: Path | None = None
+    manifest: Manifest | None = None
+    report: DeepReport | None = None
+    summary: Mapping[str, Any] | None = None
+    audited: AuditReport | None = None
+
+
+@takes_fields(KnownId)
+def dataset_info(call: KnownId) -> DatasetInfo:
+    """Return everything known about a dataset, installed or not; works offline.
+
+    Raises:
+        UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
+        UsageError: the name exists in several families.
+    """
+    id, place = call.id, CacheRoot(call.chosen_config().root)
+    known: Known | None
+    if is_installed(place, id):
+        known = _known(id, place)
+    elif resolved := _resolved(id, place):
+        id = resolved.id
+        assert resolved.entry is not None, "only unlisted datasets lack one, and none is asked for"
+        known = resolved.recipe, resolved.entry
+    else:
+        id, known = id_without_family(id, place) or id, None
+    condition = condition_of(place.dataset(id), id) if is_installed(place, id) else None
+    facts: dict[str, Any] = record_fields(id, known, condition, place)
+    if known:
+        facts |= _published(known)
+    if condition:
+        facts |= {"path": place.dataset(id)}
+    if condition and condition.manifest:
+        facts |= _copied(condition.manifest, place)
+    return DatasetInfo(**facts)
+
+
+def _resolved(id: str, root: CacheRoot) -> Resolved | None:
+    """Return the dataset of the catalogue that is meant; None where an installed one alone is."""
+    try:
+        return resolve(id, root)
+    except UnknownDataset:
+        if id_without_family(id, root) is None:
+            raise
+        return None
+
+
+def _known(id: str, root: CacheRoot) -> Known | None:
+    """Return what the catalogue has on an installed dataset; its recipe may be gone."""
+    try:
+        resolved = resolve(id, root)
+    except (UnknownDataset, UsageError):
+        return None
+    return (resolved.recipe, resolved.entry) if resolved.entry and resolved.id == id else None
+
+
+def _published(known: Known) -> dict[str, Any]:
+    recipe, entry = known
+    said = recipe.to_json()
+    said.pop("identity", None)  # of the manifest alone
+    return said | {"title": recipe.title, "details": entry.details, "options": recipe.options}
+
+
+def _copied(manifest: Manifest, root: CacheRoot) -> dict[str, Any]:
+    """Return what the manifest of an installed copy says, and what a deep check found out."""
+    # The manifest speaks of this dataset; a recipe speaks of its whole family, and of nothing
+    # that was derived, which has its parent's licence.
+    own = {**manifest.recipe, **{key: text for key, text in manifest.metadata.items() if text}}
+    published = str(own.get("sample_of")).partition("/")[0]
+    if published in families():  # of the demo, whose recipe has no citation
+        own["citation"] = load_recipe(published).citation
+    table = load_table(root, manifest.content, TABLE)
+    report = None if table is None else report_from_json(table)
+    terms = {key: own[key] for key in ("licence", "citation") if own.get(key)}
+    summary, audited = (load(root, manifest.content) for load in (load_summary, load_report))
+    kept = {"report": report, "summary": summary, "audited": audited}
+    return terms | {"manifest": manifest, **kept}
+
+
+@dataclass(frozen=True)
+class DatasetFolder(JsonForm):
+    """Where an installed dataset is; ``open``, ``Path`` and ``str`` take it for its folder.
+
+    Args:
+        id: the full id.
+        path: the folder.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"`` or ``"damaged"``.
+        problem: why it is damaged; empty where it is not.
+    """
+
+    JSON = "id path state"
+
+    id: str
+    path: Path
+    state: str = "installed"
+    problem: str = ""
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+
+@takes_fields(InstalledId)
+def dataset_path(call: InstalledId) -> DatasetFolder:
+    """Return the folder of an installed dataset; ``Path`` and ``open`` take it unchanged.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+    """
+    config = call.chosen_config()
+    id = installed_id(call.id, config)
+    folder = CacheRoot(config.root).dataset(id)
+    condition = condition_of(folder, id)
+    return DatasetFolder(id, folder, condition.state, condition.problem)

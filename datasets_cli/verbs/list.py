@@ -1,0 +1,262 @@
+"""Listing datasets: a record of each, without opening any data."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from datasets_cli.audit.report import gravest
+from datasets_cli.catalogue.entries import all_entries
+from datasets_cli.catalogue.entries import refresh as refresh_entries
+from datasets_cli.catalogue.names import is_glob, match
+from datasets_cli.catalogue.registry import families, recipes
+from datasets_cli.catalogue.selection import KnownIds, as_list, select_known
+from datasets_cli.config import Config, RootOptions
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import check_choice, check_numbers, takes_fields
+from datasets_cli.core.progress import Progress, ProgressOptions
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.quantities import counted
+from datasets_cli.errors import UsageError
+from datasets_cli.install.find import Condition, condition_of
+from datasets_cli.recipe import CatalogueEntry, Recipe
+from datasets_cli.store.cache_root import CacheRoot
+
+logger = logging.getLogger(__name__)
+
+Known = tuple[Recipe, CatalogueEntry]
+"""What the catalogue has on a dataset."""
+
+
+@dataclass(frozen=True)
+class DatasetRecord(JsonForm):
+    """What a list shows of a dataset.
+
+    Args:
+        id: the full id.
+        state: ``"installed"``; ``"unchecked"``, where the publisher states no checksum for some
+            file; ``"unverified"``, of files that are not known to be the publisher's;
+            ``"newer"``, where a newer version of this program wrote it; ``"damaged"``, where the
+            manifest is not valid or a file is not as it says; or ``"not installed"``.
+        installed: whether there is a copy without damage.
+        download_bytes: of the publisher's files; None where unknown.
+        size_bytes: of the installed files; None without a copy.
+        num_transitions: rows of the copy, or that the publisher states; None where unknown.
+        num_trajectories: trajectories, likewise.
+        problem: why the copy is damaged or cannot be read; empty where it is not.
+        audit: the gravest that the audit found in its rows: ``"wrong"``, ``"suspicious"``,
+            ``"note"`` or ``"clean"``; None where it was not audited.
+    """
+
+    JSON = (
+        "id state installed download_bytes bytes=size_bytes num_transitions num_trajectories "
+        "problem|null? audit?"
+    )
+
+    id: str
+    state: str
+    installed: bool
+    download_bytes: int | None
+    size_bytes: int | None
+    num_transitions: int | None
+    num_trajectories: int | None
+    problem: str = ""
+    audit: str | None = None
+
+
+Value = str | int | None
+
+FIELDS: dict[str, Callable[[DatasetRecord], Value]] = {
+    "id": lambda record: record.id,
+    "family": lambda record: record.id.partition("/")[0],
+    "state": lambda record: record.state,
+    "audit": lambda record: record.audit or "-",
+    "size": lambda record: record.size_bytes or record.download_bytes,
+    "download": lambda record: record.download_bytes,
+    "disk": lambda record: record.size_bytes,
+    "steps": lambda record: record.num_transitions,
+    "episodes": lambda record: record.num_trajectories,
+}
+"""What lists are filtered and ordered by; ``size`` is on the disk, or else to download."""
+
+OF_TEXT: dict[str, Callable[..., bool]] = {
+    **{"=": operator.eq, "!=": operator.ne, "~": operator.contains}
+}
+OF_NUMBERS: dict[str, Callable[..., bool]] = {
+    **{"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt},
+    **{"=": operator.eq, "!=": operator.ne},
+}
+STATES = ("installed", "unchecked", "unverified", "newer", "damaged", "not installed")
+TEXTS = ("id", "family", "state", "audit")
+UNITS = {"": 1, "b": 1} | {
+    f"{prefix}{ending}": base**power
+    for power, prefix in enumerate("kmgt", 1)
+    for ending, base in (("", 1000), ("b", 1000), ("ib", 1024))
+}
+_FILTER = re.compile(r"\s*(\w+)\s*([<>]=?|!=|==?|~)\s*(\S.*?)\s*")
+_NUMBER = re.compile(r"(\d[\d_,]*(?:\.\d+)?)\s*([a-zA-Z]*)")
+
+
+def all_datasets(root: CacheRoot) -> dict[str, tuple[Known | None, Condition | None]]:
+    """Return what is known of every dataset, in the order of ids, and how its copy is."""
+    copies = {id: condition_of(root.dataset(id), id) for id in root.installed()}
+    known = all_entries(root)
+    return {id: (known.get(id), copies.get(id)) for id in sorted(known.keys() | copies.keys())}
+
+
+def filtered(records: Sequence[DatasetRecord], filters: Iterable[str]) -> list[DatasetRecord]:
+    """Return the records that all filters are true of, and tell what is not known."""
+    left = [*records]
+    for text in filters:
+        field, holds = _filter(text)
+        value_of = FIELDS[field]
+        known = [record for record in left if value_of(record) is not None]
+        if num_unknown := len(left) - len(known):
+            logger.warning("%s is not known of %s.", field, counted(num_unknown, "dataset"))
+        left = [record for record in known if holds(value_of(record))]
+    return left
+
+
+def in_order(records: list[DatasetRecord], sort: str | None) -> list[DatasetRecord]:
+    """Return records by a field, numbers the largest first; what is not known comes last."""
+    if sort is None:
+        return records
+    field = sort.removeprefix("-")
+    check_choice("sort", field, FIELDS)
+    value_of: Callable[[DatasetRecord], Any] = FIELDS[field]
+    known = [record for record in records if value_of(record) is not None]
+    is_reversed = (field not in TEXTS) != sort.startswith("-")
+    unknown = [record for record in records if value_of(record) is None]
+    return sorted(known, key=value_of, reverse=is_reversed) + unknown
+
+
+def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
+    """Return the field of a filter, and whether the filter takes a value."""
+    parts = _FILTER.fullmatch(text)
+    field, sign, typed = parts.groups() if parts else ("", "", "")
+    signs = OF_TEXT if field in TEXTS else OF_NUMBERS
+    number = None if field in TEXTS else _NUMBER.fullmatch(typed)
+    is_known = field in TEXTS or (number and number[2].lower() in UNITS)
+    sign = "=" if sign == "==" else sign
+    typed = "not installed" if field == "state" and typed == "-" else typed
+    if field not in FIELDS or sign not in signs or not is_known:
+        wrong = f"the value {typed!r}" if sign in signs else f"the operator {sign}"
+        wrong = wrong if field in FIELDS else f"the field {field!r}" if parts else "no such form"
+        raise UsageError(
+            f"Filter {text!r} cannot be read: it has {wrong}. "
+            "Expected a field, an operator and a value: "
+            f"{', '.join(TEXTS)} with {' '.join(OF_TEXT)} and text, such as 'id~hopper'; "
+            f"{', '.join(name for name in FIELDS if name not in TEXTS)} with "
+            f"{' '.join(OF_NUMBERS)} and a number, such as 'size>1GB' or 'steps<=10k'."
+        )
+    if field == "state" and sign != "~" and typed.casefold() not in STATES:
+        raise UsageError(f"There is no state {typed!r}. Expected: {', '.join(STATES)}.")
+    if number is None:
+        return field, lambda value: signs[sign](str(value).casefold(), typed.casefold())
+    limit = float(re.sub("[_,]", "", number[1])) * UNITS[number[2].lower()]
+    return field, lambda value: signs[sign](value, limit)
+
+
+def record_fields(
+    id: str, known: Known | None, condition: Condition | None, root: CacheRoot
+) -> dict[str, Any]:
+    """Return the fields of a record."""
+    entry = known[1] if known else CatalogueEntry(id)
+    copy = condition.sound_manifest if condition else None
+    return {
+        "id": id,
+        "state": condition.state if condition else "not installed",
+        "installed": copy is not None,
+        "download_bytes": entry.size,
+        "size_bytes": copy.size_bytes if copy else None,
+        "num_transitions": copy.num_transitions if copy else entry.num_transitions,
+        "num_trajectories": copy.num_trajectories if copy else entry.num_trajectories,
+        "problem": condition.problem if condition else "",
+        "audit": gravest(root, copy.content) if copy else None,
+    }
+
+
+@dataclass(frozen=True)
+class ListCall(ProgressOptions, RootOptions):
+    """What ``list_datasets`` takes.
+
+    Args:
+        patterns: globs and words, such as ``"hopper-*"``; all datasets without any. A word finds
+            every id that contains it.
+        family: only this family.
+        installed: only what is installed under the root.
+        refresh: ask publishers for their newest catalogues first.
+        filter: only those that it is true of, such as ``"size>1GB"`` or ``"state=installed"``, or
+            that all of several are; a value that is not known is none.
+        sort: the field to order by, numbers the largest first; ``"-size"`` the other way round.
+        limit: at most so many.
+    """
+
+    patterns: str | Iterable[str] = field(
+        default=(), metadata={"argument": True, "metavar": "GLOB", "complete": "known_ids"}
+    )
+    _: KW_ONLY
+    family: str | None = field(
+        default=None, metadata={"metavar": "NAME", "complete": "family_names"}
+    )
+    installed: bool = False
+    refresh: bool = False
+    filter: str | Iterable[str] = field(default=(), metadata={"metavar": "CONDITION"})
+    sort: str | None = field(default=None, metadata={"metavar": "FIELD"})
+    limit: int | None = field(default=None, metadata={"least": 1})
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+@takes_fields(ListCall)
+def list_datasets(call: ListCall) -> list[DatasetRecord]:
+    """Return a record of every known dataset, sorted by id; works offline.
+
+    Raises:
+        UsageError: there is no such family or field, or a filter cannot be read.
+        NetworkError: with ``refresh``, a publisher does not answer.
+    """
+    config, family = call.chosen_config(), call.family
+    if family is not None and family not in families():
+        raise UsageError(f"There is no family {family!r}. Known: {', '.join(families())}.")
+    if call.refresh:
+        _refresh_all(config, family, call.progress)
+    root = CacheRoot(config.root)
+    known = all_datasets(root)
+    ids = [id for id in known if family in (None, id.partition("/")[0])]
+    ids = [id for id in ids if known[id][1] or not call.installed]
+    if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
+        ids = match(globs, ids)
+    records = [DatasetRecord(**record_fields(id, *known[id], root)) for id in ids]
+    return in_order(filtered(records, as_list(call.filter)), call.sort)[: call.limit]
+
+
+@takes_fields(KnownIds)
+def match_datasets(call: KnownIds) -> list[str]:
+    """Return ids with every glob replaced by the known datasets that it matches.
+
+    Raises:
+        UnknownDataset: a glob matches nothing.
+    """
+    return select_known(call.ids, call.chosen_config())
+
+
+def _refresh_all(config: Config, family: str | None, progress: Progress | None) -> None:
+    from datasets_cli.sources.http import Http
+
+    http = Http(config)
+    with shown(progress) as told:
+        for recipe in recipes():
+            if recipe.dynamic and family in (None, recipe.family):
+                count = refresh_entries(recipe, CacheRoot(config.root), http)
+                told.note(f"{recipe.family}: {count} datasets")
+
+
+def _as_glob(pattern: str) -> str:
+    """A plain word finds every id that contains it."""
+    return pattern if is_glob(pattern) else f"*{pattern}*"

@@ -1,0 +1,184 @@
+"""Mapping a function over installed datasets, and doing all preparation that is due."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING
+
+from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.config import RootOptions
+from datasets_cli.core.options import part_of, takes_fields
+from datasets_cli.core.progress import ProgressOptions
+from datasets_cli.exchange.dataset_writer import OwnOptions
+from datasets_cli.install.find import installed_id
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.preprocessing.options import PreprocessOptions
+from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    from datasets_cli.install.options import InstalledDataset
+    from datasets_cli.preprocessing.derived import DerivedColumns, DerivedDataset
+    from datasets_cli.preprocessing.task import Mapped
+    from datasets_cli.project.results import PreprocessPlan, PreprocessResults
+    from datasets_cli.project.run import OnPrepared
+    from datasets_cli.project.step import PreprocessStep
+
+
+@dataclass(frozen=True)
+class ColumnsCall(PreprocessOptions, RootOptions):
+    """What ``preprocess_columns`` takes.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        fn: takes a TensorDict ``[n]`` of consecutive rows, a copy, and returns one ``[n]``, or one
+            of fewer of these rows, ``batch[keep]``; or its name ``"module:function"``, whose module
+            may be in the working directory; or a ``Pipeline``.
+        out: name of the new dataset.
+    """
+
+    id: str
+    fn: Mapped | str
+    out: str
+
+
+@dataclass(frozen=True)
+class PreprocessCall(ColumnsCall, Workers, ProgressOptions):
+    """What ``preprocess`` takes."""
+
+
+@dataclass(frozen=True)
+class RunCall(ProgressOptions, Workers, RootOptions):
+    """What ``run_plan`` takes.
+
+    Args:
+        plan: what ``plan_preprocess`` returned.
+        on_result: called with each dataset as soon as it is made, or could not be.
+    """
+
+    plan: PreprocessPlan
+    _: KW_ONLY
+    on_result: OnPrepared | None = None
+
+
+@dataclass(frozen=True)
+class JoinCall(OwnOptions):
+    """What ``join_datasets`` takes.
+
+    Args:
+        ids: an id, a name that resolves to one, a glob, or several of them, in their order.
+        name: ``family/name`` of the new dataset; the family is any word that no published family
+            has.
+    """
+
+    ids: str | Iterable[str]
+    name: str
+
+
+@takes_fields(JoinCall)
+def join_datasets(call: JoinCall) -> InstalledDataset:
+    """Write the rows of several installed datasets, one after the other, into one dataset.
+
+    Raises:
+        DatasetNotInstalled: one of them is not there.
+        UsageError: as ``Mixture`` and ``Mixture.preprocess``: their columns differ, for example.
+    """
+    from datasets_cli.replay.mixing.mixture import Mixture
+    from datasets_cli.replay.storages.dataset import open_storage
+
+    config = call.chosen_config()
+    ids = [installed_id(id, config) for id in select_installed(call.ids, config)]
+    folders = map(CacheRoot(config.root).dataset, ids)
+    members = [open_storage(folder, text=True) for folder in folders]
+    return Mixture(members).preprocess(call.name, **vars(part_of(call, OwnOptions)))
+
+
+@takes_fields(PreprocessCall)
+def preprocess(call: PreprocessCall) -> DerivedDataset:
+    """Map a function over an installed dataset, in parallel, into the dataset ``derived/<out>``.
+
+    Raises:
+        DatasetNotInstalled: the dataset is not there.
+        UsageError: the new dataset exists and was made otherwise, a trajectory is too long to be
+            taken at once, or the function returns something else than rows.
+        RldsError: the function raised, or a worker process died. What is done is kept: the same
+            call continues there.
+    """
+    from datasets_cli.preprocessing.derived import derive
+
+    return derive(
+        call.id,
+        call.fn,
+        call.out,
+        call.chosen_config(),
+        options=part_of(call, PreprocessOptions),
+        workers=part_of(call, Workers),
+        progress=call.progress,
+    )
+
+
+@takes_fields(ColumnsCall)
+def preprocess_columns(call: ColumnsCall) -> DerivedColumns:
+    """Apply a function to the first trajectory; return the columns that ``preprocess`` would give.
+
+    With ``per="transition"`` it is applied to two rows.
+
+    Raises:
+        RldsError: as ``preprocess``.
+    """
+    from datasets_cli.preprocessing.derived import derived_columns
+
+    options = part_of(call, PreprocessOptions)
+    return derived_columns(call.id, call.fn, call.out, call.chosen_config(), options=options)
+
+
+@dataclass(frozen=True)
+class PreparationCall(RootOptions):
+    """What ``plan_preprocess`` takes.
+
+    Args:
+        step: a function over one installed dataset or several. Where None, what is due is: the
+            steps of ``rlds.toml`` whose result is not there, or was made by another function, with
+            other arguments or of other data; interrupted runs of the root; killed conversions
+            whose raw files are complete; and the tables of every dataset that has none.
+        ids: ids and globs of installed datasets whose tables alone are due; without a step.
+        folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
+    """
+
+    step: PreprocessStep | None = None
+    _: KW_ONLY
+    ids: str | Iterable[str] = ()
+    folder: str | os.PathLike[str] | None = None
+
+
+@takes_fields(PreparationCall)
+def plan_preprocess(call: PreparationCall) -> PreprocessPlan:
+    """Return all preparation that is due here, or what one step is to make; imports no user code.
+
+    Raises:
+        UsageError: ``rlds.toml`` is not what it must be.
+        UnknownDataset: an input is not known, or its glob matches nothing.
+    """
+    from datasets_cli.project.plan import make_plan
+
+    return make_plan(call.step, call.folder, call.ids, call.chosen_config())
+
+
+@takes_fields(RunCall)
+def run_plan(call: RunCall) -> PreprocessResults:
+    """Make what is due of a plan, in its order; this imports and runs the functions of its folder.
+
+    Raises:
+        RldsError: the one dataset that is due cannot be made.
+        PartialFailure: some of several cannot; ``results`` has the others, and why.
+    """
+    from datasets_cli.project.run import run_all
+
+    return run_all(
+        call.plan,
+        call.chosen_config(),
+        workers=part_of(call, Workers),
+        on_result=call.on_result,
+        progress=call.progress,
+    )

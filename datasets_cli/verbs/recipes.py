@@ -1,0 +1,338 @@
+"""Recipes: which there are, whose they are, and a file to begin one with."""
+
+from __future__ import annotations
+
+import importlib.util
+import keyword
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field, replace
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from datasets_cli.catalogue.entries import catalogue
+from datasets_cli.catalogue.names import OWN, Resolved
+from datasets_cli.catalogue.registry import PACKAGE, entry_points, families, load_recipe
+from datasets_cli.config import RootOptions, config_folder
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import takes_fields
+from datasets_cli.core.progress import Progress, ProgressOptions
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.quantities import file_rows
+from datasets_cli.errors import (
+    OfflineError,
+    RldsError,
+    SourceError,
+    UnknownDataset,
+    UsageError,
+    argument,
+)
+from datasets_cli.install.options import InstallOptions
+from datasets_cli.parallel.user_code import line_of, module_of, tried
+from datasets_cli.recipe import CatalogueEntry, Recipe, Resource
+from datasets_cli.sources.new_files import temporary_folder, write_text
+from datasets_cli.store.cache_root import CacheRoot, check_id
+from datasets_cli.store.deep_check.report import DeepReport
+
+FAMILY = {"argument": True, "metavar": "FAMILY", "complete": "family_names"}
+
+TEMPLATE = '''"""{family}: say in one line what these datasets are.
+
+All that a recipe may do: docs/adding-a-dataset.md. After each change run:
+rlds recipe check {path} --source FOLDER
+"""
+
+from datasets_cli.recipe import TRAJECTORY_END, Block, CatalogueEntry, Recipe, Resource
+
+BASE = "https://example.org/{family}/"  # where the publisher has the files
+
+
+def datasets(web):
+    # The catalogue: names, and the bytes to download where they are known.
+    return [CatalogueEntry("first-v0"), CatalogueEntry("second-v0")]
+
+
+def resources(name, web):
+    # The files of a dataset: addresses in the order to try them. Add size and checksums.
+    return [Resource(urls=(f"{{BASE}}{{name}}.npz",), filename=f"{{name}}.npz")]
+
+
+def blocks(source):
+    # Rows as they were recorded: nothing is cast, and no end is guessed.
+    import numpy as np  # here, because `rlds list` imports every recipe
+
+    (path,) = source.files.values()
+    with np.load(path) as file:
+        columns = {{
+            ("observation",): file["observations"],
+            ("action",): file["actions"],
+            ("next", "reward"): file["rewards"],
+            ("next", "terminated"): file["terminals"],
+            TRAJECTORY_END: file["timeouts"],  # the last row of a trajectory that is cut off
+        }}
+        yield Block(columns)
+
+
+texts = {{"title": "{family}", "licence": "", "citation": "", "homepage": BASE}}
+# The family is the name of this file; the version is one more whenever values change.
+RECIPE = Recipe("{family}", 1, **texts, datasets=datasets, resources=resources, blocks=blocks)
+'''
+
+
+@dataclass(frozen=True)
+class RecipeInfo(JsonForm):
+    """A recipe, and where it comes from.
+
+    Args:
+        family: of its datasets.
+        source: ``"package"``, of this program; ``"file"``, a user's own; or ``"entry point"``, of
+            another package.
+        place: its file, or the package and the name that it registered.
+        num_datasets: of its catalogue.
+        recipe: itself; None where it cannot be loaded.
+        error: why.
+    """
+
+    JSON = (
+        "family source place version=recipe.version? title=recipe.title? num_datasets? "
+        "licence=recipe.licence? citation=recipe.citation? homepage=recipe.homepage? "
+        "options=recipe.options? unlisted=recipe.unlisted? dynamic=recipe.dynamic? error?"
+    )
+
+    family: str
+    source: str
+    place: str
+    num_datasets: int | None = None
+    recipe: Recipe | None = None
+    error: RldsError | None = None
+
+
+@dataclass(frozen=True)
+class FamilyCall(RootOptions):
+    """What ``recipe_info`` and ``new_recipe`` take.
+
+    Args:
+        family: of datasets.
+    """
+
+    family: str = field(metadata=FAMILY)
+
+
+@takes_fields(RootOptions)
+def list_recipes(call: RootOptions) -> list[RecipeInfo]:
+    """Return every recipe, with its source; also one that cannot be loaded."""
+    root = CacheRoot(call.chosen_config().root)
+    return [_info(family, root) for family in families()]
+
+
+@takes_fields(FamilyCall)
+def recipe_info(call: FamilyCall) -> RecipeInfo:
+    """Return what is known of one recipe.
+
+    Raises:
+        UnknownDataset: there is no such family; the message has the nearest ones.
+    """
+    root = CacheRoot(call.chosen_config().root)
+    if call.family not in families():
+        near = get_close_matches(call.family, families(), 3)
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        raise UnknownDataset(f"There is no family {call.family!r}.{hint} See: rlds recipe list")
+    return _info(call.family, root)
+
+
+def _info(family: str, root: CacheRoot) -> RecipeInfo:
+    if point := entry_points().get(family):
+        package = point.dist.name if point.dist else "an unknown package"
+        source, place = "entry point", f"{package}: {point.value}"
+    else:
+        spec = importlib.util.find_spec(f"{PACKAGE}.{family}")
+        place = str(spec.origin if spec else "")
+        shipped = Path(str(importlib.import_module(PACKAGE).__file__)).parent
+        source = "package" if shipped in Path(place).parents else "file"
+    try:
+        recipe = load_recipe(family)
+        return RecipeInfo(family, source, place, len(catalogue(recipe, root)), recipe)
+    except RldsError as error:
+        return RecipeInfo(family, source, place, error=error)
+
+
+@takes_fields(FamilyCall)
+def new_recipe(call: FamilyCall) -> RecipeInfo:
+    """Write a file to begin a recipe with into the user's folder of recipes.
+
+    Raises:
+        UsageError: the family or the file is there already, or no family can have that name.
+    """
+    call.chosen_config()
+    family = call.family
+    path = config_folder() / "recipes" / f"{family}.py"
+    if not re.fullmatch(r"[a-z][a-z0-9_]{0,99}", family) or keyword.iskeyword(family):
+        raise UsageError(
+            f"{family!r} cannot be a family. Expected lower-case letters, digits and _, beginning "
+            "with a letter, and no keyword of Python, since it names a module."
+        )
+    if family in (*families(), *OWN) or os.path.lexists(path):
+        where = path if os.path.lexists(path) else "rlds recipe list"
+        raise UsageError(f"There is a family {family} already. See: {where}")
+    write_text(path, TEMPLATE.format(family=family, path=path))
+    return RecipeInfo(family, "file", str(path))
+
+
+MOST_CALLED = 20
+"""Datasets of a catalogue whose files are asked for when a recipe is checked."""
+
+
+@dataclass(frozen=True)
+class CheckedRecipe(JsonForm):
+    """A recipe in which no fault was found.
+
+    Args:
+        family: of its datasets.
+        path: its file.
+        num_datasets: of its catalogue.
+        id: of the dataset that was read; empty where no files were given.
+        report: of the check of every row of that; None where none was read.
+        notes: of what was read, such as steps that are no rows.
+    """
+
+    JSON = "family path num_datasets id|null deep=report? notes"
+
+    family: str
+    path: Path
+    num_datasets: int
+    id: str = ""
+    report: DeepReport | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CheckRecipeCall(ProgressOptions, RootOptions):
+    """What ``check_recipe`` takes.
+
+    Args:
+        file: of the recipe, or its folder.
+        source: a folder with the files of one dataset, which is read and checked row by row, and
+            not kept.
+        dataset: its name, without the family; the first of the catalogue by default.
+    """
+
+    file: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "FILE"})
+    _: KW_ONLY
+    source: str | os.PathLike[str] | None = field(default=None, metadata={"metavar": "FOLDER"})
+    dataset: str | None = field(default=None, metadata={"metavar": "NAME"})
+
+
+@takes_fields(CheckRecipeCall)
+def check_recipe(call: CheckRecipeCall) -> CheckedRecipe:
+    """Load a recipe, call its functions, read one dataset where its files are given.
+
+    This runs the code of the recipe. Nothing is installed, and no connection is opened.
+
+    Raises:
+        RldsError: the recipe raises, or returns what no recipe does; with the line.
+        SourceError: the files are not read, or their rows break a rule of the format.
+        UsageError: there is no such file.
+    """
+    call.chosen_config()
+    if call.source is None and call.dataset is not None:
+        raise UsageError(f"{argument('dataset')} needs {argument('source')}, whose files it names.")
+    path = Path(call.file).expanduser().absolute()
+    with _loaded(path) as (recipe, tried):
+        listed = tried("datasets(None)", lambda: [*recipe.datasets(None)])
+        entries = _checked_entries(recipe, listed)
+        for name in [*entries][:MOST_CALLED]:
+            _call_with(recipe, name, tried)
+        checked = CheckedRecipe(recipe.family, path, len(entries))
+        if call.source is None:
+            return checked
+        with shown(call.progress, "steps read") as told:
+            return _read(checked, recipe, entries, call, told)
+
+
+@contextmanager
+def _loaded(path: Path) -> Iterator[tuple[Recipe, Callable[..., Any]]]:
+    """Yield the recipe of a file, which is imported for so long, and what names it in errors."""
+    file, family = path / "__init__.py" if path.is_dir() else path, path.stem
+    if not file.is_file() or file.suffix != ".py":
+        what = "is not a recipe" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {what}. Give a file FAMILY.py, or its folder.")
+    name, whose = f"{PACKAGE}.{family}", f"recipe {family}"
+    with module_of(name, path, whose) as module:
+        recipe = getattr(module, "RECIPE", None)
+        if not isinstance(recipe, Recipe) or recipe.family != family:
+            raise RldsError(f"{path} must define RECIPE, a Recipe with family={family!r}.")
+        yield recipe, partial(tried, whose, path=path)
+
+
+def _checked_entries(recipe: Recipe, entries: list[Any]) -> dict[str, CatalogueEntry]:
+    """Return the entries of a catalogue by names, which ids may have."""
+    by_name: dict[str, CatalogueEntry] = {}
+    for entry in entries:
+        if not isinstance(entry, CatalogueEntry) or entry.name in by_name:
+            raise RldsError(
+                f"datasets(None) returns {entry!r}; expected entries with other names each."
+            )
+        check_id(f"{recipe.family}/{entry.name}")
+        by_name[entry.name] = entry
+    if not entries and not (recipe.unlisted or recipe.dynamic):
+        raise RldsError("datasets(None) returns no dataset, and the recipe is not unlisted=True.")
+    return by_name
+
+
+def _call_with(recipe: Recipe, name: str, tried: Callable[..., Any]) -> None:
+    """Call what takes the name of a dataset."""
+    variant = tried(f"variant({name!r}, {{}})", lambda: recipe.variant(name, {}))
+    if variant != name:
+        raise RldsError(f"variant({name!r}, {{}}) returns {variant!r}; expected the name itself.")
+    tried(f"fallback({name!r}, {{}})", lambda: recipe.fallback(name, {}))
+    tried(f"references({name!r})", lambda: dict(recipe.references(name)))
+    if recipe.resources_at is None:
+        files = tried(f"resources({name!r}, None)", lambda: [*recipe.resources(name, None)])
+        if not files or not all(isinstance(each, Resource) for each in files):
+            raise RldsError(f"resources({name!r}, None) returns {files!r}; expected Resources.")
+
+
+def _read(
+    checked: CheckedRecipe,
+    recipe: Recipe,
+    entries: dict[str, CatalogueEntry],
+    call: CheckRecipeCall,
+    told: Progress,
+) -> CheckedRecipe:
+    """Read a dataset as a download does, into a folder that goes, and check every row."""
+    from datasets_cli.install.fetch import raw_file, resources_of
+    from datasets_cli.install.installation import stage
+    from datasets_cli.store.dataset import open_dataset
+    from datasets_cli.store.deep_check.deep_check import deep_check
+    from datasets_cli.store.manifest import write_manifest
+
+    if call.dataset is None and not entries:
+        raise UsageError(f"The catalogue is empty. Name the dataset with {argument('dataset')}.")
+    name = call.dataset or next(iter(entries))
+    resolved = Resolved(recipe, name, entries.get(name) or recipe.find(name, None))
+    options = InstallOptions(source=os.fspath(call.source or ""), accept_any=True)
+    with temporary_folder("recipe") as folder:
+        root = CacheRoot(folder)
+        files = [
+            raw_file(each, root, resolved.id, options, _no_web, told)
+            for each in resources_of(resolved, options, _no_web)
+        ]
+        try:
+            manifest, staging = stage(resolved, files, root, None, told)
+        except SourceError as error:
+            if line := line_of(error.__cause__, checked.path):
+                error.append(f" It is raised{line}.")
+            raise
+        write_manifest(staging, manifest)
+        report = deep_check(open_dataset(staging, text=True), told)
+    dropped = [file_rows(report.num_transitions, manifest.dropped_steps)]
+    notes = (*manifest.metadata["notes"], *dropped[: manifest.dropped_steps], *report.remarks)
+    return replace(checked, id=resolved.id, report=report, notes=notes)
+
+
+def _no_web() -> NoReturn:
+    raise OfflineError("A recipe is checked without a network, and this one asks for it.")

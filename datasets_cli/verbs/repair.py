@@ -1,0 +1,207 @@
+"""Repairing damaged datasets: what is sound is left alone, what is bad is made again."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import KW_ONLY, dataclass, field, replace
+from pathlib import Path
+
+from datasets_cli.catalogue.names import resolve
+from datasets_cli.catalogue.registry import families
+from datasets_cli.catalogue.selection import InstalledIds, select_installed
+from datasets_cli.config import Config
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import DRY_RUN, takes_fields
+from datasets_cli.core.progress import Progress, ProgressOptions
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.system_errors import repair_advice
+from datasets_cli.errors import (
+    DamagedDataset,
+    DatasetNotInstalled,
+    IntegrityError,
+    PartialFailure,
+    RldsError,
+    argument,
+)
+from datasets_cli.exchange.dataset_writer import CHECKED
+from datasets_cli.install.find import condition_of, installed_id
+from datasets_cli.install.installation import install_dataset
+from datasets_cli.install.options import InstalledDataset, InstallOptions
+from datasets_cli.parallel.engine import Workers
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.commit import Identity, identity
+from datasets_cli.store.manifest import Manifest, read_manifest
+from datasets_cli.verbs.verify import verify_installed
+
+SOUND = "sound"
+REPAIRED = "repaired"
+FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class RepairedDataset(JsonForm):
+    """What became of one dataset.
+
+    Args:
+        id: the full id.
+        outcome: ``"sound"``, where nothing was to be done; ``"repaired"``; ``"failed"``.
+        damage: what was wrong; empty where it was sound.
+        same_content: whether the data are those that were there; None where that is not known.
+        error: why it is still damaged; None where it is not.
+    """
+
+    JSON = "id outcome damage|null same_content error=_why"
+
+    id: str
+    outcome: str
+    damage: str = ""
+    same_content: bool | None = None
+    error: RldsError | None = None
+
+    @property
+    def _why(self) -> str | None:
+        return None if self.error is None else str(self.error)
+
+
+@dataclass(frozen=True)
+class RepairCall(ProgressOptions, InstalledIds):
+    """What ``repair`` takes.
+
+    Args:
+        dry_run: only verify.
+    """
+
+    _: KW_ONLY
+    dry_run: bool = field(default=False, metadata=DRY_RUN)
+
+
+@takes_fields(RepairCall)
+def repair(call: RepairCall) -> list[RepairedDataset]:
+    """Verify installed datasets, and install those again that are damaged.
+
+    A sound dataset is not touched, and raw files that are still there and sound are not fetched
+    again. A dataset comes back in its layout and from the place that it came from; until then the
+    damaged copy stays.
+
+    Raises:
+        PartialFailure: some are still damaged; ``results`` has every dataset, and why.
+        DatasetNotInstalled: one is not there.
+    """
+    config = call.chosen_config()
+    ids = select_installed(call.ids, config)
+    results = [_repair(id, config, call.dry_run, call.progress) for id in ids]
+    failed = [each for each in results if each.outcome == FAILED]
+    if failed:
+        error = PartialFailure.of(
+            [each.id for each in failed],
+            len(results),
+            results,
+            one="is still damaged",
+            several="are still damaged",
+        )
+        raise error from failed[0].error
+    return results
+
+
+def _repair(text: str, config: Config, dry_run: bool, progress: Progress | None) -> RepairedDataset:
+    root = CacheRoot(config.root)
+    id = installed_id(text, config, accept_fallback=False)
+    copy = identity(root.dataset(id))
+    try:
+        verify_installed(id, config)
+        return RepairedDataset(id, SOUND)
+    except DatasetNotInstalled as error:  # somebody deletes it meanwhile
+        return RepairedDataset(id, FAILED, error=error)
+    except IntegrityError as error:
+        damaged = error
+    # What a newer version wrote may be whole, and would be replaced by older files.
+    if dry_run or (isinstance(damaged, DamagedDataset) and damaged.newer):
+        return RepairedDataset(id, FAILED, str(damaged), error=damaged)
+    damage = str(damaged).removesuffix(f" {repair_advice(id)}")
+    known = condition_of(root.dataset(id), id).manifest
+    if how := _how_to_make_again(id, known):
+        unrepaired = DamagedDataset(f"{damage} {how}")
+        return RepairedDataset(id, FAILED, str(unrepaired), error=unrepaired)
+    try:
+        made = _make_again(id, known, copy, config, progress)
+    except RldsError as error:
+        return RepairedDataset(id, FAILED, damage, error=error)
+    same = None if known is None else read_manifest(made.path).content == known.content
+    return RepairedDataset(id, REPAIRED, damage, same)
+
+
+def _how_to_make_again(id: str, known: Manifest | None) -> str:
+    """Return how derived or recorded data are made again, which no publisher has; else nothing."""
+    if id.startswith("recorded/"):
+        return "Record it again: rlds record, into another --out until this one is deleted."
+    delete = f"Make it again: {shlex.join(['rlds', 'delete', id])}, then"
+    if known is None or known.parent is None:
+        is_derived = id.startswith("derived/")
+        by_call = f"{delete} derive it by the call that made it."
+        return by_call if is_derived else _how_it_came(id, known)
+    from datasets_cli.preprocessing.origin import command_of  # with torch
+
+    if command := command_of(known):
+        return f"{delete} {command}"
+    name = known.function.get("name")
+    by = f"the function {name}" if name else "the call that made it"
+    return f"{delete} derive it from {known.parent['id']} by {by}."
+
+
+def _how_it_came(id: str, known: Manifest | None) -> str:
+    """Return how imported and other own data are made again, which no recipe has; else nothing."""
+    source = known.resources[0] if known and known.resources else {"checked": CHECKED}
+    if id.partition("/")[0] in families() or source.get("checked") != CHECKED:
+        return ""
+    if not (known and (format := known.metadata.get("imported_from"))):
+        force = argument("force", "True")
+        return f"It is data of your own. Make it again by what made it, with {force}."
+    path = source["filename"]
+    command = shlex.join(["rlds", "import", path, "--name", id, "--force"])
+    return f"It was imported from {path} ({format}). Make it again, with the same --map: {command}"
+
+
+def _make_again(
+    id: str, known: Manifest | None, copy: Identity, config: Config, progress: Progress | None
+) -> InstalledDataset:
+    """Install a dataset again, as its manifest says that it was."""
+    # Another process may do so at the same time. It is waited for, and a sound copy of it is kept.
+    options = InstallOptions(force=True, workers=Workers(num_workers=None))
+    if known is not None:
+        options = replace(
+            options,
+            layout=known.layout,
+            source=_source_folder(known, config),
+            accept_any=bool(known.unverified),
+        )
+    folder = CacheRoot(config.root).dataset(id)
+    with shown(progress) as told:
+        return install_dataset(
+            id,
+            config,
+            options,
+            progress=told,
+            unless=lambda: identity(folder) != copy and _is_repaired(id, known, config),
+        )
+
+
+def _source_folder(known: Manifest, config: Config) -> str | None:
+    """Return the folder that raw files came from; None where they were fetched, or ship with us."""
+    first = known.resources[0] if known.resources else {}
+    url, filename = str(first.get("url", "")), str(first.get("filename", ""))
+    if not Path(url).is_absolute():
+        return None
+    ships = resolve(known.id, CacheRoot(config.root), unlisted=True).recipe.folder is not None
+    return None if ships else url.removesuffix(filename).rstrip("/")
+
+
+def _is_repaired(id: str, known: Manifest | None, config: Config) -> bool:
+    """Return whether the copy of another process is sound; refuse other data that are damaged."""
+    try:
+        verify_installed(id, config)  # which refuses what was deleted meanwhile
+    except IntegrityError:
+        here = condition_of(CacheRoot(config.root).dataset(id), id).manifest
+        if here and known and here.content != known.content:
+            raise
+        return False
+    return True

@@ -1,0 +1,193 @@
+"""Drawing a batch of a dataset: what it has in it, and how fast such batches come."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.core.checked_json import JsonForm, form_of
+from datasets_cli.core.options import check_choice, check_numbers, takes_fields
+from datasets_cli.core.system_errors import check_memory
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.find import folder_meant, read_manifest_of
+from datasets_cli.schema.columns import show_key
+from datasets_cli.schema.tree import leaves_in
+
+if TYPE_CHECKING:
+    from datasets_cli.experience.replay import ExperienceReplay
+
+DrawName = Literal["uniform", "epoch", "slice", "priority"]
+FormatName = Literal["torch", "numpy", "jax"]
+Leaves = dict[str, tuple[str, tuple[int, ...]]]
+"""Element type and shape of each leaf, by its key joined by dots."""
+
+SLICE_ROWS = 32
+RUNS = 5
+ALPHA, BETA = 0.6, 0.4
+"""Of priorities, which stay equal until training gives some back."""
+
+
+@dataclass(frozen=True)
+class SampleCall(InstalledId):
+    """What ``sample_batch`` takes.
+
+    Args:
+        batch_size: rows of a batch.
+        sampler: how they are drawn: ``"uniform"`` with replacement, ``"epoch"`` each once,
+            ``"slice"`` as runs of rows of one trajectory, ``"priority"`` by priorities, which are
+            equal at first.
+        slice_len: rows of a slice, 32 by default.
+        format: what a batch is made of.
+        seed: of the draws.
+        bench: also measure batches a second, for this many seconds.
+    """
+
+    _: KW_ONLY
+    batch_size: int = field(default=256, metadata={"least": 1})
+    sampler: DrawName = "uniform"
+    slice_len: int | None = field(default=None, metadata={"least": 1})
+    format: FormatName = "torch"
+    seed: int | None = field(default=None, metadata={"least": 0})
+    bench: float | None = field(default=None, metadata={"metavar": "SECONDS"})
+
+    def __post_init__(self) -> None:
+        for name, kind in (("sampler", DrawName), ("format", FormatName)):
+            check_choice(name, getattr(self, name), get_args(kind))
+        check_numbers(self)
+        if self.slice_len is not None and self.sampler != "slice":
+            needed = argument("sampler", "slice")
+            raise UsageError(f"{argument('slice_len')} needs {needed}: other draws are of rows.")
+        if self.bench is not None and not 0 < self.bench < math.inf:
+            raise UsageError(f"{argument('bench')} is {self.bench!r}; expected seconds, above 0.")
+
+
+@dataclass(frozen=True)
+class SampledBatch(JsonForm):
+    """What a batch of a dataset has in it.
+
+    Args:
+        id: the full id.
+        batch_size: rows that were asked for.
+        seed: of the draws.
+        sampler: how its rows were drawn.
+        format: what it is made of.
+        batch: ``{key joined by dots: (element type, shape)}`` of every leaf.
+        num_short: trajectories that are shorter than a slice and are never drawn.
+        texts: columns of text, which are part of a batch where ``text=True`` asks for them.
+        cold_seconds: of this batch, the first, for which the sampler works out what it needs; the
+            system may have the files in memory all the same.
+        batches_per_second: after it, the median of the runs; None where none was asked for.
+        runs: of each run.
+    """
+
+    id: str
+    batch_size: int
+    seed: int | None
+    sampler: str
+    format: str
+    batch: Leaves
+    num_short: int
+    texts: tuple[str, ...]
+    cold_seconds: float
+    batches_per_second: float | None
+    runs: tuple[float, ...]
+
+    def json_fields(self) -> dict[str, Any]:
+        """Return the form, whose leaves have key, element type and shape, as rows of peek do."""
+        leaves = [
+            {"key": name.split("."), "dtype": dtype, "shape": shape}
+            for name, (dtype, shape) in self.batch.items()
+        ]
+        return form_of(self) | {"batch": leaves}
+
+
+@takes_fields(SampleCall)
+def sample_batch(call: SampleCall) -> SampledBatch:
+    """Return what a batch of an installed dataset has in it: keys, element types, shapes.
+
+    ``ExperienceReplay`` draws it, as it does for a training loop.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+        UsageError: no such batch can be drawn of this dataset.
+        DamagedDataset: its files are not what its manifest says.
+    """
+    slice_len, config = call.slice_len or SLICE_ROWS, call.chosen_config()
+    folder, id = folder_meant(call.id, config)
+    manifest = read_manifest_of(folder, id)
+    num_rows = call.batch_size
+    if call.sampler == "epoch":
+        num_rows = min(num_rows, manifest.num_transitions)
+    check_memory(num_rows * sum(each.row_bytes for each in manifest.columns), id)
+    replay = _opened(call, slice_len)
+    draw = _waited_for(replay.sample) if call.format == "jax" else replay.sample
+    began = time.perf_counter()
+    batch = draw()
+    cold_seconds = time.perf_counter() - began
+    runs = tuple(_rate(draw, call.bench / RUNS) for _ in range(RUNS)) if call.bench else ()
+    lengths = replay.trajectories.lengths
+    return SampledBatch(
+        id=replay.dataset_id,
+        batch_size=call.batch_size,
+        seed=call.seed,
+        sampler=call.sampler,
+        format=call.format,
+        batch=leaves_of(batch),
+        num_short=int((lengths < slice_len).sum()) if call.sampler == "slice" else 0,
+        texts=tuple(show_key(each.key) for each in replay.manifest.texts),
+        cold_seconds=cold_seconds,
+        batches_per_second=statistics.median(runs) if runs else None,
+        runs=runs,
+    )
+
+
+def _opened(call: SampleCall, slice_len: int) -> ExperienceReplay:
+    from datasets_cli.experience.replay import ExperienceReplay  # with torch
+    from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
+
+    draws: dict[str, dict[str, Any]] = {
+        "uniform": {},
+        "epoch": {"replacement": False},
+        "slice": {"slice_len": slice_len},
+        "priority": {"sampler": PrioritizedSampler(1, ALPHA, BETA)},  # it grows with the storage
+    }
+    return ExperienceReplay(
+        call.id,
+        call.batch_size,
+        root=call.chosen_config().root,
+        download=False,
+        format=call.format,
+        seed=call.seed,
+        **draws[call.sampler],
+    )
+
+
+def _waited_for(sample: Callable[[], Any]) -> Callable[[], Any]:
+    """Return what draws a batch of JAX and waits until it is there."""
+    import jax
+
+    return lambda: jax.block_until_ready(sample())
+
+
+def _rate(draw: Callable[[], Any], seconds: float) -> float:
+    """Draw for some time; return batches a second."""
+    count, passed, began = 0, 0.0, time.perf_counter()
+    while passed < seconds:
+        draw()
+        count, passed = count + 1, time.perf_counter() - began
+    return count / passed
+
+
+def leaves_of(batch: Any) -> Leaves:
+    """Return element type and shape of every leaf of a TensorDict or a nested dict."""
+    tree = batch if isinstance(batch, dict) else batch.to_dict()
+    return {
+        show_key(key): (str(leaf.dtype).removeprefix("torch."), tuple(leaf.shape))
+        for key, leaf in sorted(leaves_in(tree), key=lambda each: each[0])
+    }

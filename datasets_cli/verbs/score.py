@@ -1,0 +1,104 @@
+"""Normalised scores: 0 is what a random policy gets, and 100 what an expert does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from datasets_cli.catalogue.selection import KNOWN_IDS
+from datasets_cli.config import RootOptions
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import takes_fields
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.verbs.info import DatasetInfo, dataset_info
+
+
+@dataclass(frozen=True)
+class NormalisedScores(JsonForm):
+    """Returns on the scale of a dataset's reference scores.
+
+    Args:
+        id: the full id.
+        random: the return of the reference that is 0, of a random policy.
+        expert: the return of the reference that is 100, of an expert.
+        source: where both are from.
+        returns: those that were given.
+        scores: of each, 100 * (return - random) / (expert - random).
+    """
+
+    id: str
+    random: float
+    expert: float
+    source: str
+    returns: tuple[float, ...]
+    scores: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ScoreCall(RootOptions):
+    """What ``normalised_scores`` takes.
+
+    Args:
+        id: ``family/name``; the family may be left out where the name is unique.
+        returns: undiscounted sums of the rewards of episodes, or a mean of them.
+    """
+
+    id: str = field(metadata={**KNOWN_IDS, "help": "A dataset."})
+    returns: Iterable[float] = field(
+        metadata={"argument": True, "metavar": "RETURN", "help": "Returns of a policy."}
+    )
+
+
+@takes_fields(ScoreCall)
+def normalised_scores(call: ScoreCall) -> NormalisedScores:
+    """Return the normalised score of each return, by a dataset's reference scores; works offline.
+
+    Raises:
+        UnknownDataset: no recipe and no folder has that name; the message has the nearest ones.
+        UsageError: it has no reference scores, or a return or a score is not a finite number.
+    """
+    config, returns = call.chosen_config(), tuple(map(_number, call.returns))
+    info = dataset_info(call.id, config=config)
+    low, high, source = _references(info)
+    scores = tuple(_score(each, low, high) for each in returns)
+    return NormalisedScores(info.id, low, high, source, returns, scores)
+
+
+def _number(value: object) -> float:
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{argument('returns')} must be finite numbers, not {value!r}.")
+    return number
+
+
+def _score(number: float, low: float, high: float) -> float:
+    score = 100 * (number - low) / (high - low)
+    if not math.isfinite(score):
+        raise UsageError(f"{argument('returns')} has {number!r}, whose score is no finite number.")
+    return score
+
+
+def _references(info: DatasetInfo) -> tuple[float, float, str]:
+    """Return the two reference scores of a dataset, and who states them."""
+    manifest = info.manifest
+    parent = f", which has them of {manifest.parent['id']}" if manifest and manifest.parent else ""
+    for source, known in (
+        (f"the manifest of {info.id}{parent}", manifest.metadata if manifest else {}),
+        (f"the catalogue of {info.family}", info.details or {}),
+    ):
+        low, high = known.get("ref_min_score"), known.get("ref_max_score")
+        if not (isinstance(low, int | float) and isinstance(high, int | float)):
+            continue
+        if -math.inf < low < high < math.inf:
+            return float(low), float(high), source
+    if manifest:
+        manifest.check_rewards("a score")
+    raise UsageError(
+        f"{info.id} has no reference scores, of a random and of an expert policy, to normalise "
+        "returns by: neither its catalogue nor its publisher's file states any. Those of D4RL "
+        "have them. See: rlds list 'd4rl/*'"
+    )

@@ -1,0 +1,229 @@
+"""Statistics of a dataset's columns and trajectories, of tables that are made where missing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import takes_fields
+from datasets_cli.core.progress import Progress, ProgressOptions
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.quantities import channels
+from datasets_cli.errors import RldsError
+from datasets_cli.install.find import folder_meant, read_sound_manifest_of
+from datasets_cli.preprocessing.columns import KnownColumns
+from datasets_cli.preprocessing.pipeline import texts_of
+from datasets_cli.schema.columns import show_key
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.lock import dest_locked
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.tables import STATISTICS, load_summary
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Measures = Mapping[str, Any]
+PARTS = ("columns", "frames", "trajectories")
+MOST_NUMBERS = 64
+"""Of a column that a table has a row each of."""
+
+
+@dataclass(frozen=True)
+class DatasetStatistics(JsonForm):
+    """Statistics of a dataset; what is not finite is None.
+
+    Args:
+        id: the full id.
+        content: the identity of its data.
+        num_transitions: rows.
+        num_trajectories: trajectories.
+        columns: count, mean, deviation, range, quantiles (1, 10, 50, 90 and 99 %), NaN, infinite
+            numbers of each column, all its numbers together, whether it is constant, and how often
+            each value occurs where there are at most 64.
+        numbers: of each column that was asked for, the measures of each number of a row, in order.
+        trajectories: as ``columns``, of returns, lengths and ends.
+        frames: mean and deviation of each channel of columns of frames.
+        sampled_rows: how many rows quantiles are of.
+        unmeasured: type of each column without statistics: of text, complex or packed numbers.
+        made: whether the rows were read for it now.
+        changed: what had other statistics until now; only where they were made again.
+    """
+
+    id: str
+    content: str
+    num_transitions: int
+    num_trajectories: int
+    columns: Mapping[str, Measures]
+    numbers: Mapping[str, Mapping[str, list[float | None]]]
+    trajectories: Mapping[str, Measures]
+    frames: Mapping[str, Measures]
+    sampled_rows: int
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    made: bool = False
+    changed: tuple[str, ...] = ()
+
+    def table(self) -> list[dict[str, str]]:
+        """Return columns as people read them, by heading; below each its numbers, if few."""
+        rows = []
+        for name, measures in self.columns.items():
+            rows.append({"COLUMN": name, **_cells(measures)})
+            numbers = self.numbers.get(name, {})
+            each = [*zip(*numbers.values(), strict=True)]
+            for number, values in enumerate(each if 1 < len(each) <= MOST_NUMBERS else ()):
+                part = dict(zip(numbers, values, strict=True))
+                rows.append({"COLUMN": f"{name}[{number}]", **_cells(part)})
+        return rows
+
+    def trajectory_table(self) -> list[dict[str, str]]:
+        """Return what trajectories have, such as their returns, as people read it, by heading."""
+        return [{"TRAJECTORIES": name, **_cells(each)} for name, each in self.trajectories.items()]
+
+    @property
+    def remarks(self) -> list[str]:
+        """What is sampled, and what is left out."""
+        few = [name for name, each in self.numbers.items() if len(each["count"]) > MOST_NUMBERS]
+        sampled = self.sampled_rows < self.num_transitions
+        return [
+            *[f"Q50 is of {self.sampled_rows:,} sampled rows."] * sampled,
+            *(f"{name}: {channels(each)}" for name, each in self.frames.items()),
+            *(f"{name} has more than {MOST_NUMBERS} numbers; --json has each." for name in few),
+            *(f"{name} is not measured: it is {of}." for name, of in self.unmeasured.items()),
+            *(
+                f"{name}: - stands for what is beyond the largest float64, as sums of its numbers."
+                for name, each in (*self.columns.items(), *self.trajectories.items())
+                if each["count"] and None in (each["mean"], each["std"], each["quantiles"][2])
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class StatsCall(ProgressOptions, InstalledId):
+    """What ``dataset_stats`` takes.
+
+    Args:
+        columns: only these, and the numbers of each; names such as ``"next.reward"``, or ``"next"``
+            for all below it; by default all columns, each as a whole.
+        recompute: read all rows again, and say which statistics were others.
+    """
+
+    _: KW_ONLY
+    columns: str | Iterable[str | tuple[str, ...]] = field(
+        default=(), metadata={"metavar": "KEYS", "help": "Only these, number by number."}
+    )
+    recompute: bool = False
+
+
+@takes_fields(StatsCall)
+def dataset_stats(call: StatsCall) -> DatasetStatistics:
+    """Return statistics of an installed dataset; they are kept for the next time.
+
+    Raises:
+        UnknownDataset, DatasetNotInstalled: there is no such dataset.
+        UsageError: it has no such column, or one that is not measured.
+        DamagedDataset: its files are not as its manifest says.
+    """
+    return statistics_of(call, CacheRoot(call.chosen_config().root))
+
+
+def statistics_of(call: StatsCall, root: CacheRoot) -> DatasetStatistics:
+    """Return statistics; what is made for them is kept where the root has its tables."""
+    config = call.chosen_config()
+    folder, id = folder_meant(call.id, config)
+    manifest = read_sound_manifest_of(folder, id)
+    known, given = KnownColumns(manifest), call.columns
+    asked = texts_of("columns", given if isinstance(given, str) else [*given])
+    named = (column for text in asked for column in known.of_numbers(text, "columns"))
+    names = {show_key(column.key) for column in named}
+    kept = load_summary(root, manifest.content)
+    summary, measures = kept or {}, None
+    if kept is None or call.recompute:
+        dest, what = root.tables(manifest.content) / STATISTICS, f"the tables of {id}"
+        with (
+            shown(call.progress, "rows read") as told,
+            dest_locked(dest, config.lock_timeout, told, what),
+        ):
+            summary, measures = _made(root, folder, manifest, told, again=call.recompute)
+    columns = {show_key(each.key): each for each in manifest.all_columns}
+    before, measured = kept or summary, {*summary["columns"], *summary["frames"]}
+    return DatasetStatistics(
+        id,
+        manifest.content,
+        manifest.num_transitions,
+        manifest.num_trajectories,
+        _chosen(summary["columns"], names),
+        _numbers(root, manifest, names & summary["columns"].keys(), measures),
+        summary["trajectories"],
+        _chosen(summary["frames"], names),
+        summary["sampled_rows"],
+        {name: each.dtype for name, each in columns.items() if name not in measured},
+        summary is not kept,
+        tuple(
+            name
+            for part in PARTS
+            for name, values in summary[part].items()
+            if before[part].get(name) != values
+        ),
+    )
+
+
+def _made(
+    root: CacheRoot, folder: Path, manifest: Manifest, progress: Progress, *, again: bool
+) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+    """Return the summary of tables that are made now, or by another process meanwhile."""
+    from datasets_cli.project.statistics import make_tables  # with numpy
+    from datasets_cli.store.arrays import open_arrays
+
+    if again or load_summary(root, manifest.content) is None:
+        dataset = open_arrays(folder)
+        if dataset.manifest.content == manifest.content:
+            return make_tables(dataset, root, progress, again=again)
+    elif summary := load_summary(root, manifest.content):
+        return summary, None
+    raise RldsError(f"Another process replaced {manifest.id} meanwhile. Run the command again.")
+
+
+def _numbers(
+    root: CacheRoot, manifest: Manifest, names: set[str], made: dict[str, np.ndarray] | None
+) -> dict[str, dict[str, list[float | None]]]:
+    """Return the measures of each number of columns."""
+    if not names:
+        return {}
+    from datasets_cli.project.statistics import load_measures
+    from datasets_cli.schema.column_statistics import MEASURES
+
+    if (measures := made or load_measures(manifest, root)) is None:
+        raise RldsError(
+            f"The table of each number of {manifest.id} is missing or damaged. Make it again: "
+            f"rlds stats {manifest.id} --recompute"
+        )
+    return {
+        name: {
+            measure: [value if math.isfinite(value) else None for value in values]
+            for measure, values in zip(MEASURES, measures[name].tolist(), strict=True)
+        }
+        for name in measures
+        if name in names
+    }
+
+
+def _chosen(measures: Mapping[str, Measures], names: set[str]) -> dict[str, Measures]:
+    return {name: each for name, each in measures.items() if not names or name in names}
+
+
+def _cells(measures: Measures) -> dict[str, str]:
+    """Return the measures of a column, or of one of its numbers, as people read them."""
+    median = measures["quantiles"][2] if "quantiles" in measures else measures["q50"]
+    values = {name: measures[name] for name in ("mean", "std", "min")}
+    values |= {"q50": median, "max": measures["max"]}
+    wrong = {name: measures[name] for name in ("nan", "infinite")}
+    return {
+        "COUNT": f"{int(measures['count']):,}",
+        **{name.upper(): "-" if x is None else f"{x:.6g}" for name, x in values.items()},
+        **{name.upper(): f"{int(count):,}" if count else "" for name, count in wrong.items()},
+        "CONSTANT": "yes" if measures["constant"] else "",
+    }

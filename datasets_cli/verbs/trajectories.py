@@ -1,0 +1,116 @@
+"""Trajectories of a dataset as a list, in the order of any of their columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from datasets_cli.catalogue.selection import InstalledId
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import check_choice, check_numbers, takes_fields
+from datasets_cli.errors import UsageError, argument
+from datasets_cli.install.find import open_installed
+from datasets_cli.store.cache_root import CacheRoot
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from datasets_cli.replay.trajectories.table import Trajectories
+
+
+@dataclass(frozen=True)
+class TrajectoriesCall(InstalledId):
+    """What ``list_trajectories`` takes.
+
+    Args:
+        n: how many trajectories; fewer where there are no more.
+        start: how many come before the first one.
+        sort: the column that orders them, such as ``"return"`` or ``"length"``.
+        descending: the largest first.
+    """
+
+    _: KW_ONLY
+    n: int = field(default=20, metadata={"least": 1, "flag": "-n"})
+    start: int = field(default=0, metadata={"least": 0})
+    sort: str = field(default="number", metadata={"metavar": "COLUMN"})
+    descending: bool = False
+
+    def __post_init__(self) -> None:
+        check_numbers(self)
+
+
+@dataclass(frozen=True)
+class ListedTrajectories(JsonForm):
+    """Some trajectories of a dataset.
+
+    Args:
+        id: the full id.
+        num_trajectories: of the dataset.
+        sort: the column that orders them.
+        descending: whether the largest comes first; NaN comes last.
+        start: how many come before the first one here.
+        columns: values of each trajectory by column: ``number``, ``start``, ``length``, ``return``,
+            ``terminated``, ``truncated``, and ``success`` where it was recorded; what is not finite
+            is None.
+    """
+
+    id: str
+    num_trajectories: int
+    sort: str
+    descending: bool
+    start: int
+    columns: Mapping[str, list[Any]]
+
+
+@takes_fields(TrajectoriesCall)
+def list_trajectories(call: TrajectoriesCall) -> ListedTrajectories:
+    """Return trajectories of an installed dataset: where they begin, lengths, returns, ends.
+
+    What takes reading all rows is kept for the next time.
+
+    Raises:
+        DatasetNotInstalled: it is known, but not under this root.
+        UnknownDataset: no recipe and no folder has that name.
+        UsageError: there is no such column, or its values have no order.
+        DamagedDataset: its files are not what its manifest says.
+    """
+    from datasets_cli.project.statistics import trajectory_table  # with numpy
+
+    config = call.chosen_config()
+    dataset = open_installed(call.id, config)
+    table = trajectory_table(dataset, CacheRoot(config.root))
+    return listed(dataset.id, table, [*table], call)
+
+
+def listed(
+    id: str, table: Trajectories, names: Sequence[str], call: TrajectoriesCall
+) -> ListedTrajectories:
+    """Return some columns of the trajectories that a call asks for."""
+    if call.sort == "return" and call.sort not in [*table]:
+        table[call.sort]  # which says why there is none
+    check_choice("sort", call.sort, names)
+    places = _order(id, table[call.sort], call)[call.start : call.start + call.n]
+    columns = {name: _plain(table[name][places]) for name in names}
+    return ListedTrajectories(id, len(table), call.sort, call.descending, call.start, columns)
+
+
+def _order(id: str, values: np.ndarray, call: TrajectoriesCall) -> np.ndarray:
+    """Return the places of values in order, int64 ``[K]``; of equal ones the earlier first."""
+    import numpy as np
+
+    if values.ndim > 1:
+        numbers = f"{list(values.shape[1:])} numbers of a trajectory of {id}"
+        raise UsageError(f"{argument('sort')}: {call.sort} is {numbers}, which have no order.")
+    keys = values.astype(np.float64)
+    return np.argsort(-keys if call.descending else keys, kind="stable")
+
+
+def _plain(values: np.ndarray) -> list[Any]:
+    """Return values as lists, None for what is not finite."""
+    import numpy as np
+
+    plain = values.astype(object)
+    plain[~np.isfinite(values)] = None
+    listed: list[Any] = plain.tolist()
+    return listed

@@ -1,0 +1,262 @@
+"""Verifying installed datasets: their files, that they open, and every value."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from datasets_cli.catalogue.selection import InstalledIds, named_ids, select_installed, together
+from datasets_cli.config import Config
+from datasets_cli.core.checked_json import JsonForm
+from datasets_cli.core.options import takes_fields
+from datasets_cli.core.progress import Progress, ProgressOptions, expect_rows, reporting_to
+from datasets_cli.core.progress_bars import shown
+from datasets_cli.core.system_errors import repair_advice
+from datasets_cli.errors import (
+    DamagedDataset,
+    DatasetNotInstalled,
+    IntegrityError,
+    PartialFailure,
+    RldsError,
+    UnknownDataset,
+    UsageError,
+    argument,
+)
+from datasets_cli.formats.limits import raised_limits
+from datasets_cli.install.find import condition_of, installed_id, read_manifest_of
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.check import check_digests
+from datasets_cli.store.commit import Result, read_one_copy
+from datasets_cli.store.deep_check.report import TABLE, DeepReport
+from datasets_cli.store.manifest import Manifest
+from datasets_cli.store.tables import save_table
+
+if TYPE_CHECKING:
+    from datasets_cli.store.dataset import Dataset
+
+logger = logging.getLogger(__name__)
+
+NOT_INSTALLED = "not installed"
+
+
+@dataclass(frozen=True)
+class VerifiedDataset(JsonForm):
+    """What came of comparing an installed dataset with its manifest.
+
+    Args:
+        id: the full id.
+        num_files: files that were compared; None where one differs.
+        unverified: why its raw files are not known to be the publisher's; empty where they are.
+        error: names every file that differs, or says that the dataset is not there; None where
+            all is well.
+        state: ``"installed"``, ``"unchecked"``, ``"unverified"``, ``"newer"``, ``"damaged"`` or
+            ``"not installed"``.
+        opened: whether it was also opened, and its first and last row read.
+        report: what reading every value found out; None where that was not asked for.
+    """
+
+    JSON = "id ok state error? files=num_files? opened=_opened? deep=report?"
+
+    id: str
+    num_files: int | None = None
+    unverified: tuple[str, ...] = ()
+    error: RldsError | None = None
+    state: str = "installed"
+    opened: bool = False
+    report: DeepReport | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether every file is as the manifest says."""
+        return self.error is None
+
+    @property
+    def _opened(self) -> bool | None:
+        return self.opened if self.ok else None
+
+
+@dataclass(frozen=True)
+class VerifyCall(ProgressOptions, InstalledIds):
+    """What ``verify`` takes.
+
+    Args:
+        quick: compare sizes only, not the sha256 of every file, and open nothing.
+        deep: also read every value: offsets, the rules of the format, frames, NaN. What that finds
+            out is kept beside the datasets, and ``dataset_info`` has it.
+    """
+
+    _: KW_ONLY
+    quick: bool = False
+    deep: bool = False
+
+
+@takes_fields(VerifyCall)
+def verify(call: VerifyCall) -> list[VerifiedDataset]:
+    """Compare every file of installed datasets with their manifests, and open them.
+
+    Raises:
+        UsageError: ``quick`` and ``deep`` are both asked for.
+        IntegrityError: some are damaged; ``results`` has every dataset.
+        PartialFailure: some are not there; ``results`` has every dataset, and the others are done.
+        UnknownDataset, DatasetNotInstalled: none is there.
+    """
+    config = call.chosen_config()
+    if call.quick and call.deep:
+        raise UsageError(
+            f"{argument('quick')} compares sizes only and {argument('deep')} reads every value. "
+            "Give one of them."
+        )
+    results: dict[str, VerifiedDataset] = {}
+    for text in named_ids(call.ids):
+        try:
+            for id in select_installed(text, config):
+                known = installed_id(id, config)
+                results[known] = (
+                    _verify_sizes(known, config)
+                    if call.quick
+                    else _verify(known, config, call.deep, call.progress)
+                )
+        except (UnknownDataset, DatasetNotInstalled) as error:
+            results[text] = VerifiedDataset(text, error=error, state=NOT_INSTALLED)
+    if failure := _failure([*results.values()]):
+        raise failure
+    return [*results.values()]
+
+
+def _failure(results: list[VerifiedDataset]) -> RldsError | None:
+    missing = [result for result in results if result.state == NOT_INSTALLED]
+    newer = [result for result in results if result.state == "newer"]
+    damaged = [result for result in results if result.state == "damaged"]
+    causes = [result.error for result in (*damaged, *newer, *missing) if result.error]
+    if not causes:
+        return None
+    if len(missing) == len(results):
+        return together(causes)
+    named = {"Damaged": damaged, "Of a newer version": newer, "Not found": missing}
+    text = " ".join(
+        f"{word}: {', '.join(result.id for result in several)}."
+        for word, several in named.items()
+        if several
+    )
+    kind = IntegrityError if damaged or newer else PartialFailure
+    failure = kind(f"{text} What to do is said of each.")
+    failure.results, failure.__cause__ = results, causes[0]
+    return failure
+
+
+def _verify_sizes(id: str, config: Config) -> VerifiedDataset:
+    condition = condition_of(CacheRoot(config.root).dataset(id), id)
+    manifest = condition.sound_manifest
+    if manifest is None:
+        error = DamagedDataset(condition.problem)
+        return VerifiedDataset(id, error=error, state=condition.state)
+    return VerifiedDataset(
+        id, len(manifest.files), tuple(manifest.unverified), state=manifest.state
+    )
+
+
+def _verify(id: str, config: Config, deep: bool, progress: Progress | None) -> VerifiedDataset:
+    report = None
+    try:
+        if deep:
+            with shown(progress, "steps checked") as told:
+                manifest, report = verify_deep(id, config, told)
+        else:
+            manifest = verify_installed(id, config)
+    except IntegrityError as error:
+        is_newer = isinstance(error, DamagedDataset) and error.newer
+        return VerifiedDataset(id, error=error, state="newer" if is_newer else "damaged")
+    return VerifiedDataset(
+        manifest.id,
+        len(manifest.files),
+        tuple(manifest.unverified),
+        state=manifest.state,
+        opened=True,
+        report=report,
+    )
+
+
+def verify_installed(text: str, config: Config) -> Manifest:
+    """Compare an installed dataset with its manifest, read its ends, and return the manifest."""
+    return _of_one_copy(text, config, _check_whole)
+
+
+def verify_deep(
+    text: str, config: Config, progress: Progress | None = None
+) -> tuple[Manifest, DeepReport]:
+    """Verify a dataset and read every value; keep what that finds out in its tables."""
+    from datasets_cli.store.deep_check.deep_check import deep_check
+
+    dataset = _of_one_copy(text, config, _opened)
+    manifest = dataset.manifest
+    told = reporting_to(progress)
+    expect_rows(told, manifest.id, 0, manifest.num_transitions)
+    with _reading_errors(manifest):
+        report = deep_check(dataset, told)
+    try:
+        save_table(CacheRoot(config.root), manifest.content, TABLE, report.to_json())
+    except OSError as error:  # the report is shown, and can be made again
+        logger.warning("%s: the report is not kept (%s)", manifest.id, error)
+    return manifest, report
+
+
+def _of_one_copy(text: str, config: Config, read: Callable[[Path, str], Result]) -> Result:
+    """Return what a function reads in the folder of an installed id."""
+    id = installed_id(text, config)
+    folder = CacheRoot(config.root).dataset(id)
+    with raised_limits(dict(config.limits)):
+        return read_one_copy(folder, lambda: read(folder, id))
+
+
+def _check_whole(folder: Path, id: str) -> Manifest:
+    """Return the manifest that the files of a dataset are as, wherever its folder is."""
+    from datasets_cli.store.arrays import DatasetArrays  # with numpy
+
+    manifest = read_manifest_of(folder, id)
+    try:
+        record = check_digests(folder, manifest)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # such as a folder that only another user may enter
+        raise DamagedDataset(
+            f"{folder} cannot be read: {error.strerror or error}. See its permissions."
+        ) from error
+    _check_content(manifest)
+    with _reading_errors(manifest):
+        DatasetArrays(folder, manifest, record).read_ends()
+    return manifest
+
+
+def _opened(folder: Path, id: str) -> Dataset:
+    """Return a dataset whose files are its manifest's, opened with torch."""
+    from datasets_cli.store.dataset import open_dataset
+
+    with _reading_errors(_check_whole(folder, id)):
+        return open_dataset(folder, text=True)
+
+
+@contextmanager
+def _reading_errors(manifest: Manifest) -> Iterator[None]:
+    """Turn what reading rows raises over a dataset that was written wrong into ours."""
+    try:
+        yield
+    except RldsError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, RuntimeError) as error:
+        raise DamagedDataset(
+            f"{manifest.id}: its files are as the manifest says, but cannot be read "
+            f"({type(error).__name__}: {error}). {repair_advice(manifest.id)}"
+        ) from error
+
+
+def _check_content(manifest: Manifest) -> None:
+    computed = manifest.computed_content()
+    if manifest.content != computed:
+        raise DamagedDataset(
+            f"{manifest.id}: its manifest says that its content is {manifest.content}, but "
+            f"describes the content {computed}. {repair_advice(manifest.id)}"
+        )

@@ -1,0 +1,274 @@
+"""The pages: they show what the command line prints, whatever the data say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import datasets_cli
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.core.quantities import human_bytes
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.lock import locked
+from datasets_cli.ui import guard as bounds
+from datasets_cli.ui.application import application
+from datasets_cli.ui.local_page import FOLDER, LocalPage
+from tests.support.page_requests import ask, guarded
+
+HOSTILE = '<script>alert(\'x\')</script>" onload="x" javascript:alert(1) \u202egnp.exe \x1b[2J'
+ESCAPED = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&#34; onload=&#34;x&#34;"
+OWN = "mine/evil"
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def hostile(config: Config) -> str:
+    """The id of a dataset whose words are all of an attacker's."""
+    steps = {"observation": np.arange(6.0)[:, None], "action": np.zeros(6), "reward": np.ones(6)}
+    columns: dict[Any, Any] = {**steps, ("info", HOSTILE): np.ones(6)}
+    columns["said"] = np.array([HOSTILE] * 6, object)
+    info = dict.fromkeys(("title", "licence", "citation", "homepage", "note"), HOSTILE)
+    datasets_cli.create_dataset(OWN, columns, lengths=[3, 3], info=info, config=config)
+    return OWN
+
+
+def printed(capsys: Capture, *arguments: str) -> Any:
+    capsys.readouterr()
+    assert main([*arguments, "--json"]) in (0, 10)
+    return json.loads(capsys.readouterr().out)
+
+
+def rows_of(page: str) -> list[list[str]]:
+    """Return the cells of the rows of all tables of a page."""
+    rows = re.findall("<tr[^>]*>(.*?)</tr>", page, re.DOTALL)
+    cells = [re.findall("<t[dh][^>]*>(.*?)</t[dh]>", row, re.DOTALL) for row in rows]
+    return [[unescape(re.sub("<[^>]*>", "", each)).strip() for each in row] for row in cells]
+
+
+@pytest.mark.parametrize(
+    ("address", "command"),
+    [
+        ("/api/catalogue", "list"),
+        ("/api/activity", "activity"),
+        ("/api/d/{id}/stats", "stats {id}"),
+        ("/api/d/{id}/stats?columns=action,next.reward", "stats {id} --columns action,next.reward"),
+    ],
+)
+def test_data_are_what_the_command_prints(
+    address: str, command: str, door: str, config: Config, capsys: Capture
+) -> None:
+    datasets_cli.dataset_stats(door, config=config)
+    got = ask(guarded(config), address.format(id=door))
+    assert got.header("content-type") == "application/json"
+    assert got.json() == printed(capsys, *command.format(id=door).split())
+
+
+def test_the_catalogue_lists_every_dataset_and_what_is_asked_for(
+    door: str, config: Config, capsys: Capture
+) -> None:
+    guard = guarded(config)
+    listed = [each["id"] for each in printed(capsys, "list")]
+    assert [row[0] for row in rows_of(ask(guard, "/").text)[1:]] == listed
+    asked = ask(guard, "/?q=HUMAN+door&family=d4rl&state=unverified&size=1GB&sort=steps").text
+    size = human_bytes(datasets_cli.dataset_info(door, config=config).size_bytes)
+    assert rows_of(asked)[1:] == [[door, "unverified", "note", size, "1,495", "5"]]
+    assert 'value="HUMAN door"' in asked and '<option value="d4rl" selected>' in asked
+
+
+def test_a_dataset_has_the_tables_of_its_card(door: str, config: Config, capsys: Capture) -> None:
+    page = ask(guarded(config), f"/d/{door}").text
+    card = printed(capsys, "card", door)["text"]
+    lines = [line.strip("| ").split(" | ") for line in card.splitlines() if line[:2] == "| "]
+    plain = [[re.sub(r"\\(.)", r"\1", each).strip() for each in line] for line in lines]
+    rows = [[each for each in row if each] for row in plain if row[0].islower()]
+    shown = [[each for each in row if each] for row in rows_of(page)]
+    assert len(rows) > 30
+    assert [row for row in rows if row not in shown] == [["column", "type", "shape"]]
+    headings = re.findall(r"<h2>(.*?)</h2>", page)
+    assert headings.pop(0) == "Findings of the audit"
+    assert headings == re.findall("^## (.*)$", card, re.MULTILINE)
+
+
+def test_the_bars_of_a_dataset_are_those_of_its_plots(door: str, config: Config) -> None:
+    page = ask(guarded(config), f"/d/{door}").text
+    (series,) = datasets_cli.plot(door, kind="lengths", config=config).series
+    counts = [f"{count:g} trajectories" for count in series.counts if count]
+    figures = [each for each in page.split("<figure>") if "<b>Lengths</b>" in each]
+    told = re.findall(r'class="bar0".*?<title>.*?: (.*?)</title>', figures[0])
+    assert told == counts
+    assert "<b>Returns</b>" in page and "<b>Observations</b>" in page
+
+
+def test_a_dataset_that_is_not_installed_has_its_page(config: Config) -> None:
+    page = ask(guarded(config), "/d/d4rl/hopper-medium-v2").text
+    assert "rlds download d4rl/hopper-medium-v2" in page and "152.8 MB" in page
+    assert "/trajectories" not in page
+
+
+def test_three_ways_to_load_a_dataset_can_be_copied_and_work(door: str, config: Config) -> None:
+    page = ask(guarded(config), f"/d/{door}").text
+    codes = [unescape(each) for each in re.findall("<code>(.*?)</code>", page, re.DOTALL)][-3:]
+    assert f"rlds download {door}" in codes[0]
+    with pytest.warns(datasets_cli.UnverifiedDataset):
+        for code in codes[1:]:
+            names: dict[str, Any] = {}
+            exec(code, names)
+    assert len(names["arrays"]["action"]) == 100
+
+
+def test_two_datasets_are_compared_as_the_command_does(
+    door: str, hostile: str, config: Config, capsys: Capture
+) -> None:
+    difference = printed(capsys, "diff", door, hostile)
+    page = ask(guarded(config), f"/compare?a={door}&b={hostile}").text
+    assert "<h2>Different</h2>" in page
+    rows = rows_of(page)
+    assert ["transitions", *(f"{each:,}" for each in difference["num_transitions"])] in rows
+    number = {row[0]: row[2] for row in rows if len(row) == 7}
+    for column in difference["columns"]:
+        assert number[".".join(column["key"])] == f"{column['num_different']:,}"
+    same = ask(guarded(config), f"/compare?a={door}&b={door}").text
+    assert "<h2>Equal</h2>" in same and "No row is read" in same
+
+
+def test_what_takes_too_long_is_told_with_the_command(
+    door: str, hostile: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "MOST_SECONDS", -1)
+    page = ask(guarded(config), f"/compare?a={door}&b={hostile}")
+    assert page.status == 200 and "rows are not</h2>" in page.text
+    assert f"Run: rlds diff {door} {hostile}" in page.text
+    monkeypatch.setattr(bounds, "MOST_BYTES", 0)
+    got = ask(guarded(config), f"/api/d/{door}/stats")
+    assert got.status == 400 and got.json()["error"]["message"].endswith(f"run: rlds stats {door}")
+    assert f"run: rlds stats {door}" in ask(guarded(config), f"/d/{door}").text
+
+
+def test_no_text_of_a_dataset_is_more_than_text(hostile: str, door: str, config: Config) -> None:
+    for address in (f"/d/{hostile}", f"/compare?a={hostile}&b={door}"):
+        got = ask(guarded(config), address)
+        assert got.status == 200
+        assert ESCAPED in got.text and r"\u202egnp.exe \x1b[2J" in got.text
+        assert "<script>alert" not in got.text and not {"\u202e", "\x1b"} & {*got.text}
+        assert not re.search("<[^>]*(href|src)=[\"']?javascript:", got.text)
+    data = ask(guarded(config), f"/api/d/{hostile}/stats")
+    assert data.header("content-type") == "application/json"
+    assert f"info.{HOSTILE}" in data.json()["columns"]
+
+
+def test_a_search_for_a_script_finds_nothing_and_stays_text(config: Config) -> None:
+    page = ask(guarded(config), "/?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E").text
+    assert 'value="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;"' in page
+    assert "0 datasets" in page and "<script>alert" not in page
+
+
+def test_a_dataset_that_is_deleted_meanwhile_is_told(door: str, config: Config) -> None:
+    guard = guarded(config)
+    assert ask(guard, f"/d/{door}").status == 200
+    datasets_cli.delete(door, config=config)
+    assert "not installed" in ask(guard, f"/d/{door}").text
+    got = ask(guard, f"/api/d/{door}/stats")
+    assert got.status == 404
+    assert got.json()["error"]["type"] == "DatasetNotInstalled"
+    assert ask(guard, f"/compare?a={door}&b={door}").status == 404
+
+
+def test_a_dataset_that_is_replaced_meanwhile_shows_what_is_there(
+    hostile: str, config: Config
+) -> None:
+    guard = guarded(config)
+    before = ask(guard, f"/api/d/{hostile}/stats").json()
+    steps = {"observation": np.ones((4, 2)), "action": np.zeros(4), "reward": np.ones(4)}
+    datasets_cli.create_dataset(hostile, steps, lengths=[4], force=True, config=config)
+    after = ask(guard, f"/api/d/{hostile}/stats").json()
+    assert before["content"] != after["content"] and after["num_trajectories"] == 1
+    assert ask(guard, f"/d/{hostile}").status == 200
+
+
+@pytest.mark.parametrize("spoil", ["cut", "no manifest", "garbled", "another's"])
+def test_a_dataset_that_is_damaged_meanwhile_is_told(
+    spoil: str, door: str, hostile: str, config: Config
+) -> None:
+    guard, folder = guarded(config), CacheRoot(config.root).dataset(door)
+    assert ask(guard, f"/d/{door}").status == 200
+    manifest = folder / "manifest.json"
+    if spoil == "cut":
+        leaf = next(folder.glob("*.memmap"))
+        leaf.write_bytes(leaf.read_bytes()[:-8])
+    elif spoil == "no manifest":
+        manifest.unlink()
+    elif spoil == "garbled":
+        manifest.write_text("{")
+    else:
+        shutil.copy(CacheRoot(config.root).dataset(hostile) / "manifest.json", manifest)
+    is_gone = spoil == "no manifest"
+    for address in (f"/api/d/{door}/stats", f"/compare?a={door}&b={hostile}"):
+        assert ask(guard, address).status == (404 if is_gone else 409)
+    page = ask(guard, f"/d/{door}")
+    assert page.status == 200
+    assert ("not installed" if is_gone else "damaged") in page.text
+    assert ask(guard, "/").status == 200
+
+
+def test_what_another_request_works_on_for_long_is_told_and_not_waited_for(
+    door: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.ui.local_page.LOCK_SECONDS", 0.01)
+    page = LocalPage.of(config)
+    tables = page.root.tables(page.installed(door).manifest.content)
+    with locked(tables / ".statistics.lock", "it", 1):
+        got = ask(application(page), f"/api/d/{door}/stats")
+    assert got.status == 409 and got.json()["error"]["type"] == "LockedError"
+
+
+def test_a_dataset_that_nobody_knows_is_told(config: Config) -> None:
+    got = ask(guarded(config), "/d/nope/nope")
+    assert got.status == 404 and "There is no dataset nope/nope." in got.text
+    assert ask(guarded(config), "/api/nope").json()["error"]["message"] == "There is no such page."
+
+
+def test_work_under_way_is_shown(config: Config, capsys: Capture) -> None:
+    root, id = CacheRoot(config.root), "d4rl/hopper-medium-v2"
+    part = root.downloads(id) / "hopper.hdf5.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(bytes(5_000_000))
+    Path(f"{part}.json").write_text('{"url": "http://x/", "validator": null, "size": 9000000}')
+    interrupted = rows_of(ask(guarded(config), "/activity").text)[1]
+    assert interrupted[:5] == [id, "download", "interrupted", "5.0 MB", "152.8 MB"]
+    staging = root.new_staging("mine/new")
+    staging.mkdir(parents=True)
+    with locked(root.lock(id), id, 1):
+        rows = rows_of(ask(guarded(config), "/activity").text)[1:]
+    assert [row[1:3] for row in rows] == [["download", "running"], ["conversion", "running"]]
+    assert rows[1][0].startswith("mine.new.")
+    capsys.readouterr()
+    assert main(["activity", "-q"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == id
+
+
+def test_templates_escape_all_and_hold_no_script_and_no_style() -> None:
+    templates = [*(FOLDER / "templates").glob("*.html")]
+    assert len(templates) > 5
+    for path in templates:
+        text = path.read_text(encoding="utf-8")
+        found = re.findall(r"\|\s*safe|autoescape|Markup|<script>|<style| style=| on\w+=", text)
+        assert not found, path.name
+        assert not re.search(r"https?:", text), path.name
+
+
+def test_scripts_are_few() -> None:
+    scripts = [*(FOLDER / "static").glob("*.js")]
+    assert len(scripts) <= 5
+    lines = [line for path in scripts for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) <= 500
+    assert not re.search(
+        "innerHTML|insertAdjacentHTML|eval|document.write|https?:", "\n".join(lines)
+    )

@@ -1,0 +1,225 @@
+"""The server: where it answers, who is told what, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from http.cookiejar import CookieJar
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import datasets_cli
+from datasets_cli import ServedPage, UsageError
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.sources.new_files import TEMPORARY
+from datasets_cli.ui.connections import MOST_CONNECTIONS
+from datasets_cli.ui.server import PageCall
+from tests.support.refusals import check_refused
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def page(config: Config) -> Iterator[ServedPage]:
+    with datasets_cli.serve_page(browser=False, config=config) as page:
+        yield page
+
+
+def opened(address: str) -> str:
+    """Return the page at an address, fetched as a browser does: with cookies and redirects."""
+    cookies = urllib.request.HTTPCookieProcessor(CookieJar())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), cookies)
+    with opener.open(address, timeout=10) as answer:
+        assert "token" not in answer.url
+        text: str = answer.read().decode()
+        return text
+
+
+def place_of(page: ServedPage) -> tuple[str, int]:
+    host, _, port = page.address.partition("/?")[0].rpartition("//")[2].rpartition(":")
+    return host, int(port)
+
+
+def test_the_address_opens_the_page(page: ServedPage) -> None:
+    assert "<h1>Datasets</h1>" in opened(page.address)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(page.address.partition("?")[0], timeout=10)
+    assert page.readers.endswith("on this machine alone.")
+
+
+def test_a_page_may_begin_with_a_dataset(config: Config) -> None:
+    with datasets_cli.serve_page("hopper-medium-v2", browser=False, config=config) as page:
+        assert "/d/d4rl/hopper-medium-v2?token=" in page.address
+        assert "<h1>d4rl/hopper-medium-v2</h1>" in opened(page.address)
+
+
+def test_every_page_has_a_token_of_its_own(page: ServedPage, config: Config) -> None:
+    with datasets_cli.serve_page(browser=False, config=config) as other:
+        tokens = {each.address.partition("?token=")[2] for each in (page, other)}
+        assert len(tokens) == 2 and all(len(token) >= 43 for token in tokens)
+
+
+def test_a_closed_page_answers_no_more(config: Config) -> None:
+    with datasets_cli.serve_page(browser=False, config=config) as page:
+        opened(page.address)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(place_of(page), timeout=1)
+    page.wait()  # returns
+
+
+def test_what_cannot_be_served_is_refused(page: ServedPage, config: Config) -> None:
+    port = place_of(page)[1]
+    served: dict[str, Any] = {"browser": False, "config": config}
+
+    def serve(**options: Any) -> ServedPage:
+        return datasets_cli.serve_page(**options, **served)
+
+    check_refused(
+        UsageError,
+        [
+            (rf"port={port} is in use. Free is port=\d+", lambda: serve(port=port)),
+            ("port is 70000; expected up to 65535", lambda: serve(port=70_000)),
+            ("port is -1; expected 0 or more", lambda: serve(port=-1)),
+            ("other machines.*allow_remote=True", lambda: serve(host="0.0.0.0")),
+            ("no address of this machine", lambda: serve(host="203.0.113.7", allow_remote=True)),
+            ("no name or address", lambda: serve(host="no.such.name.invalid")),
+        ],
+    )
+    with pytest.raises(datasets_cli.UnknownDataset):
+        serve(id="nope")
+
+
+def test_who_can_read_from_elsewhere_is_told(config: Config) -> None:
+    call: dict[str, Any] = {"host": "0.0.0.0", "allow_remote": True, "browser": False}
+    with datasets_cli.serve_page(**call, config=config) as page:
+        assert f"every machine that reaches {socket.gethostname()}" in page.readers
+        assert "not encrypted" in page.readers
+        token = page.address.partition("?")[2]
+        assert "<h1>Datasets" in opened(f"http://127.0.0.1:{place_of(page)[1]}/?{token}")
+
+
+@pytest.mark.parametrize("module", ["starlette", "uvicorn", "jinja2"])
+def test_a_missing_extra_is_named(
+    module: str, config: Config, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(["ui", "--no-browser"]) == 2
+    assert "pip install 'rlds-cli[ui]'" in capsys.readouterr().err
+
+
+def test_a_browser_opens_where_there_is_a_desktop_with_what_is_used_up(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses: list[str] = []
+    monkeypatch.setattr("webbrowser.open", addresses.append)
+    monkeypatch.setenv("DISPLAY", ":0")
+    with datasets_cli.serve_page(config=config) as page:
+        assert addresses[0] != page.address
+        assert "<h1>Datasets" in opened(addresses[0])
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            opened(addresses[0])
+
+
+def test_many_open_connections_leave_room_for_a_request(page: ServedPage) -> None:
+    with ExitStack() as stack:
+        for number in range(MOST_CONNECTIONS + 100):
+            idle = stack.enter_context(socket.create_connection(place_of(page), timeout=10))
+            with suppress(OSError):  # it was closed to make room
+                idle.sendall(b"GET / HTTP/1.1\r\n" if number % 2 else b"")
+        assert "<h1>Datasets</h1>" in opened(page.address)
+
+
+def test_what_is_no_request_closes_its_connection(page: ServedPage) -> None:
+    for data in (b"\x16\x03\x01\x02\x00", b"GET / HTTP/1.1\r\nx: " + bytes(1 << 17)):
+        with socket.create_connection(place_of(page), timeout=10) as wrong, suppress(OSError):
+            wrong.sendall(data + b"\r\n\r\n")
+            assert wrong.recv(64).startswith(b"HTTP/1.1 400")
+    assert "<h1>Datasets</h1>" in opened(page.address)
+
+
+@contextmanager
+def started(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "datasets_cli", "ui", "--no-browser", *arguments]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_command_with_its_code(
+    number: int, code: int, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with started() as process:
+        assert process.stdout is not None and process.stderr is not None
+        address = process.stdout.readline().strip()
+        assert "<h1>Datasets</h1>" in opened(address)
+        assert [*tmp_path.glob(f"{TEMPORARY}*")]
+        with socket.create_connection(("127.0.0.1", int(address.split(":")[2].split("/")[0]))):
+            process.send_signal(number)
+            assert process.wait(timeout=5) == code
+        token = address.partition("=")[2]
+        rest, told = process.stdout.read(), process.stderr.read()
+        assert not rest and token not in told and "Traceback" not in told
+        assert "on this machine alone. Ctrl-C ends it." in told
+        assert not [*tmp_path.glob(f"{TEMPORARY}*")]
+
+
+def test_an_interrupt_waits_for_no_request(config: Config, tmp_path: Path) -> None:
+    # As while the rows of a large dataset are read in a thread.
+    code = (
+        "import time, sys; from datasets_cli.ui.routes import activity as room;"
+        "room.activity = lambda config: time.sleep(60);"
+        "from datasets_cli.cli.main import main; sys.exit(main(['ui', '--no-browser', '--json']))"
+    )
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        try:
+            assert process.stdout is not None
+            document = b""
+            while not document.endswith(b"}\n"):
+                document += process.stdout.readline()
+            address = json.loads(document)["address"]
+            token, port = address.partition("=")[2], int(address.split(":")[2].split("/")[0])
+            with socket.create_connection(("127.0.0.1", port)) as slow:
+                head = f"GET /activity HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+                slow.sendall(f"{head}Cookie: rlds-{port}={token}\r\n\r\n".encode())
+                time.sleep(0.3)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(timeout=10) == 130
+        finally:
+            process.kill()
+
+
+def test_the_command_takes_what_the_function_does(config: Config, capsys: Capture) -> None:
+    assert main(["ui", "--help"]) == 0
+    shown = capsys.readouterr().out
+    for option in ("--port", "--host", "--no-browser", "--allow-remote"):
+        assert option in shown
+    assert main(["ui", "--host", "0.0.0.0", "--no-browser"]) == 2
+    assert "--host 0.0.0.0 is reached by other machines" in capsys.readouterr().err
+    assert PageCall().port == 0 and PageCall().host == "127.0.0.1"
+
+
+@pytest.mark.parametrize("code", ["import datasets_cli", "from datasets_cli.cli import page"])
+def test_nothing_of_the_extra_is_imported_before_a_page_is_served(code: str) -> None:
+    script = f"{code}; import sys; print({{'starlette', 'uvicorn', 'jinja2'}} & sys.modules.keys())"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=os.environ, check=True
+    )
+    assert done.stdout.strip() == "set()"

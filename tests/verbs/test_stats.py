@@ -1,0 +1,278 @@
+"""`rlds stats` beside what h5py, numpy and pandas read of the publishers' files alone."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pandas
+import pytest
+import torch
+from tensordict import TensorDict
+
+import datasets_cli
+from datasets_cli.cli.main import main
+from datasets_cli.config import Config
+from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, DiskFull, UsageError
+from datasets_cli.project import statistics
+from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.tables import load_summary, load_table, save_table
+from tests.support import text_rows
+from tests.support.paths import DEMO_DATA
+from tests.support.refusals import check_refused
+
+Capture = pytest.CaptureFixture[str]
+Columns = dict[str, np.ndarray]
+MINARI = DEMO_DATA / "minari/D4RL/door/human-v2/data/main_data.hdf5"
+PONG = DEMO_DATA / "atari_dqn/Pong/5/replay_logs"
+
+
+def door_human() -> Columns:
+    """The rows but the last of the first episode, which is cut off."""
+    kept = np.delete(np.arange(300), 199)
+    with h5py.File(DEMO_DATA / "d4rl/hand_dapg/door-v0_demos_clipped.hdf5") as file:
+        names = {"observation": "observations", "action": "actions", "next.reward": "rewards"}
+        columns = {name: file[field][:][kept] for name, field in names.items()}
+    return columns | {"ends": np.array([199, 299])}
+
+
+def door_minari() -> Columns:
+    with h5py.File(MINARI) as file:
+        groups = [file[f"episode_{number}"] for number in range(len(file))]
+        return {
+            "observation": np.concatenate([group["observations"][:-1] for group in groups]),
+            "next.observation": np.concatenate([group["observations"][1:] for group in groups]),
+            "action": np.concatenate([group["actions"][:] for group in groups]),
+            "next.reward": np.concatenate([group["rewards"][:] for group in groups]),
+            "ends": np.cumsum([len(group["rewards"]) for group in groups]),
+        }
+
+
+def iris() -> Columns:
+    lines = (DEMO_DATA / "openml/data/v1/download/61/iris.arff").read_text().splitlines()
+    rows = [line.split(",") for line in lines if line[:1] not in ("", "%", "@")]
+    table = pandas.DataFrame(rows)
+    features = table.iloc[:, :4].astype(float).to_numpy()
+    return {"observation": features, "next.reward": np.ones(150), "ends": np.arange(1, 151)}
+
+
+def pong() -> Columns:
+    """The rows of three full turns of a ring of 400, but three that pad each beginning.
+
+    A ring is saved before its last row is written, which is the next file's.
+    """
+    kept = np.r_[3:965, 968:1005]
+
+    def column(name: str) -> np.ndarray:
+        files = [PONG / f"$store$_{name}_ckpt.{number}.gz" for number in range(3)]
+        first, second, third = (
+            np.load(io.BytesIO(gzip.decompress(file.read_bytes()))) for file in files
+        )
+        parts = first[:399], second[399:], second[:399], third[399:], third[:206]
+        return np.concatenate(parts)[kept]
+
+    columns = {"action": column("action"), "next.reward": column("reward")}
+    return columns | {"frames": column("observation"), "ends": np.array([962, 999])}
+
+
+DEMOS = {"door-human": door_human, "door-minari": door_minari, "iris": iris, "pong": pong}
+
+
+@pytest.mark.parametrize("layout", ["ted", "compact"])
+@pytest.mark.parametrize("name", DEMOS)
+def test_statistics_are_those_of_the_published_file(name: str, layout: str, config: Config) -> None:
+    datasets_cli.download(f"demo/{name}", layout=layout, config=config)
+    columns = DEMOS[name]()
+    ends, frames = columns.pop("ends"), columns.pop("frames", None)
+    found = datasets_cli.dataset_stats(f"demo/{name}", columns=columns, config=config)
+    assert found.columns.keys() == columns.keys() and (found.made, found.changed) == (True, ())
+    for key, values in columns.items():
+        rows = pandas.DataFrame(values.reshape(len(values), -1).astype(float))
+        numbers, whole = found.numbers[key], found.columns[key]
+        for measure in ("mean", "min", "max"):
+            np.testing.assert_allclose(numbers[measure], getattr(rows, measure)(), atol=1e-12)
+        np.testing.assert_allclose(numbers["std"], rows.std(ddof=0), atol=1e-9)
+        np.testing.assert_allclose(numbers["q10"], rows.quantile(0.1), rtol=1e-12)
+        assert whole["count"] == rows.size and whole["constant"] == (rows.nunique() == 1).all()
+        assert whole["std"] == pytest.approx(rows.to_numpy().std(), abs=1e-9)
+        assert whole["quantiles"][2] == pytest.approx(np.median(rows), rel=1e-12)
+    starts = np.r_[0, ends[:-1]]
+    returns = np.add.reduceat(columns["next.reward"].reshape(-1).astype(float), starts)
+    assert found.trajectories["return"]["max"] == pytest.approx(returns.max())
+    assert found.trajectories["length"]["mean"] == (ends - starts).mean()
+    if frames is not None:
+        all_columns = datasets_cli.dataset_stats(f"demo/{name}", config=config)
+        assert all_columns.frames["observation"]["mean"] == pytest.approx([frames.mean()])
+
+
+def derived(config: Config, put: Callable[[TensorDict], TensorDict]) -> str:
+    datasets_cli.download("demo/door-human", config=config)
+    datasets_cli.preprocess("demo/door-human", put, "odd", config=config)
+    return "derived/odd"
+
+
+def test_a_nan_among_the_rows_is_counted_and_shown(config: Config, capsys: Capture) -> None:
+    def put(batch: TensorDict) -> TensorDict:
+        batch["action"][batch["action"][:, 0] > 0, 3] = float("nan")
+        batch["observation"][:] = float("nan")
+        return batch
+
+    id = derived(config, put)
+    found = datasets_cli.dataset_stats(id, columns="action", config=config)
+    assert found.columns["action"]["nan"] == sum(map(int, found.numbers["action"]["nan"])) > 0
+    assert [number for number, count in enumerate(found.numbers["action"]["nan"]) if count] == [3]
+    assert main(["stats", id]) == 0
+    shown = capsys.readouterr().out
+    assert "NAN" in shown and "11,661" in shown  # each number of observation
+
+
+def test_swapped_columns_are_seen_beside_the_published_file(config: Config) -> None:
+    def put(batch: TensorDict) -> TensorDict:
+        batch["action"] = batch["action"].roll(1, -1)
+        return batch
+
+    found = datasets_cli.dataset_stats(derived(config, put), columns="action", config=config)
+    expected = door_human()["action"].astype(float).mean(0)
+    assert not np.allclose(found.numbers["action"]["mean"], expected)
+    np.testing.assert_allclose(found.numbers["action"]["mean"], np.roll(expected, 1), atol=1e-12)
+
+
+def test_kept_statistics_are_read_and_stale_ones_are_made_again(
+    config: Config, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = datasets_cli.dataset_stats(door, config=config)
+    made = statistics.make_tables
+    monkeypatch.setattr(statistics, "make_tables", None)
+    assert datasets_cli.dataset_stats(door, config=config).to_json() == {
+        **first.to_json(),
+        "made": False,
+    }
+    monkeypatch.setattr(statistics, "make_tables", made)
+    root = CacheRoot(config.root)
+    table = load_table(root, first.content, "statistics")
+    assert table is not None
+    save_table(root, first.content, "statistics", {**table, "content": "0" * 64})
+    assert load_summary(root, first.content) is None
+    again = datasets_cli.dataset_stats(door, config=config)
+    assert again.made and again.columns == first.columns
+
+
+def test_recompute_names_what_was_other(config: Config, door: str) -> None:
+    first = datasets_cli.dataset_stats(door, config=config)
+    root = CacheRoot(config.root)
+    table = load_table(root, first.content, "statistics")
+    assert table is not None
+    table["columns"]["action"]["max"] = 99.0
+    save_table(root, first.content, "statistics", table)
+    for path in root.tables(first.content).glob("trajectories-sum-*.array"):
+        path.write_bytes(b"stale")
+    found = datasets_cli.dataset_stats(door, recompute=True, config=config)
+    assert found.changed == ("action",) and found.columns == first.columns
+    assert datasets_cli.dataset_stats(door, recompute=True, config=config).changed == ()
+
+
+def test_what_is_sampled_and_left_out_is_said(
+    config: Config, door: str, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr(statistics, "SAMPLED_ROWS", 100)
+    assert main(["stats", door]) == 0
+    assert "Q50 is of 100 sampled rows." in capsys.readouterr().out
+
+
+def test_text_has_no_statistics_and_that_is_said(
+    config: Config, tmp_path: Path, capsys: Capture
+) -> None:
+    folder = text_rows.write(tmp_path, "ted", text_rows.steps_of(text_rows.ODD_TEXTS))
+    shutil.copytree(folder, config.root / "datasets" / text_rows.ID)
+    found = datasets_cli.dataset_stats(text_rows.ID, config=config)
+    assert "observation.mission" in found.unmeasured
+    assert main(["stats", text_rows.ID]) == 0
+    assert "observation.mission is not measured: it is text" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"observation\.mission of toy/missions is text"):
+        datasets_cli.dataset_stats(text_rows.ID, columns="observation.mission", config=config)
+
+
+def test_a_small_column_has_a_row_for_each_number(
+    config: Config, door: str, capsys: Capture
+) -> None:
+    assert main(["stats", door, "--columns", "action,next.reward"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines if line.startswith(("action", "next"))]
+    assert names == ["action", *(f"action[{number}]" for number in range(28)), "next.reward"]
+
+
+def test_no_line_is_wider_than_the_terminal(
+    config: Config, door: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datasets_cli.cli.terminal._is_terminal", lambda: True)
+    for width in (40, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert main(["stats", door]) == 0
+        assert max(map(len, capsys.readouterr().out.splitlines())) <= width
+
+
+def test_wrong_calls_of_stats_are_refused(config: Config, door: str) -> None:
+    def stats(id: str = door, **arguments: object) -> Callable[[], object]:
+        return lambda: datasets_cli.dataset_stats(id, config=config, **arguments)  # type: ignore[arg-type]
+
+    check_refused(
+        UsageError,
+        [
+            ("no column nosuch. It has action", stats(columns="nosuch")),
+            ("no column act. Did you mean action", stats(columns="act")),
+            ("columns must be", stats(columns=3)),
+        ],
+    )
+    check_refused(DatasetNotInstalled, [("hopper-medium-v2", stats("hopper-medium-v2"))])
+    leaf = config.root / "datasets" / door / "action.memmap"
+    leaf.write_bytes(b"short")
+    check_refused(DamagedDataset, [("action", stats())])
+
+
+def without_reward(batch: TensorDict) -> TensorDict:
+    return batch.exclude(("next", "reward"))
+
+
+def test_one_trajectory_and_no_reward_have_statistics(config: Config) -> None:
+    datasets_cli.download("demo/door-human", config=config)
+    datasets_cli.preprocess(
+        "demo/door-human", without_reward, "one", max_trajectories=1, config=config
+    )
+    found = datasets_cli.dataset_stats("derived/one", config=config)
+    assert (found.num_trajectories, "return" in found.trajectories) == (1, False)
+    assert found.trajectories["length"]["std"] == 0 and found.trajectories["length"]["constant"]
+
+
+def test_json_has_no_nan(config: Config, capsys: Capture) -> None:
+    def put(batch: TensorDict) -> TensorDict:
+        batch["next", "reward"] = torch.full_like(batch["next", "reward"], float("nan"))
+        return batch
+
+    id = derived(config, put)
+    assert main(["stats", id, "--columns", "next.reward", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert document["numbers"]["next.reward"]["mean"] == [None]
+    assert document["columns"]["next.reward"]["constant"]
+    shutil.rmtree(config.root / "tables")
+    assert main(["stats", id]) == 0
+    assert " - " in capsys.readouterr().out
+
+
+def test_all_looks_take_a_folder_and_a_full_disk_keeps_no_statistics(
+    config: Config, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise DiskFull("full")
+
+    monkeypatch.setattr(statistics, "write_array", full)
+    folder = str(config.root / "datasets" / door)
+    found = datasets_cli.dataset_stats(folder, columns="action", config=config)
+    assert found.made and found.id == door and len(found.numbers["action"]["mean"]) == 28
+    assert datasets_cli.dataset_stats(folder, config=config).made
+    assert datasets_cli.peek(folder, config=config).id == door
