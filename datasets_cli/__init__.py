@@ -235,7 +235,7 @@ _LAZY_IMPORTS = {
     "iter_trajectories": "replay.queries.query",
     "filter_trajectories": "replay.queries.query",
     # goals
-    "GoalRule": "replay.goals.rules",
+    "GoalRule": "replay.goals.relabel",
     "HindsightStrategy": "replay.goals.sampler",
     # specs
     "TensorSpec": "specs.spec",

@@ -77,8 +77,8 @@ from datasets_cli.recipe import Option as Option
 from datasets_cli.recipe import Recipe as Recipe
 from datasets_cli.replay.buffer.buffer import ReplayBuffer as ReplayBuffer
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer as TensorDictReplayBuffer
+from datasets_cli.replay.goals.relabel import GoalRule as GoalRule
 from datasets_cli.replay.goals.relabel import RelabelGoal as RelabelGoal
-from datasets_cli.replay.goals.rules import GoalRule as GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler as HERSampler
 from datasets_cli.replay.goals.sampler import HindsightStrategy as HindsightStrategy
 from datasets_cli.replay.loaders import BatchStream as BatchStream

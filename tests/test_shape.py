@@ -13,9 +13,7 @@ from tests.support.paths import PROJECT
 MOST_BODY_LINES = 40
 FEWEST_LINES, MOST_LINES = 60, 700
 REPLAY_HALF = ("replay", "experience", "torchrl", "trainer", "specs", "environments")
-SMALL_FILES = {"datasets_cli/replay/queries/syntax.py": "it is read without torch"}
-"""Files that are one noun of few lines, and why they stand alone; recipes, verbs, rules and the
-modules of names in ``torchrl`` may be as small."""
+"""Without small files, except for the modules of names in ``torchrl``."""
 
 
 def long_functions(path: Path) -> Iterator[str]:
@@ -63,7 +61,7 @@ def test_no_file_has_more_than_seven_hundred_lines() -> None:
     assert not {path: lines for path, lines in lines_of_files().items() if lines > MOST_LINES}
 
 
-def test_a_small_file_of_the_replay_half_is_a_module_of_names_or_has_a_reason() -> None:
+def test_the_replay_half_has_no_small_file_but_modules_of_names() -> None:
     small = {path for path, lines in lines_of_files().items() if lines < FEWEST_LINES}
     of_replay_half = {
         path
@@ -72,7 +70,7 @@ def test_a_small_file_of_the_replay_half_is_a_module_of_names_or_has_a_reason() 
         and Path(path).parts[1] != "torchrl"
         and Path(path).name != "__init__.py"
     }
-    assert of_replay_half == SMALL_FILES.keys()
+    assert not of_replay_half
 
 
 def test_no_folder_has_more_than_sixteen_files() -> None:

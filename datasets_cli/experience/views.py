@@ -16,7 +16,7 @@ from datasets_cli.replay.arguments import Rows, whole_number
 from datasets_cli.replay.buffer.buffer import ReadableBuffer
 from datasets_cli.replay.buffer.parts import as_documented
 from datasets_cli.replay.queries.views import (
-    TrajectoryNumbers,
+    NumbersOrMask,
     Where,
     best_places,
     selected,
@@ -53,7 +53,7 @@ class ViewChoices:
             return dataset.selection
         return whole_dataset(dataset.manifest.content, dataset.offsets.numpy())
 
-    def episodes_at(self, numbers: TrajectoryNumbers) -> Selection:
+    def episodes_at(self, numbers: NumbersOrMask) -> Selection:
         """Return a view of trajectories: a buffer over their rows, which are not copied.
 
         The view has the batch size, format and transforms of this buffer, and separate draws:
@@ -175,7 +175,7 @@ class EpisodeReader:
         """
         return next(self.iterate_episodes([whole_number("number", number)]))
 
-    def episodes(self, numbers: TrajectoryNumbers | None = None) -> Iterator[Rows]:
+    def episodes(self, numbers: NumbersOrMask | None = None) -> Iterator[Rows]:
         """Return an iterator over trajectories, a batch ``[T]`` each; see ``episode``.
 
         Args:
@@ -188,7 +188,7 @@ class EpisodeReader:
         """
         return self.iterate_episodes(numbers)
 
-    def iterate_episodes(self, episode_indices: TrajectoryNumbers | None = None) -> Iterator[Rows]:
+    def iterate_episodes(self, episode_indices: NumbersOrMask | None = None) -> Iterator[Rows]:
         """Return ``episodes(episode_indices)``; this is Minari's name.
 
         ``AtariDQNExperienceReplay`` has it too; its ``episodes`` is TorchRL's.

@@ -33,7 +33,6 @@ from datasets_cli.project.file import (
     toml,
     toml_name,
 )
-from datasets_cli.replay.queries.syntax import parse_condition
 from datasets_cli.replay.storages.options import StorageOptions
 from datasets_cli.store.cache_root import CacheRoot
 
@@ -226,7 +225,8 @@ def add_data(call: AddCall) -> AddedData:
     Raises:
         UsageError: the file has that table, or is no such file; or the table would not be one.
     """
-    from datasets_cli.replay.queries.views import NAMED, preset_of  # with torch
+    from datasets_cli.replay.queries.conditions import parse_condition  # with torch
+    from datasets_cli.replay.queries.views import NAMED, preset_of
 
     config, path = call.chosen_config(), data_file(call.project)
     if not call.dataset:

@@ -1,7 +1,8 @@
 """Names for shapes and dtypes in signatures, and the check that row numbers are in range.
 
 The names are aliases: a type checker sees the tensor or the array. ``K`` counts trajectories, ``B``
-rows or slices of a batch, ``T`` steps. They are strings at run time, so that torch is not imported.
+rows or slices of a batch, ``T`` steps, ``M`` members of a mixture. They are strings at run time, so
+that torch is not imported.
 """
 
 from __future__ import annotations
@@ -38,6 +39,12 @@ StepFlags: TypeAlias = "torch.Tensor"
 
 Uniforms: TypeAlias = "torch.Tensor"
 """Uniform random numbers in [0, 1), float64 ``[B]``."""
+
+MemberNumbers: TypeAlias = "torch.Tensor"
+"""The member of a mixture of each row, int64 ``[B]``."""
+
+Shares: TypeAlias = "torch.Tensor"
+"""The share of each member of a mixture, float64 ``[M]``, with the sum 1."""
 
 RowArray: TypeAlias = np.ndarray
 """Numbers of rows of a storage, int64 ``[B]``, in numpy."""

@@ -17,7 +17,7 @@ from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, whol
 from datasets_cli.replay.buffer.buffer import BatchOptions, ReplayBuffer, TensorDictBatchOptions
 from datasets_cli.replay.buffer.parts import storage_or_list
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
-from datasets_cli.replay.goals.rules import GoalRule
+from datasets_cli.replay.goals.relabel import GoalRule
 from datasets_cli.replay.goals.sampler import HERSampler, HindsightStrategy
 from datasets_cli.replay.samplers.prioritized import PrioritizedSampler
 from datasets_cli.replay.samplers.protocol import Sampler

@@ -259,10 +259,9 @@ def test_a_declaration_that_is_none_is_refused_by_its_name(
 
 
 def test_a_condition_that_is_none_names_the_table(folder: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"\[data.x\] of .*rlds.toml: Condition 'score > 3': score cannot"
-    ):
+    with pytest.raises(UsageError) as raised:
         opened(folder, '{ filter = "score > 3" }')
+    assert str(raised.value).startswith("[data.x] of ") and "'score > 3'" in str(raised.value)
 
 
 def test_arguments_of_a_dataset_are_refused_for_a_project(folder: Path) -> None:

@@ -202,7 +202,7 @@ def test_conditions_joined_by_and_lose_one_in_torchrl() -> None:
         lambda traj: 3 < traj.length < 5,
     ):
         assert len(theirs.filter_trajectories(rollout([3, 4, 5]), make(theirs.traj))) > 1
-        with pytest.raises(UsageError, match="in place of and, or, not"):
+        with pytest.raises(UsageError):
             make(ours.traj)
 
 

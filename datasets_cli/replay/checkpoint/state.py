@@ -24,6 +24,7 @@ from datasets_cli.replay.storages.columns import outline
 from datasets_cli.replay.storages.description import describe, restore
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
+from datasets_cli.replay.trajectories.seams import moved_seams
 from datasets_cli.replay.writing.row_writer import replace_rows, writable
 from datasets_cli.replay.writing.writers import (
     GENERATIONS,
@@ -266,8 +267,8 @@ def _plan_rows(
         place = _ranked(writer, place, rows, num_rows)
     _check_loads(writer, place, "writer")
     if SEAMS in place and (shift or not is_whole):
-        seams = place[SEAMS] if is_whole else []
-        place = place | {SEAMS: _shifted_seams(seams, shift // width, num_rows // width)}
+        seams = moved_seams(place[SEAMS], shift // width, num_rows // width) if is_whole else []
+        place = place | {SEAMS: seams}
     drawn = _moved(drawn, shift, num_rows, is_whole)
     # Last, because an empty storage takes the form of the first rows that it flattens.
     columns = [_rolled(column, shift) for column in storage.flatten(rows)]
@@ -296,11 +297,6 @@ def _check_room(num_rows: int, capacity: int) -> None:
             found=capacity,
             advice="Make the storage larger.",
         )
-
-
-def _shifted_seams(seams: Sequence[int], shift: int, num_steps: int) -> list[int]:
-    """Return the last steps of runs after the first ``shift`` steps were moved to the end."""
-    return [(step - shift) % max(1, num_steps) for step in seams]
 
 
 def _rows_in(storage: WritableStorage, state: StateDict) -> Rows:

@@ -1,8 +1,9 @@
-"""Relabelling: where rows have goals, new ones put there, and what follows from them."""
+"""Relabelling: rows with new goals, and the rewards and flags that a rule computes from them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,7 +13,6 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, Numbers, as_tensor, key_of
-from datasets_cli.replay.goals.rules import GoalRule
 from datasets_cli.replay.storages.collate import make_batch
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.sequences import dataset_of_rows
@@ -23,10 +23,102 @@ from datasets_cli.schema.shapes import Mask, RowNumbers
 from datasets_cli.schema.tree import Tree, entry, put
 
 RELABELLED = ("relabelled",)
-"""The flag in a batch of rows with a new goal."""
+"""The flag of rows with a new goal in a batch."""
 
 SUCCESS = ("next", "info", "success")
 """The flag of successful steps in Minari's rows."""
+
+GoalFunction = Callable[[torch.Tensor, torch.Tensor, TensorDictBase], Numbers]
+"""A function of the achieved goals and the desired goals ``[B, ...]``, and of the batch ``[B]``."""
+
+
+@dataclass(frozen=True)
+class GoalRule:
+    """The functions that compute rewards and flags from goals, each once for a whole batch.
+
+    Each takes the achieved goals ``[B, ...]``, the desired goals ``[B, ...]``, and the batch, a
+    TensorDict ``[B]`` with the desired goals, which it must not modify.
+
+    Args:
+        reward: returns rewards, ``[B]`` or in the shape of the stored rewards.
+        terminated: returns whether a step ends its trajectory, bool ``[B]``. None keeps the stored
+            flags, for goals that do not end a trajectory.
+        success: returns whether a step is a success, bool ``[B]``; None keeps the stored flags.
+    """
+
+    reward: GoalFunction
+    terminated: GoalFunction | None = None
+    success: GoalFunction | None = None
+
+    @classmethod
+    def sparse(
+        cls,
+        threshold: float,
+        *,
+        reached: float = 1.0,
+        missed: float = 0.0,
+        terminates: bool = False,
+    ) -> GoalRule:
+        """Return a rule with one reward near the goal, and another one elsewhere.
+
+        Args:
+            threshold: the distance up to which the goal is reached.
+            reached: the reward there.
+            missed: the reward elsewhere.
+            terminates: whether exactly the steps that reach the goal end their trajectories;
+                otherwise the stored flags stay.
+
+        Raises:
+            UsageError: the threshold is negative or not finite.
+        """
+        is_number = isinstance(threshold, int | float)
+        if not is_number or not 0 <= threshold < math.inf:
+            raise UsageError(
+                f"threshold must be a finite distance, not negative; found {threshold!r}.",
+                argument="threshold",
+                expected="a finite distance, not negative",
+                found=threshold,
+            )
+        near = Near(threshold)
+        return cls(_Either(near, reached, missed), near if terminates else None, near)
+
+
+@dataclass(frozen=True)
+class Near:
+    """A function that returns whether goals are within a Euclidean distance, bool ``[B]``."""
+
+    threshold: float
+
+    def __call__(
+        self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase
+    ) -> torch.Tensor:
+        """Return whether each goal ``[B, n]`` was reached."""
+        return distance(achieved, desired) <= self.threshold
+
+
+@dataclass(frozen=True)
+class _Either:
+    """A function that returns one reward near the goal, and another one elsewhere."""
+
+    near: Near
+    reached: float
+    missed: float
+
+    def __call__(
+        self, achieved: torch.Tensor, desired: torch.Tensor, batch: TensorDictBase
+    ) -> torch.Tensor:
+        """Return the rewards float64 ``[B]``."""
+        near = self.near(achieved, desired, batch).double()
+        return near * self.reached + (1 - near) * self.missed
+
+
+def distance(achieved: torch.Tensor, desired: torch.Tensor) -> torch.Tensor:
+    """Return the Euclidean distances ``[B]`` of goals ``[B, n]`` or ``[B]``."""
+    apart = (achieved - desired).reshape(len(achieved), -1)
+    if not apart.is_floating_point():
+        apart = apart.double()
+    # Not vector_norm: environments sum squares with numpy, whose rewards are equal bit for bit.
+    return apart.square().sum(-1).sqrt()
 
 
 @dataclass(frozen=True)
@@ -136,8 +228,8 @@ def follow(
     rule: GoalRule,
 ) -> None:
     """Write the rewards and flags of goals into the gathered rows with new goals."""
-    # A trajectory still ends at its last step: if that terminated, and does not with the new goal,
-    # it is truncated. A step that terminates with the new goal is done.
+    # A trajectory still ends at its last step: if the step terminated, but does not with the new
+    # goal, it becomes truncated. A step that terminates with the new goal becomes done.
     batch = _batch(rows, is_new)
     before = None if rule.terminated is None else _flags(rows, TERMINATED)
     for key, function, name in (

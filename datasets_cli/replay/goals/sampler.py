@@ -14,8 +14,14 @@ from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, StateDict, key_of
 from datasets_cli.replay.batches.row_numbers import unravel_rows
 from datasets_cli.replay.buffer.parts import as_sampler
-from datasets_cli.replay.goals.relabel import RELABELLED, SUCCESS, GoalKeys, relabel
-from datasets_cli.replay.goals.rules import GoalFunction, GoalRule
+from datasets_cli.replay.goals.relabel import (
+    RELABELLED,
+    SUCCESS,
+    GoalFunction,
+    GoalKeys,
+    GoalRule,
+    relabel,
+)
 from datasets_cli.replay.samplers.protocol import Info, Sampler, check_kind, draw_rows
 from datasets_cli.replay.samplers.rows import RandomSampler
 from datasets_cli.replay.samplers.slices import MASK, trajectories_of
@@ -76,13 +82,13 @@ def goal_steps(
     return step + geometric_below(ahead, uniform, gamma)
 
 
-def uniform_below(limit: torch.Tensor, uniform: Uniforms) -> torch.Tensor:
+def uniform_below(limit: Lengths, uniform: Uniforms) -> Steps:
     """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, uniformly distributed."""
-    # Rounding can make the product equal to the limit.
+    # By rounding, the product can be equal to the limit.
     return torch.minimum((uniform * limit).long(), limit - 1)
 
 
-def geometric_below(limit: torch.Tensor, uniform: torch.Tensor, gamma: float) -> torch.Tensor:
+def geometric_below(limit: Lengths, uniform: Uniforms, gamma: float) -> Steps:
     """Return whole numbers int64 ``[B]`` from 0 to ``limit - 1``, k in proportion to gamma ** k."""
     if gamma == 0:
         return torch.zeros_like(limit)
@@ -105,7 +111,7 @@ class TrajectoryPlaces:
     def __init__(self, trajectories: TrajectoryIndex) -> None:
         self.trajectories = trajectories
         self._num_steps = max(1, trajectories.capacity // trajectories.stride)
-        self._rank: torch.Tensor | None = None
+        self._rank: RowNumbers | None = None
         if trajectories.order is not None:  # the position of each row in that order
             self._rank = torch.full((trajectories.capacity,), -1)
             self._rank[trajectories.order] = torch.arange(len(trajectories.order))
@@ -127,13 +133,14 @@ class TrajectoryPlaces:
             )
         places = rows if self._rank is None else self._rank[rows]
         at = self._in_turn(places)
-        # The last trajectory that begins at a row or before it.
+        # The last trajectory that begins at the row or before it.
         near = self._search(at, "right")
         if self.trajectories.wraps:
             # A row before the first begin of its environment: the last trajectory continues there.
             environment = at // self._num_steps
             is_other = (near < 0) | (self._begins[near] // self._num_steps != environment)
             near = torch.where(is_other, self._last[environment], near)
+        # Modulo the steps of an environment, because its last trajectory may wrap around.
         step = (at - self._begins[near]) % self._num_steps
         number = self._number[near]
         outside = (places < 0) | (near < 0) | (step >= self.trajectories.lengths[number])
@@ -152,13 +159,13 @@ class TrajectoryPlaces:
         first = self.trajectories.starts[number]
         return self.trajectories.rows(first, step.unsqueeze(1)).squeeze(1)
 
-    def _search(self, at: torch.Tensor, side: Literal["left", "right"]) -> torch.Tensor:
+    def _search(self, at: RowNumbers, side: Literal["left", "right"]) -> TrajectoryNumbers:
         """Return the last trajectory that begins before each position, or at it (``"right"``)."""
         # -1 if no trajectory does. By numpy: torch splits even short searches among threads, which
         # takes longer than the search.
         return torch.from_numpy(np.searchsorted(self._begins.numpy(), at.numpy(), side) - 1)
 
-    def _in_turn(self, rows: torch.Tensor) -> torch.Tensor:
+    def _in_turn(self, rows: RowNumbers) -> RowNumbers:
         """Return the positions of rows in an order that is sorted by environment, then by step."""
         stride = self.trajectories.stride
         # Row t * W + w, of W environments side by side, has position w * T + t.
@@ -223,7 +230,7 @@ class HERSampler(Sampler):
         ratio: the probability that a row, or a slice, gets a new goal.
         gamma: only with ``geometric``: the probability of a step relative to the step before it;
             0.99 by default.
-        trajectories: the trajectories of the rows; by default those of the storage.
+        trajectories: the trajectories of the rows; by default the trajectories of the storage.
         achieved_goal_key: the key of the achieved goal.
         desired_goal_key: the key of the desired goal.
         reward_key: the key of the reward.
@@ -388,7 +395,7 @@ class HERSampler(Sampler):
     def init_key(self) -> Key | None:  # type: ignore[override]
         return self.sampler.init_key
 
-    def on_write(self, rows: torch.Tensor) -> None:
+    def on_write(self, rows: RowNumbers) -> None:
         self.sampler.on_write(rows)
 
     def on_clear(self) -> None:

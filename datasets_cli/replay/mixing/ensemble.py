@@ -35,6 +35,7 @@ from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import CHECKPOINTER, NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.replay.writing.writers import Writer, refuse_to_write
+from datasets_cli.schema.shapes import MemberNumbers
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 MemberWeights = Sequence[float] | torch.Tensor | Literal["size"]
@@ -193,7 +194,7 @@ class SamplerEnsemble:
             counts = torch.bincount(self._draw(batch_size, sizes, generator), minlength=len(self))
         return [(member, count) for member, count in enumerate(counts.tolist()) if count]
 
-    def _draw(self, count: int, sizes: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    def _draw(self, count: int, sizes: Sequence[int], generator: torch.Generator) -> MemberNumbers:
         if self._p is None:
             return torch.randint(len(self), (count,), generator=generator)
         weights = torch.as_tensor(sizes if self._p == "size" else self._p, dtype=torch.float64)

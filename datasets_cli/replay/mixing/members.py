@@ -37,7 +37,7 @@ from datasets_cli.replay.storages.sequences import Sequences, dataset_of_rows
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, TrajectoryKeys
 from datasets_cli.schema.bits import checked_numbers, join_tensors, take, to_array
 from datasets_cli.schema.columns import MEMBER, Key, show_key
-from datasets_cli.schema.shapes import Offsets, RowArray, RowNumbers
+from datasets_cli.schema.shapes import Lengths, Offsets, RowArray, RowNumbers
 from datasets_cli.schema.tree import Tree, TreePlan, grow_tree, leaves_in, put
 from datasets_cli.store.layouts.gathered import GatheredLeaves
 from datasets_cli.store.layouts.joined_rows import JoinedRows
@@ -73,7 +73,7 @@ class MixtureStorage(Storage):
         self.device = self.storages[0].device
         sizes = [storage.row_bytes for storage in self.storages]
         self.row_bytes = max(sizes) + MEMBER_BYTES if all(sizes) else 0
-        self._known: tuple[int, torch.Tensor] | None = None  # bounds, and of which revision
+        self._known: tuple[int, Offsets] | None = None  # the bounds, and their revision
 
     def __repr__(self) -> str:
         members = ", ".join(
@@ -116,7 +116,7 @@ class MixtureStorage(Storage):
         return self._known[1].clone()
 
     @property
-    def lengths(self) -> torch.Tensor:
+    def lengths(self) -> Lengths:
         """Rows of each member, int64 ``[M]``."""
         return self.bounds.diff()
 
@@ -221,14 +221,15 @@ def blocks_of(storages: Sequence[Storage], parts: MemberRowNumbers) -> list[Gath
     return [block for block in blocks if block is not None]
 
 
-def join_trees(trees: Sequence[Tree], order: torch.Tensor) -> Tree:
-    """Return rows of several nested dicts with the same keys as one nested dict."""
-    # trees: leaves `[n, ...]`, concatenated to columns `[sum of n, ...]`.
-    # order: the row of the column that each row of the result is read from, int64 `[B]`.
+def join_trees(trees: Sequence[Tree], order: RowNumbers) -> Tree:
+    """Return rows of several nested dicts with the same keys as one nested dict.
+
+    Row b of the result is row ``order[b]`` of the concatenated leaves.
+    """
     return {name: _join([tree[name] for tree in trees], order) for name in trees[0]}
 
 
-def _join(leaves: Sequence[Rows], order: torch.Tensor) -> Rows:
+def _join(leaves: Sequence[Rows], order: RowNumbers) -> Rows:
     first = leaves[0]
     if isinstance(first, dict):
         return join_trees(leaves, order)

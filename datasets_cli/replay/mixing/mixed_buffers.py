@@ -51,7 +51,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.transforms.transform import Compose, Inverted, TransformLike
 from datasets_cli.schema.bits import join_tensors
 from datasets_cli.schema.columns import Key, show_key
-from datasets_cli.schema.shapes import Mask, RowNumbers
+from datasets_cli.schema.shapes import Mask, MemberNumbers, RowNumbers
 from datasets_cli.schema.tree import Tree, entry, grow_tree
 
 JoinFunction = Callable[[list[Rows]], Rows]
@@ -59,10 +59,11 @@ JoinFunction = Callable[[list[Rows]], Rows]
 
 @dataclass(frozen=True)
 class MemberBatch:
-    """The part of a batch that one member draws."""
+    """The part of a batch that one member draws.
 
-    # info: the sampler's info of the n rows, `[n, ...]`, and their `index`.
-    # is_last: whether the part ends an epoch.
+    ``info`` is the sampler's info of the n rows, ``[n, ...]``, and their ``index``. ``is_last``
+    flags the end of an epoch.
+    """
 
     member: int
     rows: Rows
@@ -148,7 +149,7 @@ def _sampled(buffer: ReplayBuffer, member: int, size: int) -> MemberBatch:
     return part
 
 
-def _with_member(member: int, numbers: torch.Tensor, shape: torch.Size) -> TensorDict:
+def _with_member(member: int, numbers: RowNumbers, shape: torch.Size) -> TensorDict:
     """Return the entry ``index`` of a batch: the member and the row numbers."""
     ids = torch.full(shape, member, device=numbers.device)
     return make_batch({"buffer_ids": ids, "index": numbers}, shape)
@@ -164,8 +165,10 @@ def joined(
     batches: Sequence[Rows],
     alternative: Callable[[list[Key]], str] = lambda _: "sample() parts that may differ",
 ) -> Rows:
-    """Return the batches of members as one batch ``[B]``."""
-    # alternative: what the message advises instead of a transform, given the equal keys.
+    """Return the batches of members as one batch ``[B]``.
+
+    ``alternative`` returns advice for the message, besides a transform, from the equal keys.
+    """
     for name, batch in zip(names[1:], batches[1:], strict=True):
         if odd := different_keys(batches[0], batch):
             equal = [key for key in batch_leaves(batch) if key not in odd and key[0] != "index"]
@@ -256,7 +259,7 @@ def update_row_priorities(
 
 
 def _rows_by_buffer(
-    buffers: Sequence[ReplayBuffer], members: torch.Tensor, rows: RowNumbers
+    buffers: Sequence[ReplayBuffer], members: MemberNumbers, rows: RowNumbers
 ) -> Iterator[tuple[ReplayBuffer, Mask, RowNumbers]]:
     """Yield each buffer with the mask of its rows, and their numbers in its storage."""
     for member, buffer in enumerate(buffers):
@@ -289,9 +292,9 @@ def balance_weights(
     """Rescale the importance weights of parts to one maximum, in place."""
     # A row that its part's sampler draws with probability p, of n rows, has the weight
     # `(n * p)^-beta`, divided by the maximum over all rows of all parts. A sampler divides by the
-    # maximum of its own rows only: parts with uneven priorities would get smaller weights as a
-    # whole. Rows drawn uniformly have `n * p = 1`. The size of a part does not matter: it is chosen
-    # by the user, and not a bias to correct.
+    # maximum over its part alone, which makes all weights of a part with uneven priorities smaller.
+    # Rows drawn uniformly have `n * p = 1`. The size of a part does not matter: it is chosen by the
+    # user, and not a bias to correct.
     samplers = [buffer.reader.sampler for buffer in buffers]
     for part in parts:
         if WEIGHT in part.info and not isinstance(samplers[part.member], PrioritizedSampler):

@@ -36,7 +36,7 @@ from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.transform import TransformLike
 from datasets_cli.schema.columns import MEMBER, TRAJECTORY_END, rows_per_block, show_key
-from datasets_cli.schema.shapes import Offsets
+from datasets_cli.schema.shapes import Offsets, Shares
 from datasets_cli.schema.steps import MADE_BY_THE_CORE
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class MixtureEpochs(SharedEpochs):
         self.weights = weights
         self.end = end
         self._lengths: list[int] = []  # items of each member
-        self._shares = torch.empty(0)  # of each member
+        self._shares: Shares = torch.empty(0)
 
     def __repr__(self) -> str:
         return f"MixtureEpochs({self.weights.state()!r}, epoch={self.end!r})"
@@ -152,7 +152,7 @@ def epoch_counts(lengths: Sequence[int], shares: Sequence[float], end: EpochEnd)
     ]
 
 
-def item_bounds(mixture: MixtureStorage, items: Sized, shares: torch.Tensor) -> Offsets:
+def item_bounds(mixture: MixtureStorage, items: Sized, shares: Shares) -> Offsets:
     """Return the first item, a row or a trajectory, of each member."""
     if isinstance(items, SliceWindows):
         return windows_by_member(mixture, items, shares)
@@ -160,21 +160,20 @@ def item_bounds(mixture: MixtureStorage, items: Sized, shares: torch.Tensor) -> 
 
 
 def draw_members(shares: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Return the member drawn by each uniform number, ``[B]`` of a small integer dtype."""
-    # shares: the share of each member, float64 `[M]` with the sum 1.
-    # uniform: float64 `[B]` in [0, 1).
-    #   shares   0.5 0 0.3 0.2      ends 0.5 0.5 0.8 1
-    #   number   0.4 -> 0, 0.5 -> 2, 0.9 -> 3      a member of share 0 has an empty interval
+    """Return the member of each uniform number ``[B]``, by the shares ``[M]`` of members.
+
+    shares    0.5   0    0.3   0.2      ends 0.5 0.5 0.8 1
+    members   0: to 0.5, 1: empty, 2: 0.5 to 0.8, 3: from 0.8
+    """
+    # Each member has an interval of [0, 1), which is as long as its share.
     ends = shares.cumsum()
-    last = shares.nonzero()[0][-1]  # without its end, which may be below 1 by rounding
+    # The last member with a share has no end: by rounding it may be below 1.
+    last = shares.nonzero()[0][-1]
     return bounds_reached(uniform, ends[:last])
 
 
-def windows_by_member(
-    mixture: MixtureStorage, windows: SliceWindows, shares: torch.Tensor
-) -> Offsets:
+def windows_by_member(mixture: MixtureStorage, windows: SliceWindows, shares: Shares) -> Offsets:
     """Return the first drawable trajectory of each member."""
-    # shares: the share of each member, float64 `[M]`.
     # Trajectories shorter than a slice are skipped. The others are sorted by their first rows, so
     # that the trajectories of member m have first rows from `bounds[m]` to `bounds[m + 1] - 1`:
     #   bounds        0      5    8       12      members with 5, 3 and 4 rows

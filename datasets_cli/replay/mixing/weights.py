@@ -15,6 +15,7 @@ from datasets_cli.errors import EmptyBuffer, UsageError, WrongSize, WrongState
 from datasets_cli.replay.arguments import StateDict, whole_number
 from datasets_cli.replay.mixing.members import MixtureStorage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
+from datasets_cli.schema.shapes import Shares
 
 WeightsLike = Literal["rows", "trajectories"] | Sequence[float]
 """``"rows"`` or ``"trajectories"``, in proportion to their numbers; or a weight for each member."""
@@ -73,16 +74,16 @@ class MixtureWeights:
                 expected="'rows', 'trajectories' or numbers",
                 found=weights,
             )
-        self._known: tuple[MixtureStorage, int, torch.Tensor] | None = None
+        self._known: tuple[MixtureStorage, int, Shares] | None = None
 
-    def shares(self, storage: MixtureStorage) -> torch.Tensor:
-        """Return the share of each member, float64 ``[M]`` with the sum 1."""
+    def shares(self, storage: MixtureStorage) -> Shares:
+        """Return the share of each member; cached until rows are written."""
         known = self._known
         if known is None or known[:2] != (storage, storage.revision):
             self._known = known = (storage, storage.revision, self._shares(storage))
         return known[2]
 
-    def _shares(self, storage: MixtureStorage) -> torch.Tensor:
+    def _shares(self, storage: MixtureStorage) -> Shares:
         lengths = storage.lengths.double()
         if self.value == "rows":
             numbers = lengths

@@ -1,13 +1,20 @@
-"""Conditions on trajectories: trees of terms, which ``traj`` and conditions as text both make."""
+"""Conditions on trajectories: trees of terms, written by ``traj`` or as text.
+
+Python's parser reads a text, ``return > 300 and length >= 100``. Its tree is evaluated here, and
+nothing of it is run: a text may come from a configuration file.
+"""
 
 from __future__ import annotations
 
+import ast
+import itertools
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial, reduce
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, NoReturn, Protocol, cast
 
 import numpy as np
 import torch
@@ -22,12 +29,15 @@ from datasets_cli.replay.queries.trajectory import (
     whole_trajectory,
 )
 from datasets_cli.replay.trajectories.table import (
+    REDUCTIONS,
     UFUNCS,
     Reduction,
+    Trajectories,
     reduce_blocks,
     reduce_entries,
 )
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import LengthArray, MaskArray
 
 EntryKeys = frozenset[NestedKey]
 ConstantValue = bool | int | float
@@ -52,9 +62,31 @@ OPERATORS: dict[Operator, Callable[..., TermValues]] = {
     "~": np.logical_not,
 }
 
-
 MOST_NESTED = 100
-"""Operations in one another: each is a call of Python's, which have a limit."""
+"""The most levels of operations; each is a nested Python call, whose number is limited."""
+
+MAX_LENGTH = 10_000
+"""The most characters of a condition as text."""
+
+RETURN = "return_"
+"""The column ``return`` in a text for Python's parser, which has a keyword of that name."""
+
+EXAMPLE = "return > 300 and length >= 100"
+
+SIGNS: dict[type[ast.AST], Operator] = {
+    ast.And: "&",
+    ast.Or: "|",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+}
 
 
 class Term(Protocol):
@@ -68,20 +100,19 @@ class Term(Protocol):
 class Length:
     """The number of rows of each trajectory."""
 
-    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
-        """Return the lengths, int64 ``[K]``."""
+    def values(self, leaves: TrajectoryLeaves) -> LengthArray:
         return leaves.lengths
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """All numbers of an entry in all rows of each trajectory, reduced to one."""
+    """The numbers of an entry in all rows of each trajectory, reduced to one."""
 
     key: Key
     reduction: Reduction
 
     def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
-        """Return the reductions, ``[K]``."""
+        """Return a number for each trajectory, ``[K]``."""
         key = find_leaf(leaves, self.key)
         reduced = leaves.reduce(key, self.reduction)
         shape = reduced.shape[1:]
@@ -89,7 +120,8 @@ class Reduced:
             return reduced.reshape(len(reduced))
         if self.reduction not in UFUNCS or not math.prod(shape):
             raise WrongRows(
-                f"{show_key(key)} is {list(shape)} numbers a row; {self.reduction}() needs one.",
+                f"{self.reduction}() needs one number a row; {show_key(key)} has the shape "
+                f"{list(shape)}.",
                 key=key,
                 expected="one number a row",
                 found=list(shape),
@@ -108,7 +140,7 @@ class RowsCompared:
     other: TermValues
     reduction: Literal["any", "all"]
 
-    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
+    def values(self, leaves: TrajectoryLeaves) -> MaskArray:
         """Return whether the comparison is true, bool ``[K]``."""
         key = find_leaf(leaves, self.key)
         reduced = np.empty(len(leaves.lengths), np.bool_)
@@ -117,17 +149,18 @@ class RowsCompared:
         reduce_blocks(self.reduction, blocks, offsets, reduced)
         return reduced
 
-    def _rows(self, key: Key, block: np.ndarray) -> np.ndarray:
-        """Return whether each row of a block ``[n, ...]`` satisfies it, bool ``[n]``."""
+    def _rows(self, key: Key, block: np.ndarray) -> MaskArray:
+        """Return whether the comparison is true of each row of a block ``[n, ...]``."""
         try:
             np.broadcast_to(self.other, block.shape[1:])
         except ValueError as error:
             raise WrongRows(
-                f"{show_key(key)} is {list(block.shape[1:])} numbers a row, which cannot be "
-                f"compared with {list(np.shape(self.other))}.",
+                f"Rows of {show_key(key)} have the shape {list(block.shape[1:])} and cannot be "
+                f"compared with numbers of the shape {list(np.shape(self.other))}.",
                 key=key,
                 expected=list(block.shape[1:]),
                 found=list(np.shape(self.other)),
+                advice="Compare them with one number, or with one for each number of a row.",
             ) from error
         return reduce_entries(self.reduction, np.asarray(apply(self.sign, [block, self.other])))
 
@@ -139,23 +172,26 @@ class FunctionTerm:
     function: Callable[[Trajectory], object]
     keys: EntryKeys | None = None
 
-    def values(self, leaves: TrajectoryLeaves) -> np.ndarray:
+    def values(self, leaves: TrajectoryLeaves) -> MaskArray:
         """Return the result of the function for a single trajectory, bool ``[1]``."""
         trajectory = whole_trajectory(leaves)
         if trajectory is None:
             raise Unsupported(
-                f"{self.function!r} is a function of a trajectory, which a table does not have.",
+                f"filter() reads a table of trajectories; {self.function!r} is a function of a "
+                "whole trajectory.",
+                argument="where",
+                expected="a function of the table",
                 found=self.function,
-                advice="Give filter() a function of the table, or a condition of traj; query() "
-                "takes both.",
+                advice="Pass it to query(), or pass filter() a function of the table or a "
+                "condition of traj.",
             )
         answer = self.function(trajectory)
         size = math.prod(answer.shape) if isinstance(answer, np.ndarray | torch.Tensor) else 1
         if answer is None or size != 1:
             shown = "None" if answer is None else f"{type(answer).__name__} of {size} values"
             raise UsageError(
-                f"{self.function!r} must return whether to select a trajectory: expected True or "
-                f"False, found {shown}.",
+                f"{self.function!r} must return True or False for a trajectory; found {shown}.",
+                argument="predicate",
                 expected="True or False",
                 found=shown,
             )
@@ -164,7 +200,7 @@ class FunctionTerm:
 
 @dataclass(frozen=True)
 class Operation:
-    """An operator between the values of other terms and constants."""
+    """An operator and its operands, terms or constants."""
 
     operator: Operator
     operands: tuple[Term | ConstantValue, ...]
@@ -175,9 +211,11 @@ class Operation:
         object.__setattr__(self, "depth", 1 + max(below, default=0))
         if self.depth > MOST_NESTED:
             raise UsageError(
-                f"A condition has at most {MOST_NESTED} others in one another, such as ~(a & ~b), "
-                "and this one has more. Give query() a function of a trajectory, or filter() one "
-                "of the table."
+                f"A condition has at most {MOST_NESTED} levels of operations; this one has "
+                f"{self.depth}.",
+                expected=MOST_NESTED,
+                found=self.depth,
+                advice="Give query() a function of a trajectory, or filter() one of the table.",
             )
 
     def values(self, leaves: TrajectoryLeaves) -> TermValues:
@@ -186,14 +224,14 @@ class Operation:
         is_joined = self.operator in ("&", "|") and whole_trajectory(leaves) is not None
         for operand in self.operands:
             values.append(operand if isinstance(operand, int | float) else operand.values(leaves))
-            # For a single trajectory, stop at the first operand that decides.
+            # For a single trajectory, stop at the first operand that decides the result.
             if is_joined and bool(values[-1]) is (self.operator == "|"):
                 return values[-1]
         return apply(self.operator, values)
 
 
 def apply(sign: Operator, values: list[TermValues]) -> TermValues:
-    """Return the result of an operator, a Python value where all operands are."""
+    """Return the result of an operator; a Python value if all operands are."""
     function = OPERATORS[sign]
     with np.errstate(all="ignore"):  # NaN is a value; overflow gives infinity
         result = reduce(function, values) if len(values) > 1 else function(*values)
@@ -201,7 +239,7 @@ def apply(sign: Operator, values: list[TermValues]) -> TermValues:
 
 
 def keys_of(tree: Term | ConstantValue) -> EntryKeys | None:
-    """Return the entries that a tree reads; None if a function does not declare them."""
+    """Return the entries that a tree reads, or None if a function does not declare them."""
     if isinstance(tree, Operation):
         keys = [*map(keys_of, tree.operands)]
         return None if None in keys else frozenset().union(*filter(None, keys))
@@ -211,7 +249,7 @@ def keys_of(tree: Term | ConstantValue) -> EntryKeys | None:
 
 
 def reads_trajectories(tree: Term | ConstantValue) -> bool:
-    """Return whether a tree has a function, which sees each trajectory whole."""
+    """Return whether a tree contains a function of whole trajectories."""
     if isinstance(tree, Operation):
         return any(map(reads_trajectories, tree.operands))
     return isinstance(tree, FunctionTerm)
@@ -223,7 +261,7 @@ def holds(tree: Term, trajectory: Trajectory) -> bool:
 
 
 def nested(key: Key) -> NestedKey:
-    """Return a key as TorchRL writes it: a name, or a tuple of several."""
+    """Return a key as TorchRL writes it: a name, or a tuple of names."""
     return key[0] if len(key) == 1 else key
 
 
@@ -234,9 +272,9 @@ class TrajectoryPredicate:
     whether the condition holds. It can be pickled.
 
     Args:
-        fn: a function of a trajectory, which is then read whole; conditions of ``traj`` read only
-            the entries that they need.
-        description: the text that ``repr`` shows.
+        fn: a function that returns True or False for a trajectory, which is read whole. Conditions
+            of ``traj`` read only the entries that they name.
+        description: the text of ``repr``.
         keys: the entries that ``fn`` reads, for ``required_keys``.
 
     Raises:
@@ -251,7 +289,7 @@ class TrajectoryPredicate:
     ) -> None:
         if not callable(fn):
             raise UsageError(
-                f"A condition needs a function of a trajectory, not of {fn!r}.",
+                f"fn must be a function of a trajectory, not {fn!r}.",
                 argument="fn",
                 expected="a function of a trajectory",
                 found=fn,
@@ -268,7 +306,7 @@ class TrajectoryPredicate:
         return holds(self._tree, trajectory)
 
     def required_keys(self) -> EntryKeys | None:
-        """Return the entries that it reads; None if a function does not declare them."""
+        """Return the entries that the condition reads, or None if its function lacks ``keys``."""
         return keys_of(self._tree)
 
     def __and__(self, other: TrajectoryPredicate) -> TrajectoryPredicate:
@@ -283,9 +321,12 @@ class TrajectoryPredicate:
     def _joined(self, operator: Literal["&", "|"], other: object) -> TrajectoryPredicate:
         if not isinstance(other, TrajectoryPredicate):
             raise UsageError(
-                f"{self._description} {operator} {other!r}: expected a condition on trajectories "
-                "on both sides. A comparison of rows becomes one by .any() or .all(), and a "
-                "function by TrajectoryPredicate(fn)."
+                f"{self._description} {operator} {other!r}: {operator} joins two conditions on "
+                "trajectories.",
+                expected="a condition on trajectories",
+                found=other,
+                advice="End a comparison of rows with .any() or .all(); pass a function to "
+                "TrajectoryPredicate(fn).",
             )
         description = f"({self._description} {operator} {other._description})"
         first = self._tree
@@ -295,11 +336,12 @@ class TrajectoryPredicate:
         return predicate_of(Operation(operator, (first, other._tree)), description)
 
     def __bool__(self) -> NoReturn:
-        # Python asks for this in "a and b", "not a" and "1 < a < 2", and would drop one of them.
+        # Python calls this for "a and b", "not a" and "1 < a < 2", and would drop an operand.
         raise UsageError(
-            f"{self._description} is true or false only of a trajectory. Join conditions by "
-            "& | ~ in place of and, or, not, each in brackets, and write "
-            "(50 <= traj.length) & (traj.length < 60) in place of 50 <= traj.length < 60."
+            f"{self._description} is true or false of a trajectory, not by itself.",
+            found=self,
+            advice="Write &, | and ~ in place of and, or and not, each operand in brackets, and "
+            "(50 <= traj.length) & (traj.length < 60) in place of 50 <= traj.length < 60.",
         )
 
     def __str__(self) -> str:
@@ -314,3 +356,138 @@ def predicate_of(tree: Term, description: str) -> TrajectoryPredicate:
     predicate = TrajectoryPredicate.__new__(TrajectoryPredicate)
     predicate._tree, predicate._description = tree, description
     return predicate
+
+
+def parse_condition(where: str) -> ast.expr:
+    """Return the tree of a condition as text; its names are not looked up."""
+    if len(where) > MAX_LENGTH:
+        raise UsageError(
+            f"Condition too long: {len(where):,} characters, at most {MAX_LENGTH:,} allowed.",
+            argument="where",
+            expected=MAX_LENGTH,
+            found=len(where),
+            advice="Pass filter() a function of the table.",
+        )
+    source = re.sub(r"\breturn\b", RETURN, " ".join(where.split()))  # one line
+    try:
+        return ast.parse(source, mode="eval").body
+    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
+        raise _unreadable(where) from error
+
+
+class TextCondition:
+    """A condition as text on the trajectories of a table."""
+
+    def __init__(self, where: str, table: Trajectories) -> None:
+        self._where, self._table = where, table
+
+    def mask(self) -> MaskArray:
+        """Return whether the condition is true of each trajectory, bool ``[K]``."""
+        tree = parse_condition(self._where)
+        try:
+            flags = self._flags(tree)
+        except UsageError as error:
+            error.prepend(f"Condition {_shortened(self._where)!r}: ")
+            raise
+        except (ValueError, OverflowError, RecursionError, MemoryError) as error:
+            raise _unreadable(self._where) from error
+        return np.broadcast_to(flags, len(self._table))
+
+    def _values(self, node: ast.expr) -> TermValues:
+        """Return the value of each trajectory, ``[K]``; a Python value where it is constant."""
+        values: TermValues
+        match node:
+            case ast.BoolOp():
+                values = apply(SIGNS[type(node.op)], [*map(self._flags, node.values)])
+            case ast.UnaryOp(op=ast.Not()):
+                values = apply("~", [self._flags(node.operand)])
+            case ast.UnaryOp(op=ast.USub()):
+                number = self._numbers(node.operand)
+                values = -number if isinstance(number, int | float) else apply("*", [-1, number])
+            case ast.BinOp() if type(node.op) in SIGNS:
+                operands = self._numbers(node.left), self._numbers(node.right)
+                values = apply(SIGNS[type(node.op)], [*operands])
+            case ast.Compare() if all(type(sign) in SIGNS for sign in node.ops):
+                values = self._compared(node)
+            case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+                values = value
+            case ast.Name(id="true" | "false" as name):
+                values = name == "true"
+            case ast.Name():
+                values = self._column(node)
+            case ast.Call(func=ast.Name(id=name), args=[leaf], keywords=[]) if name in REDUCTIONS:
+                values = self._reduced(leaf, cast(Reduction, name))
+            case _:
+                raise self._rejected(node, "is not part of the language of conditions")
+        return values
+
+    def _compared(self, node: ast.Compare) -> TermValues:
+        """Return the result of a comparison; the parts of a chain are joined by ``and``."""
+        operands = [*map(self._values, (node.left, *node.comparators))]
+        if len({*map(_is_flag, operands)}) > 1:
+            raise self._rejected(node, "compares a number with true or false")
+        signs = (SIGNS[type(sign)] for sign in node.ops)
+        pairs = zip(signs, itertools.pairwise(operands), strict=True)
+        compared = [apply(sign, [*pair]) for sign, pair in pairs]
+        return compared[0] if len(compared) == 1 else apply("&", compared)
+
+    def _column(self, node: ast.Name) -> np.ndarray:
+        name = _text_of(node)
+        column = self._table[name]
+        if column.ndim > 1:
+            raise WrongRows(
+                f"A condition needs one number a trajectory; {name} has the shape "
+                f"{list(column.shape[1:])}.",
+                key=name,
+                expected="one number a trajectory",
+                found=list(column.shape[1:]),
+                advice="Pass filter() a function of the table.",
+            )
+        return column
+
+    def _reduced(self, leaf: ast.expr, reduction: Reduction) -> np.ndarray:
+        return Reduced(tuple(_text_of(leaf).split(".")), reduction).values(self._table)
+
+    def _flags(self, node: ast.expr) -> TermValues:
+        """Return the value of each trajectory, checked to be true or false."""
+        if not _is_flag(values := self._values(node)):
+            raise self._rejected(node, "is a number, not true or false")
+        return values
+
+    def _numbers(self, node: ast.expr) -> TermValues:
+        """Return the value of each trajectory, checked to be a number."""
+        if _is_flag(values := self._values(node)):
+            raise self._rejected(node, "is true or false, not a number")
+        return values
+
+    def _rejected(self, node: ast.expr, reason: str) -> UsageError:
+        part = _shortened(_text_of(node))
+        return UsageError(
+            f"{part} {reason}.",
+            argument="where",
+            found=part,
+            advice=f"Write a condition such as {EXAMPLE!r}, of numbers, the columns "
+            f"{', '.join(self._table)}, and reductions such as max(action): "
+            f"{', '.join(REDUCTIONS)}.",
+        )
+
+
+def _unreadable(where: str) -> UsageError:
+    return UsageError(
+        f"Condition {_shortened(where)!r} cannot be read.",
+        argument="where",
+        found=_shortened(where),
+        advice=f"Write a condition such as {EXAMPLE!r}.",
+    )
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _text_of(node: ast.expr) -> str:
+    return ast.unparse(node).replace(RETURN, "return")
+
+
+def _is_flag(values: TermValues) -> bool:
+    return np.asarray(values).dtype == np.bool_

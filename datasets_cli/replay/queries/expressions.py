@@ -1,4 +1,4 @@
-"""``traj``: entries of trajectories, reduced to numbers, and compared to make conditions.
+"""``traj``: entries of trajectories, which are reduced to numbers and compared in conditions.
 
 traj.reward            TrajectoryField   an entry of the rows
 traj.reward.sum()      Number            one number of each trajectory
@@ -39,31 +39,32 @@ def _comparison(sign: Operator) -> Callable[[Expression, object], Any]:
 
 
 class Expression:
-    """What is not a condition yet."""
+    """A part of a condition, which is not a condition by itself."""
 
-    __hash__ = None  # type: ignore[assignment]  # == makes a condition
-    __array_ufunc__ = None  # so that numpy's numbers leave 3 < traj.length to it
-    hint: ClassVar[str]
+    __hash__ = None  # type: ignore[assignment]  # == returns a condition
+    __array_ufunc__ = None  # so that a number of numpy leaves 3 < traj.length to this class
+    advice: ClassVar[str]
 
     @property
-    def unfinished(self) -> UsageError:
-        """The error of one in a condition's place."""
-        return UsageError(f"{self!r} is not a condition on trajectories: {self.hint}")
+    def not_a_condition(self) -> UsageError:
+        """The error of an expression in place of a condition."""
+        return UsageError(
+            f"{self!r} is not a condition on trajectories.", found=self, advice=self.advice
+        )
 
     def __bool__(self) -> NoReturn:
-        raise self.unfinished
+        raise self.not_a_condition
 
     def __and__(self, other: object) -> NoReturn:
-        raise self.unfinished
+        raise self.not_a_condition
 
     def __invert__(self) -> NoReturn:
-        raise self.unfinished
+        raise self.not_a_condition
 
     __or__ = __and__
 
     def _compared(self, sign: Operator, other: object) -> Any:
-        """Return the comparison."""
-        raise self.unfinished
+        raise self.not_a_condition
 
     __lt__ = _comparison("<")
     __le__ = _comparison("<=")
@@ -75,9 +76,9 @@ class Expression:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Number(Expression):
-    """One number of each trajectory."""
+    """A number for each trajectory."""
 
-    hint: ClassVar[str] = "compare it with a number, such as traj.length > 50."
+    advice: ClassVar[str] = "Compare it with a number, such as traj.length > 50."
     name: str
     node: Term
 
@@ -85,8 +86,12 @@ class Number(Expression):
         value = other.node if isinstance(other, Number) else values_of(other)
         if isinstance(value, np.ndarray):
             raise UsageError(
-                f"{self.name} is one number of a trajectory; it cannot be compared with "
-                f"{list(value.shape)}."
+                f"{self.name} is one number a trajectory; it cannot be compared with an array of "
+                f"the shape {list(value.shape)}.",
+                expected="one number",
+                found=list(value.shape),
+                advice="Compare it with one number, or compare the rows, such as "
+                "(traj.action > array).any().",
             )
         return predicate_of(Operation(sign, (self.node, value)), f"({self!r} {sign} {other!r})")
 
@@ -96,13 +101,14 @@ class Number(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrajectoryField(Expression):
-    """An entry of the rows: that of the root, or else that below ``"next"``."""
+    """An entry of the rows, at the root or else below ``"next"``.
 
-    # Reductions are of all numbers in all rows; sums and means are worked out in float64. The first
-    # and the last are of entries that are one number a row.
+    A reduction covers all numbers in all rows of a trajectory; sums and means are float64.
+    ``first`` and ``last`` need one number a row.
+    """
 
-    hint: ClassVar[str] = (
-        "reduce it and compare the number, such as traj.reward.sum() > 100, or compare its rows, "
+    advice: ClassVar[str] = (
+        "Reduce it and compare the number, such as traj.reward.sum() > 100, or compare its rows, "
         "such as (traj.reward > 3).any()."
     )
     key: Key
@@ -116,27 +122,27 @@ class TrajectoryField(Expression):
         return self._reduced("mean")
 
     def max(self) -> Number:
-        """Return the largest; NaN where one is NaN."""
+        """Return the maximum, or NaN if a number is NaN."""
         return self._reduced("max")
 
     def min(self) -> Number:
-        """Return the smallest; NaN where one is NaN."""
+        """Return the minimum, or NaN if a number is NaN."""
         return self._reduced("min")
 
     def first(self) -> Number:
-        """Return that of the first row."""
+        """Return the number of the first row."""
         return self._reduced("first")
 
     def last(self) -> Number:
-        """Return that of the last row."""
+        """Return the number of the last row."""
         return self._reduced("last")
 
     def any(self) -> TrajectoryPredicate:
-        """Return whether any is true, or not 0."""
+        """Return whether any value is True or nonzero."""
         return predicate_of(Reduced(self.key, "any"), f"{self!r}.any()")
 
     def all(self) -> TrajectoryPredicate:
-        """Return whether all are true, or not 0."""
+        """Return whether all values are True or nonzero."""
         return predicate_of(Reduced(self.key, "all"), f"{self!r}.all()")
 
     def _reduced(self, reduction: Reduction) -> Number:
@@ -145,8 +151,11 @@ class TrajectoryField(Expression):
     def _compared(self, sign: Operator, other: object) -> RowComparison:
         if isinstance(other, Expression):
             raise UsageError(
-                f"Rows of {self!r} are compared with numbers, not with {other!r}. Give query() a "
-                "function of a trajectory, such as lambda found: (found.reward > found.cost).any()."
+                f"Rows of {self!r} are compared with numbers, not with {other!r}.",
+                expected="numbers",
+                found=other,
+                advice="Give query() a function of a trajectory, such as lambda found: "
+                "(found.reward > found.cost).any().",
             )
         return RowComparison(self, sign, values_of(other))
 
@@ -159,19 +168,19 @@ class TrajectoryField(Expression):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowComparison(Expression):
-    """What is true or false of each row, until ``any()`` or ``all()`` makes a condition of it."""
+    """A comparison of each row; ``any()`` or ``all()`` returns the condition."""
 
-    hint: ClassVar[str] = "it compares each row. End it with .any() or .all()."
+    advice: ClassVar[str] = "It compares each row: end it with .any() or .all()."
     field: TrajectoryField
     sign: Operator
     other: TermValues
 
     def any(self) -> TrajectoryPredicate:
-        """Return whether it is true of any number in any row."""
+        """Return whether the comparison is true of any number in any row."""
         return self._condition("any")
 
     def all(self) -> TrajectoryPredicate:
-        """Return whether it is true of all numbers in all rows."""
+        """Return whether the comparison is true of all numbers in all rows."""
         return self._condition("all")
 
     def _condition(self, reduction: Literal["any", "all"]) -> TrajectoryPredicate:
@@ -183,28 +192,32 @@ class RowComparison(Expression):
 
 
 def values_of(other: object) -> TermValues:
-    """Return what a user compares with: a number, or an array of several."""
+    """Return the right side of a comparison as a number, or as an array of several."""
     if isinstance(other, torch.Tensor):
         other = other.detach().cpu().numpy()
     if isinstance(other, np.ndarray | np.generic) and other.dtype.kind in "biuf":
-        # One number takes the precision of the rows, as it does in torch.
+        # A single number is compared in the precision of the rows, as in torch.
         return other.item() if other.size == 1 else np.array(other)
     if isinstance(other, bool | int | float):
         return other
     raise UsageError(
         f"Trajectories are compared with numbers, not with {type(other).__name__} "
-        f"{reprlib.repr(other)}. Give query() a function of a trajectory for anything else."
+        f"{reprlib.repr(other)}.",
+        expected="a number, or an array of numbers",
+        found=other,
+        advice="Give query() a function of a trajectory for other comparisons.",
     )
 
 
 class TrajectoryFields:
-    """Where conditions begin: ``(traj.reward.sum() > 100) & (traj.length >= 50)``."""
+    """The class of ``traj``: ``(traj.reward.sum() > 100) & (traj.length >= 50)``.
 
-    # `traj.reward` is the entry `reward` of the rows, at the root or else below `"next"`;
-    # `traj["next", "terminated"]` is exactly that entry. Reduced by `sum()`, `mean()`, `max()`,
-    # `min()`, `first()` or `last()` and compared it is a condition; so are `(traj.reward >
-    # 3).any()` and `.all()`, and `traj.success.any()` of flags. Conditions are joined by `&`, `|`
-    # and `~`.
+    ``traj.reward`` is the entry ``reward`` of the rows, at the root or else below ``"next"``;
+    ``traj["next", "terminated"]`` is exactly that entry. A reduction that is compared is a
+    condition: ``sum()``, ``mean()``, ``max()``, ``min()``, ``first()``, ``last()``. So are
+    ``(traj.reward > 3).any()``, ``.all()``, and ``traj.success.any()`` of flags. ``&``, ``|`` and
+    ``~`` join conditions.
+    """
 
     @property
     def length(self) -> Number:
@@ -217,14 +230,19 @@ class TrajectoryFields:
         return Number("traj.total_reward", Reduced(("reward",), "sum"))
 
     def __getattr__(self, name: str) -> TrajectoryField:
-        if name.startswith("_"):  # as copying, pickling, help() and notebooks ask
+        if name.startswith("_"):  # looked up by copy, pickle, help() and notebooks
             raise AttributeError(f"traj has no attribute {name!r}; traj[{name!r}] is an entry.")
         return TrajectoryField((name,))
 
     def __getitem__(self, key: NestedKey) -> TrajectoryField:
         names = key_of(key) if isinstance(key, str | tuple) else ()
         if not names or not all(isinstance(name, str) for name in names):
-            raise UsageError(f"traj[...] takes the name of an entry, or several, not {key!r}.")
+            raise UsageError(
+                f"traj[...] takes the name of an entry or a tuple of names, not {key!r}.",
+                argument="key",
+                expected="a name or a tuple of names",
+                found=key,
+            )
         return TrajectoryField(names)
 
     def __repr__(self) -> str:

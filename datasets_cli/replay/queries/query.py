@@ -1,4 +1,4 @@
-"""Trajectories of a buffer or a rollout, as TorchRL's users ask for them."""
+"""Queries: the trajectories of a buffer or of a rollout that match a condition."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def query(
     transform: Callable[[Rows], Rows] | None = None,
     table: Trajectories | None = None,
 ) -> list[Trajectory]:
-    """Return the trajectories for which a condition holds, the oldest first.
+    """Return the trajectories that match a condition, the oldest first.
 
     With several environments side by side, they are sorted by environment first.
     """
@@ -60,7 +60,7 @@ def query(
     if not len(storage):
         return []
     _check_rows(storage)
-    index = storage.trajectories(_keys(storage, trajectory_key, knows=not storage.is_writable))
+    index = storage.trajectories(_keys(storage, trajectory_key, has_table=not storage.is_writable))
     if tree is None:
         return [*_read(storage, index, transform)]
     if transform or reads_trajectories(tree):
@@ -79,18 +79,19 @@ def iter_trajectories(
 ) -> Iterator[Trajectory]:
     """Return an iterator over the trajectories of a rollout, in their order: views of its rows.
 
-    They are separated by the numbers at ``trajectory_key``, or else by the first existing key of
-    ``("collector", "traj_ids")``, ``"traj_ids"`` and ``"episode"``, or else by the flags
-    ``"done"``, ``"truncated"`` and ``"terminated"`` below ``"next"``. By flags, a trajectory
-    without an end is joined to the next one. The last one ends with the rows.
+    A trajectory ends where the number at ``trajectory_key`` changes. By default this is the first
+    existing key of ``("collector", "traj_ids")``, ``"traj_ids"`` and ``"episode"``. Rows without
+    numbers are separated by the flags ``"done"``, ``"truncated"`` and ``"terminated"`` below
+    ``"next"``; a trajectory without an end is then joined to the next one. The last trajectory ends
+    with the rows.
 
     Args:
         data: rows ``[N]``, trajectory by trajectory.
         trajectory_key: the key of the numbers of trajectories.
 
     Raises:
-        UsageError: it is not a TensorDict ``[N]``.
-        UnknownKey: no column separates its trajectories.
+        UsageError: ``data`` is not a TensorDict ``[N]``.
+        UnknownKey: no column separates the trajectories.
     """
     if not isinstance(data, TensorDictBase) or len(data.batch_size) != 1:
         kind = list(data.batch_size) if isinstance(data, TensorDictBase) else type(data).__name__
@@ -115,7 +116,7 @@ def filter_trajectories(
     *,
     trajectory_key: NestedKey | None = None,
 ) -> list[Trajectory]:
-    """Return the trajectories of a rollout for which a condition holds; see ``iter_trajectories``.
+    """Return the trajectories of a rollout that match a condition; see ``iter_trajectories``.
 
     Args:
         data: rows ``[N]``.
@@ -133,13 +134,17 @@ def filter_trajectories(
 def _tree(predicate: Predicate | None) -> Term | None:
     """Return the tree of a condition or of a function; None selects all trajectories."""
     if isinstance(predicate, Expression):
-        raise predicate.unfinished
+        raise predicate.not_a_condition
     if predicate is None or isinstance(predicate, TrajectoryPredicate):
         return predicate if predicate is None else predicate.tree
     if not callable(predicate):
         raise UsageError(
-            "Trajectories are found by a condition such as traj.length >= 50, or by a function of "
-            f"a trajectory, not by {reprlib.repr(predicate)}."
+            "predicate must be a condition or a function of a trajectory, not "
+            f"{reprlib.repr(predicate)}.",
+            argument="predicate",
+            expected="a condition or a function of a trajectory",
+            found=predicate,
+            advice="Write a condition such as traj.length >= 50.",
         )
     return FunctionTerm(predicate)
 
@@ -156,7 +161,7 @@ def _check_rows(storage: Storage) -> None:
 
 
 def _keys(
-    rows: RowEntries, trajectory_key: NestedKey | None, *, knows: bool = False
+    rows: RowEntries, trajectory_key: NestedKey | None, *, has_table: bool = False
 ) -> TrajectoryKeys:
     """Return the columns that separate trajectories; see ``iter_trajectories``."""
     if trajectory_key is not None:
@@ -167,7 +172,7 @@ def _keys(
                 key=key,
             )
         return TrajectoryKeys(number=key)
-    if knows:
+    if has_table:
         return FROM_STORAGE
     if number := next((key for key in NUMBER_KEYS if rows.has(key)), None):
         return TrajectoryKeys(number=number)
@@ -183,14 +188,13 @@ def _keys(
 
 
 def _at(index: TrajectoryIndex, places: slice | torch.Tensor) -> TrajectoryIndex:
-    """Return some of the trajectories."""
     return replace(index, starts=index.starts[places], lengths=index.lengths[places])
 
 
 def _read(
     storage: Storage, index: TrajectoryIndex, transform: Callable[[Rows], Rows] | None
 ) -> Iterator[Trajectory]:
-    """Yield trajectories; their rows are read at once."""
+    """Yield trajectories, whose rows are read in one gather."""
     if not len(index.lengths):
         return
     batch = storage.get(index.every_row()[2])

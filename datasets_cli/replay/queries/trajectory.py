@@ -1,4 +1,4 @@
-"""Trajectories that a query finds, and what conditions read of any: numbers of their rows."""
+"""The trajectories that a query returns, and the entries of rows that conditions read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.table import (
     AS_FLOAT32,
@@ -29,6 +29,7 @@ from datasets_cli.schema.columns import (
     rows_per_block,
     show_key,
 )
+from datasets_cli.schema.shapes import LengthArray, RowNumbers
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.torchrl.keywords import accepts_keywords
 
@@ -40,22 +41,26 @@ class Trajectory:
         found = rb.query(traj.length >= 50)[0]
         found.observation, found.reward, found["next", "observation"], found[:10]
 
-    An attribute is the entry of that name, at the root or else below ``"next"``: a dataset's
+    An attribute is the entry of that name at the root, or else below ``"next"``: a dataset's
     ``found.reward`` is ``found["next", "reward"]``. ``found[key]`` is exactly that entry, and
-    ``found[rows]`` a trajectory of some of the rows. Everything else that a TensorDict does is done
-    by ``data``.
+    ``found[rows]`` is a trajectory of some of the rows. For other operations, use the TensorDict
+    ``data``.
 
     Args:
         data: the rows ``[T]``.
 
     Raises:
-        UsageError: it is not a TensorDict.
+        UsageError: ``data`` is not a TensorDict.
     """
 
     def __init__(self, data: TensorDictBase) -> None:
         if not isinstance(data, TensorDictBase):
+            found = type(data).__name__
             raise UsageError(
-                f"A trajectory is made of a TensorDict of rows, not of {type(data).__name__}."
+                f"data must be a TensorDict of rows, not {found}.",
+                argument="data",
+                expected="a TensorDict of rows",
+                found=found,
             )
         self.data = data
 
@@ -66,7 +71,7 @@ class Trajectory:
 
     @property
     def total_reward(self) -> torch.Tensor:
-        """The sum of all rewards, added in float64, in their type; of halves in float32."""
+        """The sum of all rewards, added in float64; of their dtype, or float32 for halves."""
         reward: torch.Tensor = self._entry("reward")
         if not reward.is_floating_point():
             return reward.sum()
@@ -83,14 +88,14 @@ class Trajectory:
         return self.data.keys(include_nested, leaves_only)
 
     def get(self, key: NestedKey, default: Any = None) -> Any:
-        """Return an entry, at the root or else below ``"next"``; the default for no entry."""
+        """Return an entry at the root, or else below ``"next"``, or else the default."""
         entry = self.data.get(key, None)
         return self.data.get(("next", *key_of(key)), default) if entry is None else entry
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "data":  # as copying and pickling ask
+        if name.startswith("__") or name == "data":  # looked up by copy and pickle
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}.")
-        # Where there is no reward, Python asks for total_reward here once its property failed.
+        # Python looks up total_reward here after its property raised: there are no rewards.
         return self._entry("reward" if name == "total_reward" else name)
 
     def _entry(self, name: str) -> Any:
@@ -105,7 +110,7 @@ class Trajectory:
         return entry
 
     def __getitem__(self, index: Any) -> Any:
-        """Return an entry by its key, or some of the rows as a trajectory."""
+        """Return an entry by its key, or a trajectory of some of the rows."""
         part = self.data[index]
         is_key = isinstance(index, str) or (
             isinstance(index, tuple) and all(isinstance(name, str) for name in index)
@@ -125,21 +130,21 @@ class RowEntries(Protocol):
     def has(self, key: Key) -> bool:
         """Return whether rows have an entry."""
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return an entry of some rows ``[B, ...]``, or None if rows do not have it."""
 
 
 class RowLeaves:
-    """Those of rows that are read now, a few megabytes at a time."""
+    """The leaves of K trajectories, read from rows a few megabytes at a time.
 
-    # rows: which ones, trajectory after trajectory, int64 `[N]`.
-    # lengths: of the trajectories, int64 `[K]`.
+    ``rows`` are the numbers of their rows, trajectory by trajectory.
+    """
 
     def __init__(
         self,
         entries: RowEntries,
-        rows: torch.Tensor,
-        lengths: np.ndarray,
+        rows: RowNumbers,
+        lengths: LengthArray,
         trajectory: Trajectory | None = None,
     ) -> None:
         self.lengths, self.trajectory = lengths, trajectory
@@ -149,46 +154,51 @@ class RowLeaves:
         self._offsets = np.concatenate(([0], self.lengths.cumsum()))
 
     def reduce(self, key: Key, reduction: Reduction) -> np.ndarray:
-        """Return one value of each trajectory, made of a leaf's rows in it, ``[K, ...]``."""
+        """Return a reduction of a leaf over the rows of each trajectory, ``[K, ...]``."""
         if reduction in ("first", "last"):
+            # Trajectory k has the rows at offsets[k] to offsets[k + 1] - 1.
             places = self._offsets[:-1] if reduction == "first" else self._offsets[1:] - 1
             return self._read(key, self._rows[torch.from_numpy(places)])
         blocks = self.blocks(key)
-        block = next(blocks)
+        block = next(blocks)  # has the dtype and shape of the leaf
         dtype = reduced_dtype(reduction, block.dtype)
         reduced = np.empty((len(self.lengths), *block.shape[1:]), dtype)
         reduce_blocks(reduction, itertools.chain([block], blocks), self._offsets, reduced)
         return reduced
 
     def blocks(self, key: Key) -> Iterator[np.ndarray]:
-        """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory after trajectory."""
+        """Yield the rows of a leaf in blocks ``[n, ...]``, trajectory by trajectory."""
         row_bytes = self._read(key, self._rows[:1]).nbytes
         for rows in self._rows.split(min(BLOCK_ROWS, rows_per_block(row_bytes))):
             yield self._read(key, rows)
 
-    def _read(self, key: Key, rows: torch.Tensor) -> np.ndarray:
+    def _read(self, key: Key, rows: RowNumbers) -> np.ndarray:
         """Return a leaf of some rows ``[n, ...]``."""
         leaf = self._entries.entry(key, rows)
         if not isinstance(leaf, torch.Tensor) or leaf.is_complex():
-            kind = f"of {leaf.dtype}" if isinstance(leaf, torch.Tensor) else "not a tensor of rows"
-            raise UsageError(f"{show_key(key)} is {kind}; a condition reads real numbers.")
+            found = str(leaf.dtype) if isinstance(leaf, torch.Tensor) else "not a tensor"
+            raise WrongRows(
+                f"{show_key(key)} is {found}; a condition reads real numbers.",
+                key=key,
+                expected="real numbers",
+                found=found,
+                advice="Give query() a function of a trajectory.",
+            )
         as_float = str(leaf.dtype).removeprefix("torch.") in AS_FLOAT32
         return (leaf.float() if as_float else leaf).cpu().numpy()
 
 
 TrajectoryLeaves = Trajectories | RowLeaves
-"""The numbers of K trajectories: what a table has reduced already is not read again."""
+"""The leaves of K trajectories: of a table, which caches reductions, or of rows."""
 
 
 def whole_trajectory(leaves: TrajectoryLeaves) -> Trajectory | None:
-    """Return the only trajectory, where it was read whole."""
+    """Return the trajectory if the leaves are those of a single one, read whole."""
     return leaves.trajectory if isinstance(leaves, RowLeaves) else None
 
 
 class Rollout:
-    """The entries of a TensorDict of rows."""
-
-    # data: `[N]`.
+    """The entries of a TensorDict ``[N]`` of rows."""
 
     def __init__(self, data: TensorDictBase) -> None:
         self._data = data
@@ -197,53 +207,66 @@ class Rollout:
         }
 
     def has(self, key: Key) -> bool:
-        """Return whether rows have an entry that is a tensor."""
+        """Return whether rows have a tensor of this key."""
         return key in self._keys
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return an entry of some rows ``[B, ...]``, or None if rows do not have it."""
         return take(self._data.get(key), rows) if self.has(key) else None
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return an entry with one number a row, ``[N, 1]``."""
+        """Return an entry of one number a row, ``[N, 1]``."""
         column: torch.Tensor = self._data.get(key)
         if column.numel() != len(self._data):
-            raise UsageError(f"{show_key(key)} is not one number a row, which trajectories need.")
+            raise WrongRows(
+                f"Trajectories need one number a row; {show_key(key)} has the shape "
+                f"{list(column.shape[1:])}.",
+                key=key,
+                expected="one number a row",
+                found=list(column.shape[1:]),
+            )
         return column.reshape(-1, 1)
 
 
 def leaves_of(trajectory: Trajectory) -> RowLeaves:
-    """Return what a condition reads of one trajectory."""
+    """Return the leaves of one trajectory."""
     if not isinstance(trajectory, Trajectory):
+        found = type(trajectory).__name__
         raise UsageError(
-            f"A condition is called with a Trajectory, not with {type(trajectory).__name__}. "
-            "iter_trajectories(rows) gives those of a TensorDict."
+            f"A condition is called with a Trajectory, not with a {found}.",
+            argument="trajectory",
+            expected="a Trajectory",
+            found=found,
+            advice="Call it with each of iter_trajectories(rows).",
         )
     rows, lengths = torch.arange(trajectory.length), np.array([trajectory.length])
     return RowLeaves(Rollout(trajectory.data), rows, lengths, trajectory)
 
 
 def find_leaf(leaves: TrajectoryLeaves, key: Key) -> Key:
-    """Return the leaf that a name means: that of the root, or else that below ``"next"``."""
+    """Return the key of a leaf: ``key`` at the root, or else below ``"next"``."""
     names = (key, ("next", *key))
     for name in names:
         if leaves.has(name):
             return name
     for name in names:
         refuse_missing_reward(name, "the condition", "the trajectory")
-    raise UsageError(
-        f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} that a condition could "
-        "read. A nested entry is named by all its names: traj['next', 'reward'], or next.reward in "
-        "a text."
+    raise UnknownKey(
+        f"Rows have neither {show_key(names[0])} nor {show_key(names[1])} as a leaf that a "
+        "condition can read.",
+        key=key,
+        expected=[show_key(name) for name in names],
+        advice="Write all names of a nested entry: traj['next', 'reward'], or next.reward in a "
+        "text.",
     )
 
 
 NUMBERING: tuple[Key, ...] = (EPISODE, ("collector", "traj_ids"))
-"""Leaves that number trajectories, and so differ between equal ones."""
+"""Leaves with the numbers of trajectories, which differ between equal trajectories."""
 
 
 def leaves_below(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key]:
-    """Return the leaves of numbers at or below some keys; all but those that number by default."""
+    """Return the leaves at or below some keys; by default all but the numbers of trajectories."""
     known = [column.key for column in dataset.manifest.columns]
     if keys is None:
         return [key for key in known if key not in NUMBERING]
@@ -251,9 +274,13 @@ def leaves_below(dataset: Dataset, keys: Iterable[NestedKey] | None) -> list[Key
     for key in (key_in(known, key_of(name)) for name in keys):
         below = [name for name in known if name[: len(key)] == key]
         if not below:
-            raise UsageError(
+            expected = [show_key(name) for name in known]
+            raise UnknownKey(
                 f"{dataset.id} has no column of numbers {show_key(key)}. It has: "
-                f"{', '.join(map(show_key, known))}."
+                f"{', '.join(expected)}.",
+                id=dataset.id,
+                key=key,
+                expected=expected,
             )
         leaves += below
     return sorted(set(leaves))

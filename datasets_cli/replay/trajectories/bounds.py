@@ -1,4 +1,4 @@
-"""Where trajectories begin and end, how long they are, and sums up to there: of a flag a step.
+"""The first and last steps of trajectories, their lengths, and sums over them, from end flags.
 
 step      0 1 2 3 4 5 6
 end       . . x . . x .
@@ -23,7 +23,14 @@ import torch
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.schema.bits import bits_of
 from datasets_cli.schema.columns import DONE, EPISODE, TERMINATED, TRUNCATED, Key, show_key
-from datasets_cli.schema.shapes import Lengths, RowNumbers, StepFlags, Steps, TrajectoryNumbers
+from datasets_cli.schema.shapes import (
+    Lengths,
+    Mask,
+    RowNumbers,
+    StepFlags,
+    Steps,
+    TrajectoryNumbers,
+)
 
 Cursor = int | torch.Tensor | range | None
 
@@ -42,13 +49,13 @@ class TrajectoryBounds(NamedTuple):
 
 def bounds_of(ends: StepFlags) -> TrajectoryBounds:
     """Return the trajectories of sequences ``[S, T]``, up to the last end of each sequence."""
-    sequence, last = ends.nonzero().unbind(1)
-    first = last.roll(1) + 1  # the step after the last one of the trajectory before
-    first[_opens(sequence)] = 0
+    sequence, last = ends.nonzero().unbind(1)  # sequence by sequence, in the order of time
+    first = last.roll(1) + 1  # the step after the end of the trajectory before
+    first[_opens(sequence)] = 0  # the first trajectory of a sequence begins with it
     return TrajectoryBounds(sequence, first, last, last - first + 1)
 
 
-def ring_bounds_of(ends: torch.Tensor) -> TrajectoryBounds:
+def ring_bounds_of(ends: StepFlags) -> TrajectoryBounds:
     """Return the trajectories of rings, in which step 0 follows the last step.
 
     step     0 1 2 3 4 5
@@ -63,42 +70,42 @@ def ring_bounds_of(ends: torch.Tensor) -> TrajectoryBounds:
     return TrajectoryBounds(sequence, first, last, (last - first) % num_steps + 1)
 
 
-def ends_of_numbers(number: torch.Tensor, time: int = -1) -> torch.Tensor:
+def ends_of_numbers(number: torch.Tensor, time: int = -1) -> StepFlags:
     """Return whether the trajectory number of each step differs from that of the next step."""
     if not (number.is_floating_point() or number.is_complex()):
         number = bits_of(number)  # the same comparison; some devices do not compare uint16
     return number != number.roll(-1, time)
 
 
-def begins_of(ends: torch.Tensor) -> torch.Tensor:
+def begins_of(ends: StepFlags) -> StepFlags:
     """Return the flags of steps that begin a trajectory, from the flags of steps that end one."""
     begins = ends.roll(1, -1)
     begins[..., :1] = True
     return begins
 
 
-def ends_of(begins: torch.Tensor) -> torch.Tensor:
+def ends_of(begins: StepFlags) -> StepFlags:
     """Return the flags of steps that end a trajectory, from the flags of steps that begin one."""
     ends = begins.roll(-1, -1)
     ends[..., -1:] = True
     return ends
 
 
-def first_of(ends: torch.Tensor) -> torch.Tensor:
+def first_of(ends: StepFlags) -> torch.Tensor:
     """Return the first step of the trajectory of each step, int64 ``[*B, T]``."""
     time = torch.arange(ends.shape[-1], device=ends.device)
     return torch.where(begins_of(ends), time, 0).cummax(-1).values
 
 
-def last_of(ends: torch.Tensor) -> torch.Tensor:
+def last_of(ends: StepFlags) -> torch.Tensor:
     """Return the last step of the trajectory of each step, int64 ``[*B, T]``."""
     size = ends.shape[-1]
     time = torch.arange(size, device=ends.device)
-    # The nearest end from a step on is a running minimum from the back.
+    # The next end of each step is a running minimum from the back.
     return torch.where(ends, time, size - 1).flip(-1).cummin(-1).values.flip(-1)
 
 
-def numbers_of(begins: torch.Tensor) -> torch.Tensor:
+def numbers_of(begins: StepFlags) -> TrajectoryNumbers:
     """Return the number of the trajectory of each step, int64 ``[T]``, counted from 0."""
     return begins.cumsum(0) - 1
 
@@ -113,7 +120,7 @@ def steps_of(lengths: Lengths) -> tuple[TrajectoryNumbers, Steps]:
     return number, torch.arange(len(number)) - begin[number]
 
 
-def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.Tensor:
+def sum_to_go(values: torch.Tensor, ends: StepFlags, gamma: float) -> torch.Tensor:
     """Return for each step the discounted sum of the values from it to its trajectory's end.
 
     The values ``[*B, T, ...]`` of whole numbers are summed as int64.
@@ -134,7 +141,7 @@ def sum_to_go(values: torch.Tensor, ends: torch.Tensor, gamma: float) -> torch.T
     return total.movedim(0, time)
 
 
-def sum_so_far(values: torch.Tensor, begins: torch.Tensor) -> torch.Tensor:
+def sum_so_far(values: torch.Tensor, begins: StepFlags) -> torch.Tensor:
     """Return for each step the sum of the values from its trajectory's start to it."""
     time = begins.ndim - 1
     return sum_to_go(values.flip(time), begins.flip(time), 1.0).flip(time)
@@ -214,8 +221,8 @@ def _last_rows(
     return end
 
 
-def _opens(sequence: torch.Tensor) -> torch.Tensor:
-    """Return whether each trajectory is the first of its sequence, bool ``[K]``."""
+def _opens(sequence: torch.Tensor) -> Mask:
+    """Return whether each trajectory is the first of its sequence."""
     opens = sequence != sequence.roll(1)
     opens[:1] = True  # with a single sequence no number differs
     return opens
@@ -267,8 +274,10 @@ class TrajectoryIndex:
 def index_from_ends(
     is_end: torch.Tensor, cursor: int, seams: Iterable[int] = ()
 ) -> TrajectoryIndex:
-    """Return the trajectories between end flags ``[T, W]``: T steps of W environments."""
-    # seams: steps that end the trajectories of all environments.
+    """Return the trajectories between end flags ``[T, W]``: T steps of W environments.
+
+    ``seams`` are steps that end the trajectories of all environments.
+    """
     num_steps, width = is_end.shape
     if seams := list(seams):
         is_end = is_end.clone()

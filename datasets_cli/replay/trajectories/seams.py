@@ -1,8 +1,8 @@
-"""Seams: where the rows of one run end and those of another begin, and numbers that no runs share.
+"""Seams, the last steps of a run in a ring, and trajectory numbers that no two runs share.
 
 A run is one collector, or one process, that writes rows without a break. Trajectories of two runs
-are never joined: collectors of a process number them differently, later collectors continue after
-the numbers of loaded rows, and a buffer cuts where it was loaded.
+are never joined. Each collector of a process has its own numbers, later collectors continue after
+the numbers of loaded rows, and a load leaves a seam after the last step that was loaded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from datasets_cli.schema.columns import Key
 
 COLLECTOR_NUMBER: Key = ("collector", "traj_ids")
 BLOCK = 1024
-"""Numbers that a collector takes at a time."""
+"""The numbers that a collector reserves at a time."""
 
 
 class Seams:
-    """Steps of a ring that end a trajectory, because other rows were loaded up to there.
+    """The last step of each run in a ring; it ends a trajectory.
 
     step   0 1 2 3 4 5
     run    1 1 1 2 2 2      a seam at 2: no trajectory has steps 2 and 3
@@ -40,7 +40,7 @@ class Seams:
         self._steps.update(steps)
 
     def join(self, steps: Iterable[int]) -> None:
-        """Remove the seams at some steps, which were written again or are continued."""
+        """Remove the seams at some steps, which were overwritten or are continued."""
         self._steps.difference_update(steps)
 
     def before(self, stop: int) -> list[int]:
@@ -52,8 +52,17 @@ class Seams:
         self._steps.clear()
 
 
+def moved_seams(steps: Iterable[int], shift: int, num_steps: int) -> list[int]:
+    """Return the seams of a ring after its first ``shift`` steps were moved to the end.
+
+    step    0 1 2 3 4      a seam at 1
+    moved   2 3 4 0 1      by 2: the seam is at 4
+    """
+    return [(step - shift) % max(1, num_steps) for step in steps]
+
+
 class _Counter:
-    """The first number of this process that is not in a block yet."""
+    """The first number of this process that is in no block yet."""
 
     def __init__(self) -> None:
         self._lock, self._next = Lock(), 0
@@ -65,7 +74,7 @@ class _Counter:
         return first
 
     def skip_to(self, number: int) -> None:
-        """Begin the next block at a number, or later."""
+        """Start the next block at this number or later."""
         with self._lock:
             self._next = max(self._next, number)
 
@@ -74,7 +83,7 @@ _counter = _Counter()
 
 
 class Numbering:
-    """The numbers of one collector's trajectories, of which no other collector has any.
+    """The trajectory numbers of one collector; other collectors have other numbers.
 
     counted   0 .. 1023    1024 .. 2047     by the collector
     number    0 .. 1023    2048 .. 3071     another collector has 1024 to 2047
@@ -82,7 +91,7 @@ class Numbering:
 
     def __init__(self, begin: int = 0) -> None:
         self.stop = begin
-        """A number above all that were given out."""
+        """A number above all numbers returned so far."""
         _counter.skip_to(begin)
         self._firsts = torch.empty(0, dtype=torch.int64)  # the first number of each block
 
@@ -90,6 +99,7 @@ class Numbering:
         """Return the numbers of trajectories that a collector counted from 0, int64 ``[...]``."""
         if not counted.numel():
             return counted
+        # The count is the number of a block and a place in it. Reserve the blocks that are missing.
         blocks = counted // BLOCK
         missing = int(blocks.max()) + 1 - len(self._firsts)
         if missing > 0:
@@ -101,7 +111,7 @@ class Numbering:
 
 
 def skip_numbers_of(rows: ScalarColumns) -> None:
-    """Begin every later block above the numbers of rows that another run collected."""
+    """Start every later block above the numbers of rows that another run collected."""
     if not rows.has(COLLECTOR_NUMBER):
         return
     with suppress(UsageError):  # several numbers a row, which are not a collector's

@@ -1,4 +1,4 @@
-"""Trajectories of a rollout, taken apart by a change of their ids or by the flags that end them."""
+"""Splits a rollout into its trajectories, by their ids or by end flags."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from datasets_cli.replay.arguments import NestedKey, key_of
 from datasets_cli.replay.trajectories.bounds import begins_of, bounds_of, ends_of, numbers_of
 from datasets_cli.schema.bits import MOVABLE, bits_of, take
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import Lengths, RowNumbers, StepFlags
 
 
 def split_trajectories(
@@ -99,15 +100,15 @@ def _check_rollout(rollout: object) -> None:
         )
 
 
-def _flags(rollout: TensorDict, key: Key) -> torch.Tensor | None:
-    """Return the flags bool ``[*B, T]`` at a key, or None if missing or of another shape."""
+def _flags(rollout: TensorDict, key: Key) -> StepFlags | None:
+    """Return the flags at a key, or None if they are missing or of another shape."""
     flags = rollout.get(key, None)
     if flags is not None and flags.shape == (*rollout.batch_size, 1):
         flags = flags.squeeze(-1)
     return flags if flags is not None and flags.shape == rollout.batch_size else None
 
 
-def _ids_from(done: torch.Tensor | None, rollout: TensorDict) -> torch.Tensor:
+def _ids_from(done: StepFlags | None, rollout: TensorDict) -> torch.Tensor:
     """Return ids int64 ``[*B, T]``, increased after each flag and for each entry of the batch."""
     if done is None:
         expected = list(rollout.batch_size)
@@ -121,28 +122,29 @@ def _ids_from(done: torch.Tensor | None, rollout: TensorDict) -> torch.Tensor:
     return numbers_of(begins_of(done).reshape(-1)).view(done.shape)
 
 
-def _group(ids: torch.Tensor, done: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the rows int64 ``[N]`` trajectory after trajectory, and their lengths ``[K]``."""
+def _group(ids: torch.Tensor, done: StepFlags | None) -> tuple[RowNumbers, Lengths]:
+    """Return the rows of trajectories, trajectory by trajectory, and their lengths."""
     ids = ids.reshape(-1, ids.shape[-1])
     entry = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids).reshape(-1)
     _, ids = ids.reshape(-1).unique(return_inverse=True)
-    # One number for an id in an entry of the batch: sorted by it, rows are in groups, by time.
+    # A number for each pair of a batch entry and an id. Sorted by it, the rows of a pair are
+    # together, in the order of time.
     owner = entry * (int(ids.max()) + 1) + ids
     order = owner.sort(stable=True).indices
     before, row = order[:-1], order[1:]
     begins = torch.ones_like(order, dtype=torch.bool)
     begins[1:] = owner[row] != owner[before]
-    if done is not None:  # an id that comes back after its flag is another trajectory
+    if done is not None:  # an id that returns after its end flag is another trajectory
         begins[1:] |= (row != before + 1) & done.reshape(-1)[before]
     bounds = bounds_of(ends_of(begins).unsqueeze(0))
-    # Trajectories in order of appearance: that of their first row. The rank of a trajectory in that
-    # order sorts its rows; the sort is stable, so that they stay in time's order.
+    # Trajectories in the order of their first rows. Rows are sorted by the rank of their trajectory
+    # in that order; the sort is stable and keeps the order of time.
     shown = order[bounds.first].argsort()
     rank = shown.argsort()[numbers_of(begins)]
     return order[rank.argsort(stable=True)], bounds.lengths[shown]
 
 
-def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
+def _take(rows: TensorDict, order: RowNumbers) -> TensorDict:
     """Return rows ``[N]`` in another order, also of dtypes that torch cannot index."""
     dtypes = {leaf.dtype for leaf in rows.values(True, True) if isinstance(leaf, torch.Tensor)}
     if dtypes <= MOVABLE:
@@ -150,7 +152,7 @@ def _take(rows: TensorDict, order: torch.Tensor) -> TensorDict:
     return rows.apply(lambda leaf: take(leaf, order), batch_size=order.shape)
 
 
-def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[object]]:
+def _take_texts(rows: TensorDict, order: RowNumbers) -> dict[Key, list[object]]:
     """Remove entries that are not tensors, and return them in another order."""
     entries = rows.items(True, True, is_leaf=is_leaf_nontensor)
     texts = {key_of(key): entry.tolist() for key, entry in entries if is_non_tensor(entry)}
@@ -160,7 +162,7 @@ def _take_texts(rows: TensorDict, order: torch.Tensor) -> dict[Key, list[object]
 
 
 def _with_texts(
-    split: TensorDict, texts: dict[Key, list[object]], lengths: torch.Tensor, *, pad: bool
+    split: TensorDict, texts: dict[Key, list[object]], lengths: Lengths, *, pad: bool
 ) -> TensorDict:
     """Add the entries of ``_take_texts`` to trajectories, padded or of their lengths."""
     sizes = lengths.tolist()
@@ -189,7 +191,7 @@ def _pad(leaf: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return padded.view(leaf.dtype)
 
 
-def _nest(rows: TensorDict, lengths: torch.Tensor, layout: torch.layout) -> TensorDict:
+def _nest(rows: TensorDict, lengths: Lengths, layout: torch.layout) -> TensorDict:
     """Return rows ``[N]`` as nested tensors of K trajectories of different lengths."""
     if layout == torch.jagged:
         offsets = torch.cat((lengths.new_zeros(1), lengths.cumsum(0)))

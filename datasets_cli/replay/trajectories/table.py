@@ -1,4 +1,4 @@
-"""The table of a dataset's trajectories: a row each, columns worked out when they are asked for."""
+"""The table of a dataset's trajectories: a row each, with columns computed on first use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from datasets_cli.schema.columns import (
     show_key,
 )
 from datasets_cli.schema.element_types import NUMPY_TYPES
-from datasets_cli.schema.shapes import OffsetArray, RowArray
+from datasets_cli.schema.shapes import LengthArray, OffsetArray, RowArray
 from datasets_cli.schema.trajectories import lengths_of, runs_within
 from datasets_cli.store.arrays import ArraySource, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot, has_manifest
@@ -89,7 +89,7 @@ def values_of_view(
     selection = dataset.selection
     if selection is None:
         return values_of(dataset)
-    from datasets_cli.store.dataset import Dataset  # with torch, as all that has views
+    from datasets_cli.store.dataset import Dataset  # imports torch, which views need
     from datasets_cli.store.selection import SelectedRowMap
 
     assert isinstance(dataset, Dataset), "nothing else has a selection"
@@ -97,6 +97,7 @@ def values_of_view(
     is_cut = ~selection.are_whole(offsets)
     if is_cut.all():
         return values_of(dataset)
+    # Values of whole trajectories are read from the table of the dataset; compute the others.
     whole, places = values_of(dataset.whole), selection.numbers
     if by_row:
         check_memory(len(dataset) * whole[0].nbytes, dataset.id)
@@ -124,25 +125,25 @@ UFUNCS = {
 AS_FLOAT32 = frozenset(
     {"bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"}
 )
-"""Element types that numpy does not have, whose every number float32 has."""
+"""Dtypes that numpy does not have; float32 represents all their numbers."""
 
 BLOCK_ROWS = 16_384
-"""At most; records of 11 leaves take a third less time so than with four times as many rows."""
+"""The most rows of a block; four times as many took a third longer for records of 11 leaves."""
 
 
 def reduced_leaf(
     dataset: ArraySource, column: Column, reduction: str, root: CacheRoot | None
 ) -> np.ndarray:
-    """Return a reduction of a leaf ``[K, *shape]`` of a dataset or a view, kept of a dataset."""
+    """Return a reduction of a leaf ``[K, *shape]`` of a dataset or a view, cached of a dataset."""
     of_rows = block_dtype(column)
     assert of_rows is not None, "a leaf of numbers"
     dtype = reduced_dtype(reduction, of_rows)
-    # A name of a file without an ending; a key may have names that no file can have.
+    # Part of a file name: the names of a key may not be valid in one.
     digest = hashlib.sha256(canonical_json(list(column.key))).hexdigest()[:32]
 
     def values_of(part: ArraySource) -> np.ndarray:
         form = dtype, (part.num_trajectories, *column.shape)
-        # Worked out once, also where it cannot be kept.
+        # Computed once, even if it cannot be cached.
         compute = functools.cache(lambda: [(0, _reduced(part, column, reduction, *form))])
         return cached_array(part, root, f"trajectories-{reduction}-{digest}", form, compute)
 
@@ -282,7 +283,7 @@ class Trajectories:
         return iter(self.keys())
 
     def keys(self) -> list[str]:
-        """Return the names of the columns; a dataset of ``preprocess`` need not have them all."""
+        """Return the names of the columns; a dataset of ``preprocess`` may lack some."""
         reduced = (name for name in REDUCED if self._leaf_of(name) is not None)
         return ["number", "start", "length", *reduced]
 
@@ -290,15 +291,19 @@ class Trajectories:
         """Return a column; ``[K]``, or ``[K, n]`` of rewards that are n numbers each."""
         if not isinstance(name, str):
             raise UnknownKey(
-                f"The trajectories of {self._id} are read by column, not by {name!r}: "
-                f"{', '.join(self)}. A column is an array: table['return'][:3]."
+                f"The trajectories of {self._id} are read by the name of a column, not by "
+                f"{name!r}.",
+                id=self._id,
+                expected=list(self),
+                found=name,
+                advice=f"Read one of {', '.join(self)}: table['length'][:3].",
             )
         if name not in self._columns:
             self._columns[name] = _read_only(self._column(name))
         return self._columns[name]
 
     @property
-    def lengths(self) -> np.ndarray:
+    def lengths(self) -> LengthArray:
         """The rows of each trajectory, int64 ``[K]``."""
         return self["length"]
 
@@ -408,9 +413,11 @@ class Trajectories:
         raise UnknownKey(
             f"The trajectories of {self._id} have no column {name!r}. Expected one of "
             f"{', '.join(self)}.",
+            id=self._id,
             key=name,
             expected=list(self),
-            advice="reduce(key, reduction) computes more columns.",
+            advice=f"Compute others by a reduction: {', '.join(REDUCTIONS)}, such as "
+            "reduce('action', 'max'), or max(action) in a condition.",
         )
 
     def _is_text(self, key: Key) -> bool:

@@ -21,7 +21,7 @@ from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.experience.views import EpisodeReader
 from datasets_cli.install.fetch import OtherFiles
 from datasets_cli.replay.arguments import Rows, seeded
-from datasets_cli.replay.queries.views import TrajectoryNumbers, trajectory_numbers
+from datasets_cli.replay.queries.views import NumbersOrMask, trajectory_numbers
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import (
     REWARD,
@@ -240,9 +240,7 @@ class MinariExperienceReplay(ExperienceReplay):
         is_current = self.storage is self._stored
         return EpisodeReader(self, self._rows, is_current=is_current, form=named)
 
-    def iterate_episodes(
-        self, episode_indices: TrajectoryNumbers | None = None
-    ) -> Iterator[Episode]:
+    def iterate_episodes(self, episode_indices: NumbersOrMask | None = None) -> Iterator[Episode]:
         """Return an iterator over episodes: all, or those numbered in ``episode_indices``.
 
         Raises:

@@ -165,8 +165,9 @@ def test_door_of_d4rl_and_of_minari_are_mixed(config: Config) -> None:
     names = ["demo/door-human", "demo/door-minari"]
     datasets_cli.download(names, verify=False)
     human, minari = (ExperienceReplay(name, download=False) for name in names)
-    with pytest.raises(WrongRows, match=r"observation +float32 \[39\] +float64 \[39\]"):
+    with pytest.raises(WrongRows) as caught:
         Mixture([human, minari])
+    assert "observation" in caught.value.found
     keys = ["observation", ("next", "observation"), ("next", "reward")]
     mapped = Member(minari, drop=["info", ("next", "info")], cast=dict.fromkeys(keys, "float32"))
     mixture = Mixture({Member(human, drop=["info"]): 0.5, mapped: 0.5}, 64, seed=0)

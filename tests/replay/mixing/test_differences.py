@@ -51,8 +51,9 @@ def test_each_difference_is_named_with_what_both_have() -> None:
 def test_rows_of_a_loop_with_fewer_entries_than_the_dataset_are_mixed_by_keys(door: str) -> None:
     replay = ExperienceReplay(door)
     online = online_of(replay[:50].select("observation", "action", ("next", "reward")))
-    with pytest.raises(UsageError, match=r"  next\.done +bool \[1\] +-\n") as caught:
+    with pytest.raises(WrongRows) as caught:
         OfflineToOnline(replay, online).sample(8)
+    assert "next.done" in caught.value.found
     told = str(caught.value).partition("keys=")[2].removesuffix(".")
     keys = ast.literal_eval(told)  # as the message says, to be pasted
     assert set(keys) == {"observation", "action", ("next", "reward")}

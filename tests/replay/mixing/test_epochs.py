@@ -10,10 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli import BatchStream, ExperienceReplay, Mixture, UsageError, WrongSize
+from datasets_cli import BatchStream, ExperienceReplay, Mixture, WrongSize
+from datasets_cli.errors import WrongState
 from datasets_cli.replay.mixing.mixture import epoch_counts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.replay.mixing.conftest import LENGTHS
+from tests.support.refusals import refused
 
 Members = list[DatasetStorage]
 
@@ -192,9 +194,9 @@ def test_a_state_of_another_epoch_is_refused(members: Members) -> None:
     mixture = Mixture(members, 8, weights=[1, 2, 3, 4], epoch="first")
     mixture.sample()
     state = mixture.state_dict()
-    with pytest.raises(UsageError, match="end='first'; expected end='last'"):
+    with refused(WrongState, expected="end='last'", found="end='first'"):
         Mixture(members, 8, weights=[1, 2, 3, 4], epoch="last").load_state_dict(state)
-    with pytest.raises(UsageError, match=r"weights=\[1.0, 2.0, 3.0, 4.0\]; expected"):
+    with refused(WrongState, found="weights=[1.0, 2.0, 3.0, 4.0]"):
         Mixture(members, 8, weights=[1, 2, 3, 5], epoch="first").load_state_dict(state)
 
 

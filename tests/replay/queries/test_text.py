@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import UsageError
-from datasets_cli.replay.queries.text import TextCondition
+from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.replay.queries.conditions import EXAMPLE, TextCondition
 from tests.replay.views.conftest import LENGTHS
-from tests.support.refusals import check_refused
+from tests.support.refusals import refused
 
 STARTS = np.cumsum([0, *LENGTHS])
 
@@ -70,44 +72,67 @@ def test_conditions_are_those_of_python_for_each_trajectory(
         assert found[number] is bool(right)
 
 
-UNKNOWN = "is not part of the language of conditions"
+LONG = "+".join(["length"] * 250)
+DIGITS = f"return > 1{'0' * 400}"
 
 
-def test_whatever_is_no_condition_is_refused(replay: ExperienceReplay) -> None:
-    wrong = [
-        ("", "cannot be read"),
-        ("return >", "cannot be read"),
-        ("length > 3; length", "cannot be read"),
-        ("(" * 3000 + "length" + ")" * 3000, "cannot be read"),
-        ("not " * 3000 + "true", "Condition too long: 12,004 characters, at most 10,000 allowed"),
-        ("length > 3\0", "cannot be read"),
-        ("length", "is a number, not true or false"),
-        ("length and terminated", "length is a number"),
-        (f"true == {'+'.join(['length'] * 250)}", "compares a number with true or false"),
-        ("terminated + 1 > 0", "terminated is true or false, not a number"),
-        ("terminated > 0", "compares a number with true or false"),
-        ("score > 3", "no column 'score'"),
-        ("max(score) > 3", "neither score nor next.score"),
-        ("first(observation.x) > 3", r"is \[2\] numbers a row"),
-        ("median(action) > 3", r"median\(action\) is not part of the language"),
-        ("max(action, action) > 3", UNKNOWN),
-        ("__import__('os').system('true')", UNKNOWN),
-        ("length.__class__ == 3", UNKNOWN),
-        ("[length][0] > 3", UNKNOWN),
-        ("(lambda: length)() > 3", UNKNOWN),
-        ("length ** 9 > 3", UNKNOWN),
-        ("length is 3", UNKNOWN),
-        ("length > 3j", UNKNOWN),
-        ("length > '3'", UNKNOWN),
-        ("length := 3", "cannot be read"),
-        (f"return > 1{'0' * 400}", "cannot be read"),
-    ]
-    calls = [(why, partial(replay.filter, where)) for where, why in wrong]
-    for refusal in check_refused(UsageError, calls):
-        assert "'return > 300 and length >= 100'" in str(refusal)
-        assert len(str(refusal)) < 2000
+@pytest.mark.parametrize(
+    ("where", "found"),
+    [
+        ("", ""),
+        ("return >", "return >"),
+        ("length > 3; length", "length > 3; length"),
+        ("length := 3", "length := 3"),
+        ("length > 3\0", "length > 3\0"),
+        (DIGITS, DIGITS[:200] + "..."),
+        ("(" * 3000 + "length" + ")" * 3000, "(" * 200 + "..."),
+        ("length", "length"),
+        ("length and terminated", "length"),
+        ("terminated + 1 > 0", "terminated"),
+        ("terminated > 0", "terminated > 0"),
+        (f"true == {LONG}", f"true == {LONG}".replace("+", " + ")[:200] + "..."),
+        ("median(action) > 3", "median(action)"),
+        ("max(action, action) > 3", "max(action, action)"),
+        ("__import__('os').system('true')", "__import__('os').system('true')"),
+        ("length.__class__ == 3", "length.__class__"),
+        ("[length][0] > 3", "[length][0]"),
+        ("(lambda: length)() > 3", "(lambda: length)()"),
+        ("length ** 9 > 3", "length ** 9"),
+        ("length is 3", "length is 3"),
+        ("length > 3j", "3j"),
+        ("length > '3'", "'3'"),
+    ],
+)
+def test_a_text_that_is_not_a_condition_is_refused_with_the_part_at_fault(
+    replay: ExperienceReplay, where: str, found: str
+) -> None:
+    with refused(UsageError, argument="where", found=found), shows(EXAMPLE):
+        replay.filter(where)
 
 
-def test_text_cannot_be_compared(replay: ExperienceReplay) -> None:
-    with pytest.raises(UsageError, match="is text, not numbers"):
-        replay.filter("max(observation.mission) > 3")
+@pytest.mark.parametrize(
+    ("where", "error", "attributes"),
+    [
+        ("not " * 3000 + "true", UsageError, {"expected": 10_000, "found": 12_004}),
+        ("score > 3", UnknownKey, {"key": "score"}),
+        ("max(score) > 3", UnknownKey, {"key": ("score",)}),
+        ("first(observation.x) > 3", WrongRows, {"key": ("observation", "x"), "found": [2]}),
+        ("max(observation.mission) > 3", WrongRows, {"found": "text"}),
+    ],
+)
+def test_a_column_that_a_condition_cannot_read_is_refused_with_its_advice(
+    replay: ExperienceReplay, where: str, error: type[UsageError], attributes: dict[str, Any]
+) -> None:
+    with refused(error, **attributes), shows("ondition"):
+        replay.filter(where)
+
+
+@contextmanager
+def shows(text: str) -> Iterator[None]:
+    """Check that an error of few lines shows a text, and its advice last."""
+    try:
+        yield
+    except UsageError as error:
+        assert text in str(error) and len(str(error)) < 2000
+        assert str(error).endswith(error.advice or "")
+        raise

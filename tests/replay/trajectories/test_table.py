@@ -24,6 +24,7 @@ from datasets_cli.replay.trajectories.table import Trajectories
 from datasets_cli.schema.columns import REWARD
 from datasets_cli.store import cache_root
 from datasets_cli.store.cache_root import CacheRoot
+from tests.support.refusals import refused
 from tests.support.text_rows import LENGTHS, steps_of, write
 
 STARTS = np.cumsum([0, *LENGTHS])
@@ -203,13 +204,13 @@ def test_a_reduction_that_is_not_possible_is_refused(
 
 
 def test_an_unknown_column_is_refused_with_those_there_are(table: Trajectories) -> None:
-    with pytest.raises(KeyError, match=r"no column 'score'.*number, start, length, return"):
+    with refused(UnknownKey, key="score", expected=[*table]):
         table["score"]
 
 
 @pytest.mark.parametrize("rows", [0, slice(3), ("next", "reward")])
 def test_rows_of_the_table_are_not_columns(table: Trajectories, rows: Any) -> None:
-    with pytest.raises(KeyError, match=r"read by column, not by .*number, start, length, return"):
+    with refused(UnknownKey, found=rows, expected=[*table]):
         table[rows]
 
 

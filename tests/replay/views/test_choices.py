@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from datasets_cli import ExperienceReplay
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UnknownKey, UsageError, WrongSize
 from tests.replay.views.conftest import LENGTHS, install
+from tests.support.refusals import refused
 
 
 def numbers_of(view: ExperienceReplay) -> list[int]:
@@ -31,17 +32,18 @@ def test_a_function_of_the_table_gives_a_mask_or_numbers(toy: ExperienceReplay) 
 def test_a_filter_that_is_neither_text_nor_function_is_refused(
     toy: ExperienceReplay, wrong: Any
 ) -> None:
-    with pytest.raises(UsageError, match="filtered by a text"):
+    with refused(UsageError, argument="where", found=wrong):
         toy.filter(wrong)
 
 
 def test_a_function_that_lacks_its_return_is_refused(toy: ExperienceReplay) -> None:
-    with pytest.raises(UsageError, match="gave None"):
+    with refused(UsageError, argument="where", expected="a mask or numbers", found="None"):
         toy.filter(lambda table: None)  # type: ignore[arg-type, return-value]
 
 
 def test_a_mask_of_another_length_is_refused(toy: ExperienceReplay) -> None:
-    with pytest.raises(UsageError, match="a mask of 5 bools"):
+    expected = "whole numbers, or a mask of 5 bools"
+    with refused(UsageError, expected=expected, found="bool [4]"):
         toy.filter(lambda table: np.ones(4, bool))
 
 
@@ -90,7 +92,7 @@ SPLIT_OF_SEED_0 = [1, 2, 4, 5, 6, 8, 10, 18]
     "wrong", [(), (-0.1,), (0.6, 0.6), ("0.5",), (float("nan"),), (True,), ([0.5],)]
 )
 def test_fractions_that_are_none_are_refused(toy: ExperienceReplay, wrong: Any) -> None:
-    with pytest.raises(UsageError, match="fractions from 0 on"):
+    with refused(UsageError, argument="fractions"):
         toy.split(*wrong)
 
 
@@ -116,21 +118,23 @@ def test_the_best_are_taken_best_first(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "error", "attributes"),
     [
-        ({"count": 6}, "finds only 5 trajectories"),
-        ({"count": 0.05}, r"take\(0.05\) of 5 trajectories would leave none. .* at least 0.2,"),
-        ({"count": "a"}, "count must be a whole number from 0 on, not str 'a'"),
-        ({"count": True}, "not bool True"),
-        ({"count": -1}, "whole number from 0 on"),
-        ({"count": 1.5}, "such as take.10., or a fraction of them from 0.0 to 1.0"),
-        ({"count": float("nan")}, "from 0.0 to 1.0"),
-        ({"count": 2, "by": "score"}, "no column 'score'"),
-        ({"count": 2, "smallest": True}, "by='return'"),
+        ({"count": 6}, WrongSize, {"argument": "count", "expected": "5 at most", "found": 6}),
+        ({"count": 0.05}, WrongSize, {"argument": "count", "expected": "0.2 or more"}),
+        ({"count": "a"}, UsageError, {"argument": "count", "found": "a"}),
+        ({"count": True}, UsageError, {"argument": "count", "found": True}),
+        ({"count": -1}, UsageError, {"argument": "count", "found": -1}),
+        ({"count": 1.5}, UsageError, {"expected": "a fraction from 0.0 to 1.0", "found": 1.5}),
+        ({"count": float("nan")}, UsageError, {"expected": "a fraction from 0.0 to 1.0"}),
+        ({"count": 2, "by": "score"}, UnknownKey, {"key": "score"}),
+        ({"count": 2, "smallest": True}, UsageError, {"argument": "by"}),
     ],
 )
-def test_what_cannot_be_taken_is_refused(toy: ExperienceReplay, arguments: Any, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+def test_what_cannot_be_taken_is_refused(
+    toy: ExperienceReplay, arguments: Any, error: type[UsageError], attributes: dict[str, Any]
+) -> None:
+    with refused(error, **attributes):
         toy.take(**arguments)
 
 
@@ -140,11 +144,9 @@ def test_the_least_fraction_that_a_refusal_names_leaves_a_trajectory(
 ) -> None:
     id = install(root, "ted", (1,) * num_trajectories)
     replay = ExperienceReplay(id, root=root, download=False)
-    with pytest.raises(UsageError) as refusal:
+    with pytest.raises(WrongSize) as refusal:
         replay.take(0.001)
-    said = str(refusal.value)
-    assert f" {num_trajectories} trajector{'y' if num_trajectories == 1 else 'ies'} would" in said
-    least = float(said.partition("at least ")[2].partition(",")[0])
+    least = float(str(refusal.value.expected).removesuffix(" or more"))
     assert numbers_of(replay.take(least)) == [0]
     assert numbers_of(replay.take(0.0)) == []
 

@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 
 from datasets_cli import BatchStream, ExperienceReplay, open_dataset
 from datasets_cli.errors import MissingFile, OutOfRange, RldsError, UnknownKey, UsageError
-from tests.support.refusals import check_refused
+from tests.support.refusals import check_refused, refused
 
 
 def test_rows_and_trajectories_beyond_the_end_are_an_index_error(door: str) -> None:
@@ -56,5 +55,5 @@ def test_files_that_are_not_there_are_a_file_not_found_error(door: str, tmp_path
 
 
 def test_fewer_workers_than_none_are_refused_by_name(door: str) -> None:
-    with pytest.raises(UsageError, match="num_workers must be a whole number from 0 on, not -1"):
+    with refused(UsageError, argument="num_workers", found=-1):
         BatchStream(ExperienceReplay(door, 8)).loader(num_workers=-1)
