@@ -210,7 +210,7 @@ def values_of(other: object) -> TermValues:
 
 
 class TrajectoryFields:
-    """The entries of trajectories in conditions: ``(traj.reward.sum() > 100) & (traj.length >= 50)``.
+    """Entries of trajectories for conditions: ``(traj.reward.sum() > 100) & (traj.length >= 50)``.
 
     ``traj.reward`` is the entry ``reward`` of the rows, at the root or else below ``"next"``;
     ``traj["next", "terminated"]`` is exactly that entry. A reduction that is compared is a
