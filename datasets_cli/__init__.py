@@ -169,10 +169,10 @@ _LAZY_IMPORTS = {
     # datasets as replay buffers
     "ExperienceReplay": "experience.replay",
     "Trajectories": "replay.trajectories.table",
-    "D4RLExperienceReplay": "torchrl.families.families",
-    "MinariExperienceReplay": "torchrl.families.minari",
-    "OpenMLExperienceReplay": "torchrl.families.families",
-    "AtariDQNExperienceReplay": "torchrl.families.families",
+    "D4RLExperienceReplay": "torchrl.families",
+    "MinariExperienceReplay": "torchrl.minari",
+    "OpenMLExperienceReplay": "torchrl.families",
+    "AtariDQNExperienceReplay": "torchrl.families",
     # buffers
     "ReplayBuffer": "replay.buffer.buffer",
     "ReplayBufferEnsemble": "replay.mixing.ensemble",
@@ -190,9 +190,9 @@ _LAZY_IMPORTS = {
     "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
     "PrioritizedReplayBuffer": "torchrl.buffers",
     "HERReplayBuffer": "torchrl.buffers",
-    "OfflineToOnlineReplayBuffer": "torchrl.families.offline_to_online",
-    "prefill_replay_buffer": "torchrl.families.offline_to_online",
-    "load_dataset": "torchrl.families.offline_to_online",
+    "OfflineToOnlineReplayBuffer": "torchrl.offline_to_online",
+    "prefill_replay_buffer": "torchrl.offline_to_online",
+    "load_dataset": "torchrl.offline_to_online",
     # storages
     "FrameStack": "replay.storages.dataset",
     "Sequences": "replay.storages.sequences",

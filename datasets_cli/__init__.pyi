@@ -170,19 +170,15 @@ from datasets_cli.torchrl.buffers import PrioritizedReplayBuffer as PrioritizedR
 from datasets_cli.torchrl.buffers import (
     TensorDictPrioritizedReplayBuffer as TensorDictPrioritizedReplayBuffer,
 )
-from datasets_cli.torchrl.families.families import (
-    AtariDQNExperienceReplay as AtariDQNExperienceReplay,
-)
-from datasets_cli.torchrl.families.families import D4RLExperienceReplay as D4RLExperienceReplay
-from datasets_cli.torchrl.families.families import OpenMLExperienceReplay as OpenMLExperienceReplay
-from datasets_cli.torchrl.families.minari import MinariExperienceReplay as MinariExperienceReplay
-from datasets_cli.torchrl.families.offline_to_online import (
+from datasets_cli.torchrl.families import AtariDQNExperienceReplay as AtariDQNExperienceReplay
+from datasets_cli.torchrl.families import D4RLExperienceReplay as D4RLExperienceReplay
+from datasets_cli.torchrl.families import OpenMLExperienceReplay as OpenMLExperienceReplay
+from datasets_cli.torchrl.minari import MinariExperienceReplay as MinariExperienceReplay
+from datasets_cli.torchrl.offline_to_online import (
     OfflineToOnlineReplayBuffer as OfflineToOnlineReplayBuffer,
 )
-from datasets_cli.torchrl.families.offline_to_online import load_dataset as load_dataset
-from datasets_cli.torchrl.families.offline_to_online import (
-    prefill_replay_buffer as prefill_replay_buffer,
-)
+from datasets_cli.torchrl.offline_to_online import load_dataset as load_dataset
+from datasets_cli.torchrl.offline_to_online import prefill_replay_buffer as prefill_replay_buffer
 from datasets_cli.torchrl.schedulers import LinearScheduler as LinearScheduler
 from datasets_cli.torchrl.schedulers import StepScheduler as StepScheduler
 from datasets_cli.torchrl.slice_samplers import CatFrames as CatFrames

@@ -41,7 +41,7 @@ FLOORS = [
     ["project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),
-        *("torchrl.data.replay_buffers", "torchrl.envs", "torchrl.families", "verbs"),
+        *("torchrl.data.replay_buffers", "torchrl.envs", "verbs"),
     ],
     ["torchrl.envs.transforms", "ui"],
     ["ui.routes"],

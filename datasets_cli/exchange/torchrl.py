@@ -1,4 +1,4 @@
-"""tensordict's memory-mapped folders, which TorchRL reads: a file a leaf."""
+"""Memory-mapped folders of tensordict, with one file a tensor; TorchRL writes and reads them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     import torch
 
 STORAGE = "storage_metadata.json"
-"""Beside the tensors where they are a dumped storage of TorchRL's."""
+"""The file next to the tensors if they are a storage that TorchRL dumped."""
 WRITER = Path("..", "writer", "metadata.json")
-"""Where the dump of a buffer says which row its writer would replace next."""
+"""The file with the cursor of the buffer's writer, relative to the folder of its storage."""
 TED = ("observation", "action", "info", "next")
+"""The first parts of the names that a folder in the TED format has."""
 
 
 def recognise(path: Path) -> Recognised | None:
@@ -41,16 +42,17 @@ def recognise(path: Path) -> Recognised | None:
     if not (path / META_FILENAME).is_file():
         return None
     leaves, dropped, num_rows, seam = _leaves(path)
-    # Where there is "next", each name is ours, and "terminated" is what was before the step.
+    # A folder with "next" is in the TED format, where "terminated" at the root is the flag before
+    # the step: it is computed again.
     if ted := any(name.startswith("next.") for name in leaves):
-        made = {show_key(key) for key in MADE_AGAIN}
-        leaves = {name: rows for name, rows in leaves.items() if name not in made}
+        computed = {show_key(key) for key in MADE_AGAIN}
+        leaves = {name: rows for name, rows in leaves.items() if name not in computed}
     ours = {name: name for name in leaves if ted and name.partition(".")[0] in TED}
-    kinds = {name: str(rows.dtype).removeprefix("torch.") for name, rows in leaves.items()}
+    dtypes = {name: str(rows.dtype).removeprefix("torch.") for name, rows in leaves.items()}
     return Recognised(
-        {name: f"{kinds[name]} {list(rows.shape[1:])}" for name, rows in leaves.items()},
+        {name: f"{dtypes[name]} {list(rows.shape[1:])}" for name, rows in leaves.items()},
         guess(leaves) | ours,
-        dict.fromkeys(dropped, "it is no tensor"),
+        dict.fromkeys(dropped, "it is not a tensor"),
         notes=(f"{num_rows:,} rows, {_order(seam)}",) if (path / STORAGE).exists() else (),
         is_ring=seam is None,
     )
@@ -58,8 +60,8 @@ def recognise(path: Path) -> Recognised | None:
 
 def _order(seam: int | None) -> str:
     if seam is None:
-        return f"in the order of the storage, which is full; {WRITER} does not name the oldest"
-    return f"from row {seam:,} on, which is the oldest" if seam else "the oldest first"
+        return f"in storage order: the storage is full, and {WRITER} does not name the oldest row"
+    return f"starting at row {seam:,}, the oldest" if seam else "oldest first"
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
@@ -82,15 +84,15 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 def losses(manifest: Manifest) -> list[str]:
     """Return what a folder of tensors cannot hold; see ``Format``."""
-    why = dict.fromkeys([each.key for each in manifest.texts], "text is no tensor")
+    why = dict.fromkeys([each.key for each in manifest.texts], "text is not a tensor")
     empty = [each.key for each in manifest.columns if not each.row_bytes]
-    why |= dict.fromkeys(empty, "it has no number, and tensordict leaves it out")
+    why |= dict.fromkeys(empty, "its rows are empty, and tensordict does not write them")
     lost = (f"{show_key(key)}: {each}" for key, each in why.items())
     return [*lost, *lost_columns(manifest), *lost_metadata(manifest)]
 
 
 def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> str:
-    """Write the leaves as the ``ted`` layout has them, and nothing beside; see ``Format``."""
+    """Write the leaves in the ``ted`` layout, and no other files; see ``Format``."""
     columns: list[Column] = [
         each for each in dataset.manifest.columns if each.row_bytes and is_nameable(each.key)
     ]
@@ -104,7 +106,7 @@ def write(dataset: DatasetArrays, path: Path, progress: Progress, out: Path) -> 
 
 
 def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | None]:
-    """Return the tensors of a folder, mapped, what is none, the rows, and the oldest row."""
+    """Return the mapped tensors, the names of other leaves, the number of rows, and the oldest."""
     import torch
     from tensordict import TensorDict
 
@@ -122,15 +124,24 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | 
         seam = _seam(path / WRITER, length) if length and length == len(rows) else 0
     except (DamagedDataset, FileNotFoundError) as error:
         why = str(error).removesuffix(" Dump the buffer again.")
-        raise SourceError(f"{path.name} is no whole folder of tensordict: {why}") from error
+        raise SourceError(
+            f"{path.name} is not a complete folder of tensordict: {why}",
+            path=path,
+            found=why,
+            advice="Write the folder again, by memmap() or dumps().",
+        ) from error
     if len(rows.batch_size) != 1:
         raise UsageError(
-            f"{path} has rows of the batch size {list(rows.batch_size)}. Expected one dimension, "
-            "all steps one after the other: reshape(-1) keeps the order of time in each row."
+            f"{path} has the batch size {list(rows.batch_size)}; expected one dimension, all steps "
+            "in order of time.",
+            path=path,
+            expected="a batch size [N]",
+            found=list(rows.batch_size),
+            advice="Write rows.reshape(-1), which keeps the order of time in each lane.",
         )
-    # What is no plain TensorDict counts as a leaf, and is none where it is no tensor either.
-    found = rows.items(True, True, is_leaf=lambda kind: not issubclass(kind, TensorDict))
-    leaves = {name if isinstance(name, str) else ".".join(name): item for name, item in found}
+    # Only plain TensorDicts are groups. Any other value is a leaf, dropped if it is not a tensor.
+    items = rows.items(True, True, is_leaf=lambda kind: not issubclass(kind, TensorDict))
+    leaves = {name if isinstance(name, str) else ".".join(name): item for name, item in items}
     tensors = {name: item for name, item in leaves.items() if isinstance(item, torch.Tensor)}
     dropped = [".".join(Path(each).relative_to(path).parts) for each in non_tensors]
     count = len(rows) if length is None else min(length, len(rows))
@@ -138,7 +149,7 @@ def _leaves(path: Path) -> tuple[dict[str, torch.Tensor], list[str], int, int | 
 
 
 def _seam(writer: Path, capacity: int) -> int | None:
-    """Return the row that the writer of a full storage would replace next; None if not known."""
+    """Return the oldest row, which the writer would replace next; None if the file lacks it."""
     from datasets_cli.replay.checkpoint.torchrl_folder import read_json, whole_number_in
 
     state = read_json(writer) if writer.is_file() else {}

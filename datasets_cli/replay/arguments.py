@@ -150,6 +150,11 @@ def optional_key(name: NestedKey | None) -> Key | None:
     return None if name is None else key_of(name)
 
 
+def nested_key(key: Key) -> NestedKey:
+    """Return a key as users write it: a str, or a tuple of several names."""
+    return key[0] if len(key) == 1 else key
+
+
 def keys_of(names: NestedKeys) -> list[Key]:
     """Return one or more keys as tuples of names."""
     if isinstance(names, str) or (isinstance(names, tuple) and _is_one_key(names)):

@@ -20,7 +20,7 @@ from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.goals.sampler import HERSampler
 from datasets_cli.replay.mixing.ensemble import ReplayBufferEnsemble
 from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
-from datasets_cli.replay.samplers.rows import DrawSampler, SharedEpochs, process_rank, share
+from datasets_cli.replay.samplers.rows import DrawSampler, SharedEpochs, process_rank, worker_rank
 
 
 class BatchStream(IterableDataset[Rows]):
@@ -65,7 +65,7 @@ class BatchStream(IterableDataset[Rows]):
     def __iter__(self) -> Iterator[Rows]:
         """Yield batches."""
         ranks = self._ranks if get_worker_info() else None
-        process, _ = share(*(ranks or process_rank()))
+        process, _ = worker_rank(*(ranks or process_rank()))
         words = np.random.SeedSequence([self.seed, self.epoch, process])
         seed = int(words.generate_state(1, np.uint64)[0])
         self.epoch += 1

@@ -22,6 +22,9 @@ RowNumbers: TypeAlias = "torch.Tensor"
 TrajectoryNumbers: TypeAlias = "torch.Tensor"
 """Numbers of trajectories, counted from 0, int64 ``[B]``."""
 
+Items: TypeAlias = "torch.Tensor"
+"""Numbers of drawn items, rows or trajectories, int64 ``[B]``."""
+
 Steps: TypeAlias = "torch.Tensor"
 """Steps within trajectories, counted from 0, int64 ``[B]``."""
 
@@ -33,6 +36,9 @@ Offsets: TypeAlias = "torch.Tensor"
 
 Mask: TypeAlias = "torch.Tensor"
 """A flag a row, bool ``[B]``."""
+
+FlagColumn: TypeAlias = "torch.Tensor"
+"""A flag a row, as batches have it, bool ``[B, 1]``."""
 
 StepFlags: TypeAlias = "torch.Tensor"
 """A flag a step of sequences side by side, bool ``[*B, T]``, time last."""
@@ -48,6 +54,9 @@ Shares: TypeAlias = "torch.Tensor"
 
 RowArray: TypeAlias = np.ndarray
 """Numbers of rows of a storage, int64 ``[B]``, in numpy."""
+
+ItemArray: TypeAlias = np.ndarray
+"""Positions in an order, or the items at them, int64 ``[n]``, in numpy."""
 
 OffsetArray: TypeAlias = np.ndarray
 """The first row of each trajectory, and the number of all rows, int64 ``[K + 1]``, in numpy."""

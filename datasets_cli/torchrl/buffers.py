@@ -46,14 +46,11 @@ class TensorDictBufferOptions(BufferOptions, TensorDictBatchOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorityOptions:
-    """How rows are drawn by priority.
+class PriorityBufferOptions:
+    """How a buffer draws rows by priority; ``PrioritizedSampler`` documents the other fields.
 
     Args:
-        alpha: how much priorities matter.
-        beta: how much importance weights correct for it.
-        eps: added to every priority.
-        sampler_device: where rows are drawn; the CPU by default.
+        sampler_device: the device on which rows are drawn; the CPU by default.
     """
 
     alpha: float
@@ -63,13 +60,12 @@ class PriorityOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrioritizedOptions(BufferOptions, PriorityOptions):
+class PrioritizedOptions(BufferOptions, PriorityBufferOptions):
     """The arguments of a prioritised buffer of any rows.
 
     Args:
-        dtype: of the importance weights.
-        sampler: replaces the sampler of ``alpha``, ``beta`` and so on; excludes
-            ``sampler_device``.
+        sampler: replaces the sampler that ``alpha``, ``beta``, ``eps`` and ``dtype`` describe;
+            excludes ``sampler_device``.
     """
 
     dtype: torch.dtype = torch.float
@@ -83,13 +79,13 @@ class PrioritizedReplayBuffer(ReplayBuffer):
         UsageError: arguments exclude one another.
     """
 
-    @takes_fields(PrioritizedOptions)
+    @takes_fields(PrioritizedOptions, documented_by=PrioritizedSampler)
     def __init__(self, options: PrioritizedOptions) -> None:
         storage = storage_or_list(options.storage)
         sampler, device = options.sampler, options.sampler_device
         if sampler is not None and device is not None:
             raise UsageError(
-                "sampler and sampler_device exclude one another.",
+                "sampler= cannot be combined with sampler_device=.",
                 argument="sampler_device",
                 found=device,
                 advice="Pass the device to the sampler, or leave out the sampler.",
@@ -108,12 +104,8 @@ class PrioritizedReplayBuffer(ReplayBuffer):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorDictPrioritizedOptions(TensorDictBufferOptions, PriorityOptions):
-    """The arguments of a prioritised buffer of TensorDicts.
-
-    Args:
-        reduction: reduces several numbers of a row to its priority.
-    """
+class TensorDictPrioritizedOptions(TensorDictBufferOptions, PriorityBufferOptions):
+    """The arguments of a prioritised buffer of TensorDicts."""
 
     reduction: str = "max"
     sampler: None = field(default=None, init=False)  # these options describe it
@@ -127,7 +119,7 @@ class TensorDictPrioritizedReplayBuffer(TensorDictReplayBuffer):
         UsageError: arguments exclude one another.
     """
 
-    @takes_fields(TensorDictPrioritizedOptions)
+    @takes_fields(TensorDictPrioritizedOptions, documented_by=PrioritizedSampler)
     def __init__(self, options: TensorDictPrioritizedOptions) -> None:
         storage = storage_or_list(options.storage)
         sampler = PrioritizedSampler(
@@ -153,16 +145,15 @@ class HEROptions(TensorDictBufferOptions):
     """The arguments of ``HERReplayBuffer``.
 
     Args:
-        reward_fn: a function from a batch with the new goals to its rewards, ``[B, 1]`` or ``[B]``,
-            which the relabelled rows get.
+        reward_fn: computes the rewards ``[B, 1]`` or ``[B]`` of a batch with the new goals;
+            relabelled rows get them.
         her_ratio: the probability that a row gets another goal.
         strategy: the step whose achieved goal is used; see ``HindsightStrategy``.
-        goal_key: the desired goal.
-        achieved_goal_key: the achieved goal.
-        reward_key: the reward.
-        end_key: the flag that ends a trajectory, as does ``terminated`` beside it.
-        transform: applied to every batch, after the goals; one that has ``inv`` also to written
-            rows.
+        goal_key: the key of the desired goal.
+        achieved_goal_key: the key of the achieved goal.
+        reward_key: the key of the reward.
+        end_key: the flag that ends a trajectory; so does ``terminated`` next to it.
+        transform: applied to every batch, after the goals; if it has ``inv``, also to written rows.
     """
 
     reward_fn: Callable[[TensorDictBase], Numbers]
@@ -187,8 +178,9 @@ class HEROptions(TensorDictBufferOptions):
 class HERReplayBuffer(TensorDictReplayBuffer):
     """A replay buffer that relabels a share of the rows with achieved goals, in hindsight.
 
-    Goals are drawn from the buffer's generator, independently for each row, and are the achieved
-    goal of a step: ``("next", achieved_goal_key)``, which the rows must have. See ``HERSampler``.
+    A new goal is the achieved goal of a step, ``("next", achieved_goal_key)``, which the rows must
+    have. Goals are drawn independently for each row, from the buffer's generator. See
+    ``HERSampler``.
 
     Raises:
         UsageError: arguments that exclude one another, or a sampler that has priorities.
@@ -265,7 +257,7 @@ class _OfBatch:
         return repr(self._function)
 
 
-MOST_LEVEL = 22
+MAX_LEVEL = 22
 
 
 class TensorFacts(TypedDict):
@@ -291,10 +283,10 @@ class _Compressed:
 
 @accepts_keywords
 class CompressedListStorage(ListStorage):
-    """Rows of any kind, one object each, whose tensors are compressed, such as images.
+    """A list of rows, such as images, whose tensors are compressed.
 
-    Tensors of a row are compressed one by one, also within TensorDicts, lists, tuples and dicts;
-    rows of other classes stay unchanged. Reading returns copies.
+    Tensors of a row are compressed one by one, also within TensorDicts, lists, tuples and dicts.
+    Rows of other classes are stored unchanged. Reading returns copies.
 
     Args:
         max_size: the maximum number of rows; unlimited by default.
@@ -324,10 +316,11 @@ class CompressedListStorage(ListStorage):
                 advice="Pass both, or neither.",
             )
         self.compression_level = whole_number("compression_level", compression_level, 1)
-        if self.compression_level > MOST_LEVEL:
+        if self.compression_level > MAX_LEVEL:
             raise UsageError(
-                f"compression_level must be from 1 to {MOST_LEVEL}, not {self.compression_level}.",
+                f"compression_level must be from 1 to {MAX_LEVEL}, not {self.compression_level}.",
                 argument="compression_level",
+                expected=f"1 to {MAX_LEVEL}",
                 found=self.compression_level,
             )
         self.compression_fn = compression_fn or self._compress

@@ -1,10 +1,11 @@
 """TorchRL's keywords that change nothing here: one table, by the name of the class.
 
 A class with TorchRL's name accepts all of TorchRL's keywords. A keyword with an effect is an
-argument of the class; ``accepts_keywords`` adds the ineffective ones from ``KEYWORDS``, which
-``help()`` shows. An unsupported value is rejected with the name of the called class.
+argument of the class; ``accepts_keywords`` adds the ineffective ones from ``KEYWORDS``, and
+``help()`` shows them. An unsupported value is rejected by an error that names the called class.
 
-The decorator stands at the class, because a worker process imports a class from its own module.
+Classes are decorated where they are defined, because a worker process imports a class from its
+module.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Class = TypeVar("Class", bound=type)
 
 @dataclass(frozen=True)
 class Keyword:
-    """A keyword that changes nothing, is an alias of another one, or is a factory of its value."""
+    """A keyword that is ignored, an alias of another keyword, or a factory of its value."""
 
     default: Any
     accepted: tuple[Any, ...] = ()
@@ -41,7 +42,7 @@ class Keyword:
         return f"Literal[{', '.join(map(repr, (self.default, *self.accepted)))}]"
 
     def apply(self, owner: str, name: str, value: Any, arguments: dict[str, Any]) -> None:
-        """Check a value; that of an alias or a factory becomes one of the arguments."""
+        """Check a value; for an alias or a factory, set the argument that it stands for."""
         accepted = (self.default, *self.accepted)
         found = value.__name__ if isinstance(value, type) else value
         if any(found is one or (type(found) is type(one) and found == one) for one in accepted):
@@ -57,7 +58,12 @@ class Keyword:
                 advice=self.advice,
             )
         if arguments.get(target) is not None:
-            raise UsageError(f"{owner} takes {target} or {name}, not both.", argument=name)
+            raise UsageError(
+                f"{owner} takes {target} or {name}, not both.",
+                argument=name,
+                found=value,
+                advice="Leave out one of them.",
+            )
         arguments[target] = value if self.alias_of else value()
 
 
@@ -98,7 +104,7 @@ def accepts_keywords(kind: Class) -> Class:
 Keywords = dict[str, Keyword]
 
 
-def _each(names: str, *keyword: Any, **fields: Any) -> Keywords:
+def _same(names: str, *keyword: Any, **fields: Any) -> Keywords:
     """Return the same keyword under several names."""
     return dict.fromkeys(names.split(), Keyword(*keyword, **fields))
 
@@ -118,7 +124,7 @@ _BUFFER: Keywords = {
     ),
     "shared": Keyword(False, advice="Its rows are in the memory of this process."),
     **_COMPILABLE,
-    "delayed_init": Keyword(None, (True, False)),  # costly parts begin with the rows
+    "delayed_init": Keyword(None, (True, False)),  # memory is allocated for the first rows
     "service_backend": Keyword("direct", advice=_LOCAL),
     "service_backend_options": Keyword(None, advice=_LOCAL),
     "transport": Keyword("auto", ("direct",), advice=_LOCAL),
@@ -130,10 +136,10 @@ _PRIORITIZED: Keywords = {
 }
 _ENSEMBLE: Keywords = {
     **_BUFFER,
-    **_each("storage sampler writer dim_extend", None, advice="Each member has its own."),
+    **_same("storage sampler writer dim_extend", None, advice="Each member has its own."),
     "pin_memory": Keyword(False, advice="Each member pins its part of a batch."),
     "prefetch": Keyword(None, (0,), advice="Each member makes its parts ahead."),
-    **_each("routing_key routing_dim", None, advice="Write rows to a member, ensemble[0]."),
+    **_same("routing_key routing_dim", None, advice="Write rows to a member, ensemble[0]."),
 }
 _DATASET: Keywords = {
     **_BUFFER,
@@ -146,23 +152,23 @@ _LAZY: Keywords = {
     **_COMPILABLE,
     "consolidated": Keyword(False, advice="Each entry is a separate tensor."),
     "shared_init": Keyword(False, advice="The rows of a LazyMemmapStorage are in files."),
-    "cleanup_memmap": Keyword(True, (False,)),  # there are no files
+    "cleanup_memmap": Keyword(True, (False,)),  # the rows are in memory, not in files
 }
 _MAPPED: Keywords = {**_COMPILABLE, "shared_init": Keyword(False, (True,))}  # files can be shared
 _LIST: Keywords = {
     **_COMPILABLE,
     "device": Keyword(
-        None, ("cpu", torch.device("cpu")), "Items are not moved. Move them to the device first."
+        None, ("cpu", torch.device("cpu")), "Items are not moved: move them to the device first."
     ),
 }
 
-_KEYS: Keywords = _each(
+_KEYS: Keywords = _same(
     "in_keys out_keys in_keys_inv out_keys_inv",
     None,
-    advice="A transform that has keys takes them in its own __init__.",
+    advice="A transform with keys declares them in its own __init__.",
 )
 
-_TRAINER_FILES = "save_trainer_file= and save_trainer_interval= write the state."
+_TRAINER_FILES = "Pass save_trainer_file= and save_trainer_interval= to write the state."
 _HERE = "The loop learns in this process."
 _TRAINER: Keywords = {
     "optimization_stepper": Keyword(
@@ -178,7 +184,7 @@ _TRAINER: Keywords = {
     "learner_backend": Keyword("local", advice=_HERE),
     "learner_backend_options": Keyword(None, advice=_HERE),
     "learner_poll_interval": Keyword(0.05, advice=_HERE),
-    **_each("checkpoint checkpoint_rotation checkpoint_metadata", None, advice=_TRAINER_FILES),
+    **_same("checkpoint checkpoint_rotation checkpoint_metadata", None, advice=_TRAINER_FILES),
     "async_collection": Keyword(
         False, advice="A MultiAsyncCollector collects while the loop learns."
     ),
@@ -189,22 +195,22 @@ _TRAINER: Keywords = {
 }
 
 _WRAPPER = "Wrap the environment of gymnasium: GymEnv(gymnasium.wrappers...)."
-_BATCHED_ENVS = "SerialEnv and ParallelEnv have several."
+_BATCHED_ENVS = "Use a SerialEnv or a ParallelEnv."
 _GYM: Keywords = {
-    **_each("from_pixels allow_done_after_reset", False, advice=_WRAPPER),
-    "pixels_only": Keyword(True, (False,)),  # of from_pixels
+    **_same("from_pixels allow_done_after_reset", False, advice=_WRAPPER),
+    "pixels_only": Keyword(True, (False,)),  # has an effect only with from_pixels
     "frame_skip": Keyword(None, (1,), _WRAPPER),
     "missing_obs_value": Keyword(None, advice=_WRAPPER),
-    "convert_actions_to_numpy": Keyword(True, advice="gymnasium's environments take arrays."),
+    "convert_actions_to_numpy": Keyword(True, advice="Environments of gymnasium take arrays."),
     "batch_size": Keyword(None, (torch.Size([]), (), []), _BATCHED_ENVS),
-    **_each("num_envs num_workers", None, (0, 1), _BATCHED_ENVS),
+    **_same("num_envs num_workers", None, (0, 1), _BATCHED_ENVS),
 }
 _ANY = (True, False)
 _BATCHED: Keywords = {
-    **_each("pin_memory memmap", False, advice="Environments write into gymnasium's memory."),
-    **_each("share_individual_td use_buffers", None, _ANY),
-    **_each("shared_memory consolidate", True, _ANY),
-    **_each("serial_for_single non_blocking metadata_from_workers daemon", False, _ANY),
+    **_same("pin_memory memmap", False, advice="Environments write into gymnasium's memory."),
+    **_same("share_individual_td use_buffers", None, _ANY),
+    **_same("shared_memory consolidate", True, _ANY),
+    **_same("serial_for_single non_blocking metadata_from_workers daemon", False, _ANY),
     "policy_proof": Keyword(None, advice="Policies are called with the environments' output."),
     "allow_step_when_done": Keyword(False, advice="A trajectory begins before the next step."),
     "num_threads": Keyword(None, (1,), "A process has one thread."),
@@ -216,7 +222,7 @@ _BATCHED: Keywords = {
 _COLLECTOR: Keywords = {
     "return_same_td": Keyword(False, advice="Every batch has its own memory."),
     "extend_buffer": Keyword(True, advice="A replay buffer is extended by whole batches."),
-    "trust_policy": Keyword(None, _ANY),  # policies are neither wrapped nor distrusted
+    "trust_policy": Keyword(None, _ANY),  # policies are never wrapped
     "use_buffers": Keyword(None, _ANY),  # rows are always written into arrays of a batch
     "no_cuda_sync": Keyword(False, (True,)),  # rows are copied before they are returned
     "track_traj_ids": Keyword(True, advice="exclude(('collector', 'traj_ids')) removes them."),
@@ -230,17 +236,17 @@ _COLLECTOR: Keywords = {
     "compact_obs": Keyword(
         False, advice="The layout 'compact' of a dataset stores each step once."
     ),
-    **_each(
+    **_same(
         "weight_updater weight_sync_schemes weight_recv_schemes",
         None,
         advice="update_policy_weights_() sends weights to every process.",
     ),
     "track_policy_version": Keyword(False, advice="Write a version by the policy, at the root."),
     "worker_idx": Keyword(None, advice="Processes are numbered by their place in create_env_fn."),
-    **_each(
+    **_same(
         "trajs_per_batch trajs_per_write traj_format",
         None,
-        advice="split_trajs=True gives trajectories, padded.",
+        advice="Pass split_trajs=True for padded trajectories.",
     ),
 }
 _SEVERAL_COLLECT = "MultiSyncCollector and MultiAsyncCollector collect in several processes."
@@ -248,7 +254,7 @@ _ONE_PROCESS: Keywords = {
     **_COLLECTOR,
     "interruptor": Keyword(None, advice="Every batch is whole."),
     "backend": Keyword(None, ("direct",), _SEVERAL_COLLECT),
-    **_each("backend_options num_collectors sync", None, advice=_SEVERAL_COLLECT),
+    **_same("backend_options num_collectors sync", None, advice=_SEVERAL_COLLECT),
 }
 _EACH = "A process has one thread, and collects as Collector does."
 _PROCESSES: Keywords = {
@@ -261,24 +267,24 @@ _PROCESSES: Keywords = {
 }
 _ASYNC_PROCESSES: Keywords = {
     **_PROCESSES,
-    "cat_results": Keyword(None, ("stack",), "A batch is of one process."),
+    "cat_results": Keyword(None, ("stack",), "A batch comes from one process."),
 }
-_ENGINE = "engine= and address= say where processes run; batches and weights go the same way."
+_ENGINE = "engine= and address= choose where processes run, and how batches and weights are sent."
 _DISTRIBUTED: Keywords = {
     **_PROCESSES,
-    "collector_class": Keyword(None, ("single", "Collector"), "Processes are as Collector."),
-    "num_workers_per_collector": Keyword(1, advice="A process may have ParallelEnv(2, make_env)."),
+    "collector_class": Keyword(None, ("single", "Collector"), "Each process is a Collector."),
+    "num_workers_per_collector": Keyword(1, advice="Pass ParallelEnv(2, make_env) as environment."),
     "num_collectors": Keyword(None, alias_of="num_workers"),
     "update_after_each_batch": Keyword(False, alias_of="update_at_each_batch"),
     "max_weight_update_interval": Keyword(-1, (None,), "Use update_interval=1."),
     "backend": Keyword("gloo", advice=_ENGINE),
     "launcher": Keyword("submitit", ("mp",), _ENGINE),
-    **_each("slurm_kwargs tcp_port visible_devices tensorpipe_options", None, advice=_ENGINE),
+    **_same("slurm_kwargs tcp_port visible_devices tensorpipe_options", None, advice=_ENGINE),
     "use_env_creator": Keyword(False, (True,)),  # functions are always sent by value
     "no_cuda_sync": Keyword(None, _ANY),  # rows are copied before they are returned
 }
 
-_ONE_VALUE = "A batch of the example is one value, not a stack of them."
+_ONE_VALUE = "A batch of the example is one value, not a stack of values."
 KEYWORDS: dict[str, Keywords] = {
     **dict.fromkeys(("ReplayBuffer", "TensorDictReplayBuffer", "HERReplayBuffer"), _BUFFER),
     "PrioritizedReplayBuffer": _PRIORITIZED,
@@ -301,7 +307,7 @@ KEYWORDS: dict[str, Keywords] = {
     "Transform": _KEYS,
     "Compose": _KEYS,
     "RewardSum": {"reward_spec": Keyword(False, advice="It has no specs.")},
-    "Trajectory": _each("batch_size device names", None, advice="Pass them to data."),
+    "Trajectory": _same("batch_size device names", None, advice="Pass them to data."),
     "Trainer": _TRAINER,
     "GymEnv": _GYM,
     "SerialEnv": _BATCHED,
@@ -316,11 +322,13 @@ KEYWORDS: dict[str, Keywords] = {
         "batched": Keyword(None, (False,), _ONE_VALUE),
         "feature_dims": Keyword(None, advice=_ONE_VALUE),
     },
-    "MultiCategorical": {"remove_singleton": Keyword(True, (False,))},  # one item has a dimension
+    "MultiCategorical": {
+        "remove_singleton": Keyword(True, (False,))
+    },  # one item keeps its dimension
     "Composite": {
         "batch_size": Keyword(None, alias_of="shape"),
         "data_cls": Keyword(None, advice="Values are TensorDicts."),
-        "step_mdp_static": Keyword(False, advice="step_mdp decides which entries it keeps."),
+        "step_mdp_static": Keyword(False, advice="step_mdp chooses the entries on each call."),
     },
 }
 """The keywords of each class; an argument of the class itself wins over the table."""

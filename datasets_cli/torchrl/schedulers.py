@@ -34,9 +34,10 @@ class ParameterScheduler(ABC):
         value = getattr(sampler, param_name, None)
         if not isinstance(value, int | float):
             raise UsageError(
-                f"{type(sampler).__name__} does not have a number {param_name!r} for "
-                f"{type(self).__name__} to change.",
+                f"{type(self).__name__} changes a number; {type(sampler).__name__} has no number "
+                f"{param_name!r}.",
                 argument="param_name",
+                expected="a numeric attribute of the sampler",
                 found=param_name,
                 advice="A PrioritizedSampler has 'alpha' and 'beta'.",
             )
@@ -69,13 +70,15 @@ class ParameterScheduler(ABC):
         """Restore the steps and the values of a state.
 
         Raises:
-            UsageError: the state has other entries.
+            WrongState: the state has other entries.
         """
         if not isinstance(state_dict, Mapping) or state_dict.keys() != self.state_dict().keys():
             raise WrongState(
-                f"The state is not that of a {type(self).__name__}.",
+                f"The state does not belong to a {type(self).__name__}; expected the entries "
+                f"{', '.join(self.state_dict())}.",
                 argument="state_dict",
                 expected=[*self.state_dict()],
+                found=[*state_dict] if isinstance(state_dict, Mapping) else state_dict,
                 advice="Load a state that state_dict() of such a scheduler returned.",
             )
         self.num_steps_done = whole_number("num_steps_done", state_dict["num_steps_done"], 0)
@@ -99,7 +102,7 @@ class LinearScheduler(ParameterScheduler):
         num_steps: steps until then, at least 1.
 
     Raises:
-        UsageError: as ``ParameterScheduler``; or ``num_steps`` is out of its range.
+        UsageError: the sampler has no such number, or ``num_steps`` is out of range.
     """
 
     def __init__(
@@ -122,14 +125,14 @@ class StepScheduler(ParameterScheduler):
     Args:
         obj: the sampler, or the buffer that draws by it.
         param_name: the attribute, such as ``"beta"``.
-        gamma: the factor, or the summand.
+        gamma: the factor or summand of each change.
         n_steps: steps between two changes, at least 1.
         mode: ``"multiplicative"`` or ``"additive"``.
-        min_value: the least that it becomes; no limit by default.
-        max_value: the most that it becomes.
+        min_value: the lower limit; none by default.
+        max_value: the upper limit; none by default.
 
     Raises:
-        UsageError: as ``ParameterScheduler``; or ``n_steps`` or ``mode`` is out of its range.
+        UsageError: the sampler has no such number, or ``n_steps`` or ``mode`` is out of range.
     """
 
     def __init__(

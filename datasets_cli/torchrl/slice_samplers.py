@@ -10,9 +10,19 @@ import torch
 
 from datasets_cli.core.options import check_types, part_of, suggests_keywords, takes_fields
 from datasets_cli.errors import Unsupported
-from datasets_cli.replay.arguments import NestedKey, NestedKeys, key_of, optional_key
+from datasets_cli.replay.arguments import (
+    NestedKey,
+    NestedKeys,
+    key_of,
+    nested_key,
+    optional_key,
+)
 from datasets_cli.replay.samplers.epochs import Epochs
-from datasets_cli.replay.samplers.prioritized import PrioritizedSampler, PriorityDraw
+from datasets_cli.replay.samplers.prioritized import (
+    PrioritizedSampler,
+    PriorityDraw,
+    PriorityOptions,
+)
 from datasets_cli.replay.samplers.protocol import Uniform
 from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
 from datasets_cli.replay.samplers.slices import SliceOptions, Slices
@@ -25,7 +35,6 @@ from datasets_cli.replay.trajectories.bounds import (
     index_from_ends,
 )
 from datasets_cli.replay.transforms.frame_stacks import StackedSlices, StackedSteps, StackPadding
-from datasets_cli.schema.columns import Key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +70,20 @@ class TrajectoryArguments:
 
     def _source(self) -> TrajectorySource:
         """Return the source of trajectories: numbers, flags, or a fixed index."""
-        numbers = self.traj_key, self.trajectory_key
-        flags = self.end_key, self.end_keys
-        given = self.ends, self.trajectories
-        counts = [sum(one is not None for one in ways) for ways in (numbers, flags, given)]
-        if max(counts) > 1 or (counts[2] and any(counts[:2])):
+        numbers = _names_set(self, "traj_key", "trajectory_key")
+        flags = _names_set(self, "end_key", "end_keys")
+        values = _names_set(self, "ends", "trajectories")
+        if max(map(len, (numbers, flags, values))) > 1 or (values and (numbers or flags)):
             raise TypeError(
-                "Give one of end_key, end_keys, traj_key, ends and trajectories; only a traj_key "
-                "may have an end_key or end_keys beside it, for rows that have no such numbers."
+                f"{' and '.join((*numbers, *flags, *values))} exclude one another: pass one of "
+                "them. Only traj_key can be combined with an end_key or end_keys, which then also "
+                "end trajectories."
             )
-        if self.fragmented and (self.step_key is None or any(counts[1:])):
-            raise TypeError("fragmented=True needs a traj_key and a step_key, and no other way.")
+        if self.fragmented and (self.step_key is None or flags or values):
+            raise TypeError(
+                "fragmented=True finds rows by traj_key and step_key: pass both, and none of "
+                "end_key, end_keys, ends and trajectories."
+            )
         if self.ends is not None:
             return index_from_ends(_by_step(self.ends).bool(), 0)
         if self.trajectories is not None:
@@ -94,9 +106,9 @@ def slices_of(arguments: SliceArguments) -> dict[str, Any]:
     return arguments.slices(arguments)
 
 
-def as_named(key: Key) -> NestedKey:
-    """Return a key as users write it: a str, or a tuple of a nested key."""
-    return key[0] if len(key) == 1 else key
+def _names_set(arguments: TrajectoryArguments, *names: str) -> list[str]:
+    """Return the names of the arguments that are not None."""
+    return [name for name in names if getattr(arguments, name) is not None]
 
 
 def _by_step(column: torch.Tensor) -> torch.Tensor:
@@ -113,10 +125,10 @@ class SliceSampler(Slices):
     A trajectory is drawn uniformly, then a start in it; a slice never crosses a boundary. The batch
     is flat, ``[num_slices * slice_len]``; ``batch.reshape(num_slices, -1)`` gives the slices.
 
-    Without an argument about trajectories, a dataset uses its table, and any other storage the
-    first column that it has of ``("collector", "traj_ids")``, ``"episode"`` and
-    ``("next", "done")``, which ends a trajectory beside numbers, too. The bounds are computed once,
-    and again after rows were written.
+    Without an argument about trajectories, a dataset uses its table. Any other storage uses the
+    first of its columns ``("collector", "traj_ids")``, ``"episode"`` and ``("next", "done")``; the
+    done flag also ends trajectories that have numbers. The bounds are computed once, and again
+    after rows were written.
 
     Args:
         num_slices: slices in a batch; exclusive with ``slice_len``.
@@ -126,33 +138,34 @@ class SliceSampler(Slices):
         end_key: a column of flags, True at the end of a trajectory.
         end_keys: several such columns; a trajectory ends where one of them is True. Columns that a
             storage does not have are skipped.
-        traj_key: a column of numbers that change between trajectories. An ``end_key``,
-            ``end_keys`` or else the done flag ends trajectories beside it.
+        traj_key: a column of numbers that change between trajectories. ``end_key``,
+            ``end_keys`` or, by default, the done flag also end trajectories.
         trajectory_key: an alias of ``traj_key``.
         step_key: the column of step numbers within a trajectory; read with ``fragmented``.
-        fragmented: the rows of a trajectory may be apart, because environments take turns in
-            one flat storage: ``traj_key`` finds them, ``step_key`` orders them. A missing
-            step splits a trajectory in two.
-        ends: flags as ``end_key``, bool ``[N]``, for a storage that will not change; with several
+        fragmented: the rows of a trajectory can be interleaved with those of others, as when
+            environments take turns in one flat storage. ``traj_key`` finds them, ``step_key``
+            orders them. A missing step splits a trajectory in two.
+        ends: flags as ``end_key``, bool ``[N]``, for a storage that does not change; with several
             dimensions ``[T, *environments]``, time first.
         trajectories: numbers as ``traj_key``, int, of the same shapes.
         cache_values: ignored; bounds are always cached until rows are written.
-        truncated_key: the flag that is set in the last row of each slice, with the done flag beside
-            it, for value estimators that must not look past the slice; None sets nothing.
+        truncated_key: the flag that is set in the last row of each slice, together with the done
+            flag next to it, for value estimators that must not look past the slice; None sets no
+            flag.
         init_key: the flag that is set in the first row of each slice, for recurrent modules that
-            reset there. Rows without this flag get none; None sets nothing.
+            reset there; a storage without this column gets no flag. None sets no flag.
         pad_output: repeat the last row of a short slice up to the full length; the mask of the real
             rows is ``("collector", "mask")``. The last real row ends the slice.
         compile: ignored; nothing is compiled.
-        span: rows of a slice that may lie before its trajectory (left) and after it (right), and
-            are left out; one value, or a pair; True for all but one.
+        span: rows of a slice that may lie before its trajectory (left) and after it (right); they
+            are left out. One number, or one for each side; True for all rows but one.
         use_gpu: ignored; trajectories are found on the CPU.
 
     Raises:
-        TypeError: more than one argument says where trajectories are, or ``fragmented`` is used
-            with flags in place of numbers.
-        UsageError: both or neither of ``num_slices`` and ``slice_len``, or one that is not a whole
-            number from 1 on.
+        TypeError: more than one argument defines the trajectories, or ``fragmented`` is used with
+            flags instead of numbers.
+        UsageError: both or neither of ``num_slices`` and ``slice_len``, or one that is not a
+            positive whole number.
     """
 
     @suggests_keywords
@@ -208,24 +221,24 @@ class SliceSampler(Slices):
         number = keys.number
         if number is None and not keys.ends and self._windows is not None:
             number = default_number_key(self._windows[0])
-        return None if number is None else as_named(number)
+        return None if number is None else nested_key(number)
 
     @property
     def end_key(self) -> NestedKey | None:
         """The column of flags that end trajectories; ``("next", "done")`` by default."""
         ends = self._keys.ends or (("next", "done"),)
-        return None if len(ends) > 1 else as_named(ends[0])
+        return None if len(ends) > 1 else nested_key(ends[0])
 
     @property
     def end_keys(self) -> tuple[NestedKey, ...] | None:
         """The columns of flags that end trajectories, if the argument names several."""
         ends = self._keys.ends
-        return tuple(map(as_named, ends)) if len(ends) > 1 else None
+        return tuple(map(nested_key, ends)) if len(ends) > 1 else None
 
     @property
     def _keys(self) -> TrajectoryKeys:
-        given = self.trajectories
-        return given if isinstance(given, TrajectoryKeys) else TrajectoryKeys()
+        source = self.trajectories
+        return source if isinstance(source, TrajectoryKeys) else TrajectoryKeys()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,31 +269,13 @@ class SliceSamplerWithoutReplacement(SliceSampler, SamplerWithoutReplacement):
 
 
 @dataclass(frozen=True)
-class PrioritizedSliceArguments(SliceArguments):
+class PrioritizedSliceArguments(PriorityOptions, SliceArguments):
     """The arguments of ``PrioritizedSliceSampler``.
 
     Args:
-        max_capacity: the initial capacity in rows; it grows with the storage.
-        alpha: how much priorities matter.
-        beta: how much importance weights correct for it.
-        eps: added to every priority.
-        dtype: of the importance weights.
-        reduction: reduces several numbers of a row to one priority.
         pad_output: False.
         span: ``(False, rows)``: only the right side, since a slice begins at a drawn row.
-        max_priority_within_buffer: see ``PrioritizedSampler``.
-        device: where rows are drawn.
     """
-
-    max_capacity: int
-    alpha: float
-    beta: float
-    eps: float = 1e-8
-    dtype: torch.dtype = torch.float
-    reduction: str = "max"
-    _: KW_ONLY
-    max_priority_within_buffer: bool = False
-    device: torch.device | str | None = None
 
 
 class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
@@ -289,10 +284,10 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
         trajectory   0 0 0 0 0 1 1 1 2 2
         can begin    x x x     x           a slice of 3
 
-    A row without room for a slice behind it is never a first row, whatever its priority, and the
-    importance weights compare possible first rows. Every row of a slice gets the weight of its
-    first row. The caller decides on the priority of a first row: its own error, or the highest of
-    its slice. Slices can be neither padded nor fragmented.
+    A row too near its trajectory's end is never a first row, even if its priority is high.
+    Importance weights are relative to the rows that can be first. Every row of a slice gets the
+    weight of its first row. The caller chooses the priority of a first row: its own error, or the
+    highest of its slice. Slices can be neither padded nor fragmented.
 
     Raises:
         TypeError: as ``SliceSampler``.
@@ -301,16 +296,7 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
 
     @takes_fields(PrioritizedSliceArguments)
     def __init__(self, arguments: PrioritizedSliceArguments) -> None:
-        draw = PriorityDraw(
-            arguments.max_capacity,
-            arguments.alpha,
-            arguments.beta,
-            arguments.eps,
-            arguments.dtype,
-            arguments.reduction,
-            arguments.max_priority_within_buffer,
-            arguments.device,
-        )
+        draw = PriorityDraw(part_of(arguments, PriorityOptions))
         Slices.__init__(self, draw, **slices_of(arguments))
         if arguments.pad_output or arguments.fragmented:
             name = "pad_output" if arguments.pad_output else "fragmented"
@@ -322,7 +308,8 @@ class PrioritizedSliceSampler(SliceSampler, PrioritizedSampler):
             )
         if self.span[0]:
             raise Unsupported(
-                "A slice that begins at a row drawn by priority cannot begin before a trajectory.",
+                "PrioritizedSliceSampler draws the first row of each slice: no row can lie before "
+                "the trajectory.",
                 argument="span",
                 found=arguments.span,
                 advice=f"Pass span=(False, {self.span[1]}), for the right side only.",
@@ -371,9 +358,9 @@ class SlicePerRow(Slices):
 class CatFrames(StackedSteps):
     """Concatenates each entry with the N - 1 previous steps of its trajectory, oldest first.
 
-    The batch is steps in a row, ``[*B, T]``: a trajectory begins with the batch and after each
-    ``("next", "done")``. An entry below ``"next"`` whose own entry is among ``in_keys`` too is
-    stacked as the step after: the newest steps of that stack, and the successor after them.
+    The batch holds consecutive steps, ``[*B, T]``. A trajectory begins at the start of the batch
+    and after each ``("next", "done")``. An entry below ``"next"`` whose root entry is also in
+    ``in_keys`` is stacked as the next step: the newest steps of that stack, then the successor.
 
     ``FrameStack`` stacks the frames of a dataset while reading, for single rows and from the first
     step of a trajectory; this transform needs the previous steps in the batch.
@@ -438,15 +425,15 @@ class CatFrames(StackedSteps):
         ... ).make_rb_transform_and_sampler(batch_size=32)
 
         Raises:
-            TypeError: more than one argument says where trajectories are.
+            TypeError: more than one argument defines the trajectories.
             UsageError: an argument would cut slices to another length than N.
         """
         span = arguments.span
         sides = span if isinstance(span, Sequence) else (span,)
         if not arguments.strict_length or arguments.pad_output or any(sides):
             raise Unsupported(
-                f"A stack needs a whole slice of {self.N} steps, which strict_length=False, "
-                "pad_output and span would cut.",
+                f"A stack needs a whole slice of {self.N} steps: strict_length=False, pad_output "
+                "and span would shorten it.",
                 expected=self.N,
                 advice="FrameStack(storage, n) also stacks the first rows of a trajectory.",
             )

@@ -112,7 +112,7 @@ def test_a_folder_of_others_is_read_by_names_and_a_map(config: Config, tmp_path:
     given = {"path": tmp_path / "theirs", "id": "mine/theirs", "map": {"episode": "ids"}}
     plan = plan_import(**given)
     assert (plan.format, plan.map["observation"]) == ("torchrl", "obs")
-    assert plan.dropped == ("task: it is no tensor",)
+    assert plan.dropped == ("task: it is not a tensor",)
     import_dataset(**given, layout="ted", config=config)
     found = leaf_files("mine/theirs", config)
     assert found["observation",].tobytes() == rows["obs"].numpy().tobytes()
@@ -210,4 +210,4 @@ def test_what_was_pickled_is_not_opened(config: Config, tmp_path: Path) -> None:
     (tmp_path / "theirs" / "task" / "other.pickle").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
     (tmp_path / "theirs" / "task" / "meta.json").write_text("no JSON")
     plan = plan_import(tmp_path / "theirs", "mine/x", map={"ends": "terminals"})
-    assert plan.dropped == ("ids: no key is given for it", "task: it is no tensor")
+    assert plan.dropped == ("ids: no key is given for it", "task: it is not a tensor")

@@ -23,11 +23,11 @@ KEYS: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("keys", KEYS)
 def test_a_sampler_of_slices_says_where_trajectories_are(keys: dict[str, Any]) -> None:
-    said = [
+    keys_found = [
         (made.traj_key, made.end_key, made.end_keys)
         for made in (library.SliceSampler(slice_len=2, **keys) for library in (ours, theirs))
     ]
-    assert said[0] == said[1]
+    assert keys_found[0] == keys_found[1]
 
 
 @pytest.mark.parametrize("keys", [{}, {"end_key": ("next", "done")}])
@@ -37,7 +37,7 @@ def test_a_sampler_says_which_numbers_it_found(columns: list[str], keys: dict[st
     rows = TensorDict({"next": {"done": torch.tensor([[False], [False], [True]] * 2)}}, [6])
     for name in columns:
         rows[("collector", name) if name == "traj_ids" else name] = numbers
-    said = []
+    numbers_found = []
     for library in (ours, theirs):
         sampler = library.SliceSampler(slice_len=2, **keys)
         buffer = library.ReplayBuffer(
@@ -46,8 +46,8 @@ def test_a_sampler_says_which_numbers_it_found(columns: list[str], keys: dict[st
         buffer.extend(rows)
         before = sampler.traj_key
         buffer.sample()
-        said.append((before, sampler.traj_key))
-    assert said[0] == said[1] and said[0][0] is None
+        numbers_found.append((before, sampler.traj_key))
+    assert numbers_found[0] == numbers_found[1] and numbers_found[0][0] is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
@@ -65,9 +65,10 @@ KINDS = "LazyTensorStorage LazyMemmapStorage ListStorage CompressedListStorage S
 def test_a_checkpointer_of_a_storage_is_refused(kind: str) -> None:
     storage = getattr(ours, kind)(ours.ListStorage(6) if kind == "StorageEnsemble" else 6)
     storage.checkpointer = None
-    with pytest.raises(Unsupported, match=f"^{kind} ") as caught:
+    with pytest.raises(Unsupported) as caught:
         storage.checkpointer = 3
     assert (caught.value.argument, caught.value.found) == ("checkpointer", 3)
+    assert str(caught.value).startswith(kind)
 
 
 def test_the_end_of_a_program_closes_locks_silently(

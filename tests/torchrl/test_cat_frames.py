@@ -31,7 +31,7 @@ from datasets_cli import (
     ReplayBuffer,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongSize
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from datasets_cli.replay.transforms.frame_stacks import StackedSteps
 
@@ -182,8 +182,9 @@ def test_stacks_of_what_comes_are_of_whole_slices_too() -> None:
     batch = transform(row_of(6))
     assert batch["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
     assert batch["next", "x"].tolist() == [[1, 2, 3], [4, 5, 6]]
-    with pytest.raises(UsageError, match="slices of 3 steps"):
+    with pytest.raises(WrongSize) as error:
         transform(row_of(7))
+    assert (error.value.expected, error.value.found) == ("a multiple of 3", 7)
 
 
 def test_stacks_can_be_made_when_rows_are_written() -> None:
@@ -244,7 +245,7 @@ def test_the_slices_of_a_stack_are_cut_as_the_arguments_say() -> None:
     assert repr(transform.frames).startswith("CatFrames(N=3, dim=-1, in_keys=[('x',), ('next', ")
     assert sampler.trajectories == TrajectoryKeys(number=("id",))
     assert (sampler.slice_len, sampler.truncated_key, sampler.init_key) == (3, None, ("new",))
-    with pytest.raises(TypeError, match="Give one of end_key"):
+    with pytest.raises(TypeError, match="traj_key and trajectory_key"):
         frames.make_rb_transform_and_sampler(2, traj_key="id", trajectory_key="id")
 
 

@@ -1,4 +1,4 @@
-"""Family names take the arguments that TorchRL's users pass, where these mean what is done here."""
+"""Classes of families accept TorchRL's arguments whose meaning is supported."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from datasets_cli import (
     OpenMLExperienceReplay,
 )
 from datasets_cli.core.progress import Silent
-from datasets_cli.errors import ImmutableError, Unsupported, UsageError
+from datasets_cli.errors import ImmutableError, Unsupported
 from datasets_cli.experience.options import TrajectoryDatasetOptions
 
 
@@ -61,8 +61,9 @@ def test_whole_trajectories_are_drawn_in_place_of_rows(door: str) -> None:
     assert torch.equal(batch["observation"], expected)
     with pytest.raises(ImmutableError):
         replay.extend(batch)
-    with pytest.raises(UsageError, match=r"^D4RLExperienceReplay draws whole .* not slices"):
+    with pytest.raises(Unsupported) as error:
         D4RLExperienceReplay(name, 4, split_trajs=True, slice_len=10)
+    assert error.value.argument == "split_trajs"
 
 
 NOT_OF_A_FAMILY: dict[type[ExperienceReplay], set[str]] = {
@@ -73,7 +74,7 @@ NOT_OF_A_FAMILY: dict[type[ExperienceReplay], set[str]] = {
         *("options", "num_workers", "dataset_id"),
         *("num_slices", "slice_len", "frame_stack", "strict_length"),
     },
-    # Its options and processes have names of their own.
+    # Its options and number of processes have other names.
     AtariDQNExperienceReplay: {"options", "num_workers"},
 }
 
@@ -88,7 +89,7 @@ def test_a_family_takes_every_argument_of_experience_replay(family: type[Experie
         assert (own[name].annotation, own[name].default, own[name].kind) == expected, name
 
 
-# What is checked before a dataset is looked for; of all others anything will do here.
+# Arguments checked before a dataset is looked up; the test passes any object for all others.
 CHECKED: dict[str, Any] = {
     **{"root": "r", "source": "s", "layout": "compact", "format": "numpy", "download": "force"},
     **{"text": True, "contiguous": True, "pin_memory": True, "cast": True},

@@ -1,4 +1,4 @@
-"""How often rows were written, which tells stale handles, against TorchRL's counts."""
+"""Write counts of rows, which detect stale handles, against TorchRL's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What the matrix of test_parity.py leaves out: where TorchRL 0.14.1 fails, and what is right.
 
-Each test shows the defect in TorchRL too, so that it fails once that is mended.
+Each test shows the defect in TorchRL too, so that it fails once TorchRL fixes it.
 """
 
 from __future__ import annotations

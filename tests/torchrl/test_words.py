@@ -1,4 +1,4 @@
-"""TorchRL's keywords: those of methods, those that act, and those that are refused by name."""
+"""TorchRL's keywords: of methods, with an effect, and rejected with the name of the class."""
 
 from __future__ import annotations
 
@@ -82,22 +82,24 @@ WRONG: list[tuple[Any, str, Any]] = [
 
 
 @pytest.mark.parametrize(("make", "word", "value"), WRONG)
-def test_what_cannot_be_honoured_is_refused_by_the_name_of_the_class(
+def test_an_unsupported_value_is_rejected_with_the_name_of_the_class(
     make: Any, word: str, value: Any
 ) -> None:
     name = getattr(make, "func", make).__name__
-    with pytest.raises(Unsupported, match=rf"^{name} ") as caught:
+    with pytest.raises(Unsupported) as caught:
         make(**{word: value})
     error = caught.value
+    assert str(error).startswith(f"{name} ")
     assert (error.argument, error.found) == (word, value) and error.expected and error.advice
 
 
-def test_a_derived_class_of_ones_own_is_named() -> None:
+def test_the_error_names_a_derived_class() -> None:
     class Mine(ReplayBuffer):
         pass
 
-    with pytest.raises(Unsupported, match=r"^Mine "):
+    with pytest.raises(Unsupported) as error:
         Mine(transport=3)
+    assert str(error.value).startswith("Mine ")
     with pytest.raises(TypeError, match=r"Mine.*'shard'; did you mean 'shared'"):
         Mine(shard=True)
 
@@ -120,8 +122,9 @@ def test_parts_may_be_given_as_classes_and_functions() -> None:
     assert (buffer.storage.max_size, type(buffer.writer)) == (20, TensorDictMaxValueWriter)  # type: ignore[attr-defined]
     assert type(buffer.sampler) is SliceSamplerOfTwo and len(buffer.transform) == 1
     assert type(ReplayBuffer(storage=ListStorage, sampler=RandomSampler).storage) is ListStorage
-    with pytest.raises(UsageError, match="transform or transform_factory, not both"):
+    with pytest.raises(UsageError) as error:
         ReplayBuffer(transform=dict, transform_factory=lambda: dict)
+    assert error.value.argument == "transform_factory"
 
 
 class SliceSamplerOfTwo(SliceSampler):
@@ -156,8 +159,9 @@ def test_files_say_when_they_are_deleted(tmp_path: Any) -> None:
     LazyMemmapStorage(3, auto_cleanup=True)
     LazyMemmapStorage(3, scratch_dir=tmp_path, auto_cleanup=False)
     for wrong in ({"auto_cleanup": False}, {"scratch_dir": tmp_path, "auto_cleanup": True}):
-        with pytest.raises(UsageError, match=r"auto_cleanup=.* is not possible here"):
+        with pytest.raises(Unsupported) as error:
             LazyMemmapStorage(3, **wrong)
+        assert (error.value.argument, error.value.found) == ("auto_cleanup", wrong["auto_cleanup"])
 
 
 def test_a_batch_says_how_it_was_drawn_unless_it_cannot_be_left_out() -> None:
@@ -171,17 +175,16 @@ def test_a_batch_says_how_it_was_drawn_unless_it_cannot_be_left_out() -> None:
 
 @pytest.mark.parametrize("sampler", [RandomSampler(), SliceSampler(slice_len=2)])
 @pytest.mark.parametrize("storage", [ListStorage(9), LazyTensorStorage(9)])
-def test_nothing_to_draw_from_is_a_runtime_error_too(sampler: Any, storage: Any) -> None:
+def test_sampling_an_empty_buffer_is_a_runtime_error_too(sampler: Any, storage: Any) -> None:
     buffer = ReplayBuffer(storage=storage, sampler=sampler, batch_size=4)
-    with pytest.raises(RuntimeError, match="empty storage") as caught:
-        buffer.sample()
-    assert isinstance(caught.value, EmptyBuffer) and isinstance(caught.value, ValueError)
     prioritised = PrioritizedReplayBuffer(alpha=1, beta=1, storage=storage, batch_size=4)
-    with pytest.raises(RuntimeError, match="empty storage"):
-        prioritised.sample()
+    for empty in (buffer, prioritised):
+        with pytest.raises(RuntimeError) as caught:
+            empty.sample()
+        assert isinstance(caught.value, EmptyBuffer) and isinstance(caught.value, ValueError)
 
 
-def asked_for() -> dict[str, set[str]]:
+def checked_classes() -> dict[str, set[str]]:
     """Return the classes of buffers and their parts that TorchRL's modules test objects for."""
     root = Path(torchrl.__file__).parent
     kinds = vars(torchrl.data.replay_buffers).values()
@@ -200,7 +203,7 @@ def asked_for() -> dict[str, set[str]]:
 def test_the_page_lists_each_place_where_torchrl_asks_for_its_own_classes() -> None:
     page = (PROJECT / "docs" / "replay.md").read_text(encoding="utf-8")
     table = page.partition("### What TorchRL's own code does")[2]
-    for module, classes in asked_for().items():
+    for module, classes in checked_classes().items():
         inside = module.startswith("data.replay_buffers.") and not module.endswith("scheduler")
         row = "data.replay_buffers" if inside else module
         assert f"| `{row}` |" in table, (module, classes)

@@ -28,7 +28,7 @@ from datasets_cli.replay.mixing.members import (
 from datasets_cli.replay.mixing.weights import MixtureWeights, WeightsLike
 from datasets_cli.replay.samplers.epochs import bounds_reached, mixed_order
 from datasets_cli.replay.samplers.orders import Order
-from datasets_cli.replay.samplers.protocol import IndependentDraw, Info, Sampler
+from datasets_cli.replay.samplers.protocol import Draw, Info, Sampler
 from datasets_cli.replay.samplers.rows import RandomSampler, SharedEpochOptions, SharedEpochs
 from datasets_cli.replay.samplers.slices import SliceOptions, sampler_of
 from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
@@ -47,10 +47,11 @@ EpochEnd = Literal["all", "first", "last"]
 """The end of an epoch: after every item, or when the first or the last member is exhausted."""
 
 
-class Weighted(IndependentDraw):
+class Weighted(Draw):
     """Draws a member by its weight, then an item of it uniformly, with replacement."""
 
     kind = "weighted {}"
+    is_independent = True
 
     def __init__(self, weights: MixtureWeights) -> None:
         self.weights = weights

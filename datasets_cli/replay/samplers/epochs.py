@@ -19,7 +19,7 @@ from datasets_cli.replay.samplers.orders import (
 )
 from datasets_cli.replay.samplers.protocol import Draw, Info
 from datasets_cli.replay.storages.protocol import NO_ROWS, Storage
-from datasets_cli.schema.shapes import RowNumbers
+from datasets_cli.schema.shapes import ItemArray, Items, RowNumbers
 
 
 class Epochs(Draw):
@@ -37,7 +37,7 @@ class Epochs(Draw):
         self._whole_batches = whole_batches
         self._position = 0  # items of this epoch that all processes together have drawn
         self._num_items = 0
-        self._listed: torch.Tensor | None = None  # the order of an epoch without a seed
+        self._listed: Items | None = None  # the order of an epoch without a seed
         self._share: Share | None = None  # created by the first draw of an epoch
 
     def _begin(self, generator: torch.Generator) -> None:
@@ -69,8 +69,8 @@ class Epochs(Draw):
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return the next items of this process int64 ``[count]``, fewer at an epoch's end."""
+    ) -> tuple[Items, Info]:
+        """Return the next items of this process, fewer at the end of an epoch."""
         share, num_items = self._share, len(items)
         least = count if self._whole_batches else 1
         if (
@@ -100,7 +100,7 @@ class Epochs(Draw):
         return index[:whole] if whole else None
 
     def advance(self, count: int) -> None:
-        """Move on by ``count`` rows, which ``ahead`` returned."""
+        """Advance by ``count`` rows, which ``ahead`` returned."""
         share = self._share
         assert share is not None, "rows were taken"
         self._position += count * share.step
@@ -200,8 +200,8 @@ class Epochs(Draw):
         self.ran_out, self._listed = bool(state["ran_out"]), order
 
 
-def _as_order(items: Numbers, num_items: int) -> torch.Tensor:
-    """Return the remaining items of an epoch, checked, int64 ``[n]``."""
+def _as_order(items: Numbers, num_items: int) -> Items:
+    """Return the remaining items of an epoch, or raise ``WrongState``."""
     order = torch.as_tensor(items)
     if not len(order):
         order = order.long()
@@ -232,16 +232,15 @@ def listed_epoch(rows: RowNumbers, num_rows: int) -> StateDict:
 
 
 def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Order:
-    """Return a random order of items of several members.
+    """Return a random order of items of several members, with ``counts`` items of each.
 
-        members of 2 and 5 items     a0 a1   b0 b1 b2 b3 b4
-        counts: 2 and 3              a0 a1   b4 b1 b3          slots 0 1   2 3 4, by member
-        the order                    b4 a1 b3 a0 b1
+        lengths 2 and 5       a0 a1   b0 b1 b2 b3 b4
+        counts 2 and 3        a0 a1   b4 b1 b3            slots 0 1   2 3 4, by member
+        the order             b4 a1 b3 a0 b1
 
     A count above a member's length repeats its items; numbers of repetitions differ by one at most.
     As in a permutation, every position costs the same to compute.
     """
-    # lengths, counts: the items of each member, and its slots in the order.
     whole_key, *keys = random_words(key, 1 + len(lengths)).tolist()
     whole = permutation(sum(counts), whole_key)
     num_items, ends = np.array(lengths), np.cumsum(counts)
@@ -257,7 +256,7 @@ def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Orde
         if length and count % length
     }
 
-    def at(positions: np.ndarray) -> np.ndarray:
+    def at(positions: ItemArray) -> ItemArray:
         slots = whole.at(positions)
         member = bounds_reached(slots, ends[:-1])
         # The number of the slot within its member; a second pass repeats the items.
@@ -266,7 +265,7 @@ def mixed_order(lengths: Sequence[int], counts: Sequence[int], key: int) -> Orde
         for which, order in of_members.items():
             here = np.flatnonzero(member == which)
             number[here] = order.at(number[here])
-        items: np.ndarray = number + item_begins.take(member)
+        items: ItemArray = number + item_begins.take(member)
         return items
 
     return Order(len(whole), at)

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from datasets_cli.schema.shapes import ItemArray, Items
+
 
 @dataclass(frozen=True)
 class Order:
     """An order of items; the item at a position is computed on demand."""
 
-    # at: maps positions int64 `[n]`, each from 0 to the length - 1, to their items int64 `[n]`.
+    # at: maps positions, each from 0 to the length - 1, to their items.
 
     num_items: int
-    at: Callable[[np.ndarray], np.ndarray]
+    at: Callable[[ItemArray], ItemArray]
 
     def __len__(self) -> int:
         return self.num_items
@@ -27,8 +29,8 @@ def storage_order(num_items: int) -> Order:
     return Order(num_items, lambda positions: positions)
 
 
-def listed_order(items: np.ndarray) -> Order:
-    """Return the order of an array of items int64 ``[N]``."""
+def listed_order(items: ItemArray) -> Order:
+    """Return the order of an array of items."""
     return Order(len(items), items.__getitem__)
 
 
@@ -56,8 +58,8 @@ class Share:
         self._read = torch.empty(0, dtype=torch.int64)
         self._read_begin = 0  # the number in the share of the first item of `_read`
 
-    def take(self, start: int, count: int) -> torch.Tensor:
-        """Return ``count`` items int64 from number ``start`` of the share, fewer at the end."""
+    def take(self, start: int, count: int) -> Items:
+        """Return ``count`` items from number ``start`` of the share, fewer at the end."""
         count = min(count, self.num_items - start)
         skipped = start - self._read_begin
         if not 0 <= skipped <= len(self._read) - count:
@@ -120,8 +122,8 @@ class FeistelOrder:
         self._to_left = below_height.astype(np.int64).reshape(ROUNDS, width) - height
         self._to_right = below_width.astype(np.int64).reshape(ROUNDS, height)
 
-    def at(self, positions: np.ndarray) -> np.ndarray:
-        """Return the items int64 ``[n]`` at positions int64 ``[n]``."""
+    def at(self, positions: ItemArray) -> ItemArray:
+        """Return the items at positions."""
         items = self._permuted(positions)
         outside = np.flatnonzero(items >= self._num_items)
         while len(outside):
@@ -129,8 +131,8 @@ class FeistelOrder:
             outside = outside[items[outside] >= self._num_items]
         return items
 
-    def _permuted(self, cells: np.ndarray) -> np.ndarray:
-        """Return the cells int64 ``[n]`` that the network maps cells int64 ``[n]`` to."""
+    def _permuted(self, cells: ItemArray) -> ItemArray:
+        """Return the cells that the network maps cells to."""
         left, right = cells >> self._shift, cells & self._mask
         change = np.empty_like(left)  # steps work in place: memory takes half of their time
         for to_left, to_right in zip(self._to_left, self._to_right, strict=True):

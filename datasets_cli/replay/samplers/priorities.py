@@ -7,48 +7,20 @@ Row i is drawn with probability ``(p_i + eps)^alpha / sum_j (p_j + eps)^alpha`` 
 from __future__ import annotations
 
 import math
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
 import numpy as np
 import torch
 
 from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError
-from datasets_cli.replay.samplers.sum_tree import Drawn, RunningSums, SumTree
+from datasets_cli.replay.samplers.sum_tree import (
+    Array,
+    Drawn,
+    RunningSums,
+    SumTree,
+    WeightTree,
+)
 from datasets_cli.schema.shapes import Mask, RowNumbers
-
-Array = TypeVar("Array", np.ndarray, torch.Tensor)
-
-
-class WeightTree(Protocol[Array]):
-    """Weights of leaves, and the functions of their kind of array; see ``SumTree``."""
-
-    def array(self, values: torch.Tensor) -> Array:
-        """Convert a tensor to the kind of array of this tree."""
-
-    def power(self, values: Array, exponent: float) -> Array:
-        """Return ``values ** exponent``."""
-
-    def limits(self, leaf: Array, values: Array) -> tuple[int, int, float]:
-        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
-
-    def put(self, numbers: Array, leaf: Array, values: Array) -> Array:
-        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
-
-    @property
-    def total(self) -> float:
-        """The sum of all weights."""
-
-    def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
-        """Return leaves by chances float64 ``[B]``, and powers of their relative weights."""
-
-    def set(self, leaf: Array, weights: Array) -> None:
-        """Set the weights ``[B]``, or one for all, of leaves int64 ``[B]``."""
-
-    def set_run(self, start: int, weights: Array) -> None:
-        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
-
-    def least(self, count: int) -> float:
-        """Return the least positive weight of the first ``count`` leaves, or infinity."""
 
 
 class Priorities(Generic[Array]):
@@ -73,7 +45,6 @@ class Priorities(Generic[Array]):
 
     @property
     def alpha(self) -> float:
-        """The exponent of priorities; setting it recomputes the weight of every row."""
         return self._alpha
 
     @alpha.setter

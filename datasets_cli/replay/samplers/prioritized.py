@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sized
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,21 @@ def are_priorities(numbers: torch.Tensor, unknown: float = -1) -> bool:
     return bool((known & numbers.isfinite()).all())
 
 
+@dataclass(frozen=True)
+class PriorityOptions:
+    """How rows are drawn by priority; ``PrioritizedSampler`` documents each field."""
+
+    max_capacity: int
+    alpha: float
+    beta: float
+    eps: float = 1e-8
+    dtype: torch.dtype = torch.float
+    reduction: str = "max"
+    _: KW_ONLY
+    max_priority_within_buffer: bool = False
+    device: torch.device | str | None = None
+
+
 class PriorityDraw(Draw):
     """Draws rows, or the first rows of slices, in proportion to a power of their priority.
 
@@ -45,43 +61,32 @@ class PriorityDraw(Draw):
     _masked_for: SliceWindows | None  # the slices whose first rows can be drawn
     _lengths: Lengths  # rows of the slice that begins at each row
 
-    def __init__(
-        self,
-        max_capacity: int,
-        alpha: float,
-        beta: float,
-        eps: float = 1e-8,
-        dtype: torch.dtype = torch.float,
-        reduction: str = "max",
-        max_priority_within_buffer: bool = False,
-        device: torch.device | str | None = None,
-    ) -> None:
-        self.max_capacity = whole_number("max_capacity", max_capacity, 1)
-        if not dtype.is_floating_point:
+    def __init__(self, options: PriorityOptions) -> None:
+        self.max_capacity = whole_number("max_capacity", options.max_capacity, 1)
+        if not options.dtype.is_floating_point:
             raise UsageError(
-                f"dtype must be a floating dtype, such as torch.float32, not {dtype}.",
+                f"dtype must be a floating dtype, such as torch.float32, not {options.dtype}.",
                 argument="dtype",
                 expected="a floating dtype",
-                found=dtype,
+                found=options.dtype,
             )
-        if reduction not in REDUCTIONS:
+        if options.reduction not in REDUCTIONS:
             expected = ", ".join(REDUCTIONS)
             raise UsageError(
-                f"reduction must be one of {expected}, not {reduction!r}.",
+                f"reduction must be one of {expected}, not {options.reduction!r}.",
                 argument="reduction",
                 expected=expected,
-                found=reduction,
+                found=options.reduction,
             )
-        self.dtype = dtype
-        self.reduction = reduction
-        self.max_priority_within_buffer = max_priority_within_buffer
-        self.device = usable_device("cpu" if device is None else device)
-        self.beta = not_negative("beta", beta)
-        self._reset(not_negative("alpha", alpha), not_negative("eps", eps))
+        self.dtype = options.dtype
+        self.reduction = options.reduction
+        self.max_priority_within_buffer = options.max_priority_within_buffer
+        self.device = usable_device("cpu" if options.device is None else options.device)
+        self.beta = not_negative("beta", options.beta)
+        self._reset(not_negative("alpha", options.alpha), not_negative("eps", options.eps))
 
     @property
     def default_priority(self) -> float:
-        """The priority of a new row: the highest so far, or 1 before the first."""
         highest = self._highest
         if self.max_priority_within_buffer:
             known = self.priorities.known
@@ -96,7 +101,7 @@ class PriorityDraw(Draw):
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
     ) -> tuple[RowNumbers, Info]:
-        """Return row numbers int64 ``[count]``, and their ``priority_weight``."""
+        """Return ``count`` row numbers, and their ``priority_weight``."""
         self._resize(storage)
         rows, weights = self.priorities.draw(count, self.beta, generator)
         return rows, {("priority_weight",): weights.to(self.dtype)}
@@ -123,7 +128,6 @@ class PriorityDraw(Draw):
         self._highest = max(self._highest, self.priorities.set(rows, priority))
 
     def on_write(self, rows: RowNumbers) -> None:
-        """Give written rows the default priority."""
         rows = rows.reshape(-1)
         self.reserve(int(rows.max()) + 1 if rows.numel() else 0)
         if self.max_priority_within_buffer:
@@ -255,11 +259,17 @@ class PrioritizedSampler(SingleRows, PrioritySampler):
         max_priority_within_buffer: bool = False,
         device: torch.device | str | None = None,
     ) -> None:
-        super().__init__(
-            PriorityDraw(
-                max_capacity, alpha, beta, eps, dtype, reduction, max_priority_within_buffer, device
-            )
+        options = PriorityOptions(
+            max_capacity,
+            alpha,
+            beta,
+            eps,
+            dtype,
+            reduction,
+            max_priority_within_buffer=max_priority_within_buffer,
+            device=device,
         )
+        super().__init__(PriorityDraw(options))
 
     def __repr__(self) -> str:
         return (

@@ -15,7 +15,7 @@ from datasets_cli.replay.arguments import Numbers, StateDict
 from datasets_cli.replay.samplers.windows import SliceBegins, SliceWindows
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
-from datasets_cli.schema.shapes import RowNumbers
+from datasets_cli.schema.shapes import Items, RowNumbers
 from datasets_cli.schema.tree import Tree
 
 Info = dict[Key, torch.Tensor]
@@ -69,11 +69,11 @@ class Sampler(Protocol):
         return
 
     def on_write(self, rows: RowNumbers) -> None:
-        """Handle that rows were written; -1 stands for a row that the writer rejected."""
+        """Called after rows were written; -1 stands for a row that the writer rejected."""
         return
 
     def on_clear(self) -> None:
-        """Handle that the storage was cleared."""
+        """Called after the storage was cleared."""
         return
 
     def state_dict(self) -> StateDict:
@@ -129,7 +129,7 @@ class AheadSampler(Sampler, Protocol):
         """
 
     def advance(self, num_rows: int) -> None:
-        """Move on by one batch of ``num_rows`` rows, which ``ahead`` returned."""
+        """Advance by one batch of ``num_rows`` rows, which ``ahead`` returned."""
         return
 
 
@@ -177,7 +177,7 @@ def check_rows(sampler: Sampler, storage: Storage, index: RowNumbers) -> None:
     else:
         found = f"{int(index.min())} to {int(index.max())}"
     raise error(
-        f"{sampler!r} drew rows that do not exist: expected {expected}, found {found}.",
+        f"{sampler!r} drew invalid row numbers: expected {expected}, found {found}.",
         expected=expected,
         found=found,
         advice="Return the numbers of stored rows from its sample().",
@@ -215,8 +215,8 @@ def _samples_by_lookahead(kind: type[Sampler]) -> bool:
 class Draw(ABC):
     """Draws items: rows, or the trajectories that slices are cut from.
 
-    A draw that supports lookahead overrides ``ahead`` for rows, ``slices_ahead`` for slices, or
-    both.
+    The only state of an independent draw is the generator: one large draw equals several small
+    ones, and can be made ahead. Any other draw that supports lookahead overrides ``ahead``.
     """
 
     # kind: the way of drawing; {} is replaced by the kind of the items.
@@ -224,6 +224,7 @@ class Draw(ABC):
     # version: changes whenever upcoming draws change for a reason other than the generator.
 
     kind: ClassVar[str]
+    is_independent: ClassVar[bool] = False
     ran_out = False
     version = 0
 
@@ -233,8 +234,8 @@ class Draw(ABC):
     @abstractmethod
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return items int64 ``[count]``, fewer at the end of an epoch, and their info.
+    ) -> tuple[Items, Info]:
+        """Return ``count`` items, fewer at the end of an epoch, and their info.
 
         ``items`` is the storage, for rows, or its ``SliceWindows``, for trajectories.
         """
@@ -251,7 +252,9 @@ class Draw(ABC):
         self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
     ) -> RowNumbers | None:
         """Return the rows of the next batches; see ``AheadSampler.ahead``."""
-        return None
+        if generator is None or not self.is_independent:
+            return None
+        return self.take(storage, storage, count * batch_size, generator)[0]
 
     def slices_ahead(
         self,
@@ -262,10 +265,12 @@ class Draw(ABC):
         generator: torch.Generator | None,
     ) -> SliceBegins | None:
         """Return where the slices of the next batches begin; see ``AheadSampler.ahead``."""
-        return None
+        if generator is None or not self.is_independent:
+            return None
+        return self.take_slices(storage, windows, count * num_slices, generator)[0]
 
     def advance(self, count: int) -> None:
-        """Move on by ``count`` rows, which ``ahead`` returned."""
+        """Advance by ``count`` rows, which ``ahead`` returned."""
         return
 
     def restart(self) -> None:
@@ -281,40 +286,15 @@ class Draw(ABC):
         return
 
 
-class IndependentDraw(Draw):
-    """A draw whose only state is the generator: one large draw equals several small ones."""
-
-    def ahead(
-        self, storage: Storage, batch_size: int, count: int, generator: torch.Generator | None
-    ) -> RowNumbers | None:
-        """Return the rows of the next batches."""
-        if generator is None:
-            return None
-        return self.take(storage, storage, count * batch_size, generator)[0]
-
-    def slices_ahead(
-        self,
-        storage: Storage,
-        windows: SliceWindows,
-        num_slices: int,
-        count: int,
-        generator: torch.Generator | None,
-    ) -> SliceBegins | None:
-        """Return where the slices of the next batches begin."""
-        if generator is None:
-            return None
-        return self.take_slices(storage, windows, count * num_slices, generator)[0]
-
-
-class Uniform(IndependentDraw):
+class Uniform(Draw):
     """Draws items uniformly, with replacement."""
 
     kind = "uniform {}"
+    is_independent = True
 
     def take(
         self, storage: Storage, items: Sized, count: int, generator: torch.Generator
-    ) -> tuple[torch.Tensor, Info]:
-        """Return items int64 ``[count]``."""
+    ) -> tuple[Items, Info]:
         if not (num_items := len(items)):
             raise EmptyBuffer(storage.no_rows)
         return torch.randint(num_items, (count,), generator=generator), {}
@@ -327,7 +307,6 @@ class Uniform(IndependentDraw):
         count: int,
         generator: torch.Generator | None,
     ) -> SliceBegins | None:
-        """Return where the slices of the next batches begin."""
         if generator is None:
             return None
         drawn = torch.empty((count, num_slices), dtype=torch.int64)

@@ -22,7 +22,7 @@ from datasets_cli.replay.samplers.epochs import Epochs
 from datasets_cli.replay.samplers.orders import Order, permutation, random_words, storage_order
 from datasets_cli.replay.samplers.protocol import AheadSampler, Draw, Info, Uniform, check_kind
 from datasets_cli.replay.storages.protocol import Storage
-from datasets_cli.schema.shapes import RowNumbers
+from datasets_cli.schema.shapes import ItemArray, RowNumbers
 
 
 def draw_property(name: str) -> Any:
@@ -47,11 +47,11 @@ class DrawSampler(AheadSampler):
 
     @property
     def version(self) -> Hashable:
-        """Changes whenever upcoming draws change for a reason other than the generator."""
+        """The version of the draw."""
         return self.draw.version
 
     def advance(self, num_rows: int) -> None:
-        """Move on by one batch of ``num_rows`` rows, which ``ahead`` returned."""
+        """Advance by one batch of ``num_rows`` rows, which ``ahead`` returned."""
         if self.draw.version:  # a draw whose version stays 0 has no position
             self.draw.advance(num_rows)
             self.ran_out = self.draw.ran_out
@@ -80,7 +80,7 @@ class SingleRows(DrawSampler):
 
     def __init__(self, draw: Draw) -> None:
         super().__init__(draw)
-        self.supports_lookahead = type(draw).ahead is not Draw.ahead
+        self.supports_lookahead = draw.is_independent or type(draw).ahead is not Draw.ahead
 
     def __repr__(self) -> str:
         return f"SingleRows({self.draw!r})" if type(self) is SingleRows else super().__repr__()
@@ -88,7 +88,7 @@ class SingleRows(DrawSampler):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[RowNumbers, Info]:
-        """Return row numbers int64 ``[B]``, fewer at the end of an epoch, and their info."""
+        """Return row numbers, fewer at the end of an epoch, and their info."""
         drawn = self.draw.take(storage, storage, batch_size, generator)
         self.ran_out = self.draw.ran_out
         return drawn
@@ -182,7 +182,7 @@ class SharedEpochs(Epochs):
         self.restart()
 
     def _process(self) -> tuple[int, int]:
-        return share(self.rank, self.num_replicas)
+        return worker_rank(self.rank, self.num_replicas)
 
     def _share_size(self, remaining: int, process: int, processes: int) -> int:
         # A round gives each process one item. The remaining items are some whole rounds, and a
@@ -245,7 +245,7 @@ class DistributedSampler(SharedSampler):
         super().__init__(SharedEpochs(options))
 
 
-def share(rank: int, num_replicas: int) -> tuple[int, int]:
+def worker_rank(rank: int, num_replicas: int) -> tuple[int, int]:
     """Return the number of this process among all reading processes, and their number."""
     worker = get_worker_info()
     if worker is None:
@@ -262,7 +262,7 @@ def process_rank() -> tuple[int, int]:
     return 0, 1
 
 
-MOST_PARTS = 2**20
+MAX_PARTS = 2**20
 """The largest number of processes that share an epoch; a state with more is rejected."""
 
 
@@ -314,11 +314,11 @@ class BlockEpochs(SharedEpochs):
             )
         parts = state["parts"]
         parts = None if parts is None else whole_number("parts", parts, 1)
-        if parts is not None and parts > MOST_PARTS:
+        if parts is not None and parts > MAX_PARTS:
             raise WrongState(
-                f"The state has an epoch of {parts} processes; expected at most {MOST_PARTS}.",
+                f"The state has an epoch of {parts} processes; expected at most {MAX_PARTS}.",
                 key="parts",
-                expected=f"at most {MOST_PARTS}",
+                expected=f"at most {MAX_PARTS}",
                 found=parts,
             )
         super().load_state_dict(state)
@@ -374,7 +374,7 @@ def block_order(num_items: int, block_len: int, key: int) -> Order:
     # The short block stands before one of the whole blocks, or after all of them.
     short_begin = short_key % (num_blocks + 1) * block_len
 
-    def at(positions: np.ndarray) -> np.ndarray:
+    def at(positions: ItemArray) -> ItemArray:
         after_short = positions >= short_begin + num_short
         is_short = (positions >= short_begin) & ~after_short
         # The position among the whole blocks; 0 for items of the short block, replaced at the end.
@@ -397,7 +397,7 @@ def window_order(num_items: int, window_len: int, key: int) -> Order:
         remaining = num_items - window * window_len
         return permutation(min(remaining, window_len), key + window)
 
-    def at(positions: np.ndarray) -> np.ndarray:
+    def at(positions: ItemArray) -> ItemArray:
         windows = positions // window_len
         items = np.empty_like(positions)
         for window in np.unique(windows).tolist():
@@ -412,7 +412,7 @@ def window_order(num_items: int, window_len: int, key: int) -> Order:
 def shared_parts(whole: Order, parts: Sequence[Order]) -> Order:
     """Return an order of one equal part for each process, whose items are taken in turn."""
 
-    def at(positions: np.ndarray) -> np.ndarray:
+    def at(positions: ItemArray) -> ItemArray:
         # Position n is turn n // P of part n % P: `Share` gives process p the positions p, p + P...
         turns, numbers = np.divmod(positions, len(parts))
         of_whole = np.empty_like(positions)

@@ -84,7 +84,7 @@ class Slices(DrawSampler):
         self.span: tuple[Overhang, Overhang] = (sides[0], sides[1])
         self.truncated_key = optional_key(truncated_key)
         self.init_key = optional_key(init_key)
-        self.supports_lookahead = type(draw).slices_ahead is not Draw.slices_ahead
+        self.supports_lookahead = draw.is_independent
         self._windows: tuple[Storage, int, int, SliceWindows] | None = None
 
     def __repr__(self) -> str:
@@ -100,7 +100,7 @@ class Slices(DrawSampler):
     def sample(
         self, storage: Storage, batch_size: int, generator: torch.Generator
     ) -> tuple[RowNumbers, Info]:
-        """Return row numbers int64 ``[B]``, slice after slice, and the flags of slice ends.
+        """Return row numbers, slice after slice, and the flags of slice ends.
 
         Raises:
             WrongSize: the batch is not a whole number of slices, or no trajectory is long enough.
@@ -191,7 +191,7 @@ def sampler_of(draw: Draw, options: SliceOptions) -> DrawSampler:
 
 
 def trajectories_of(storage: Storage, trajectories: TrajectorySource) -> TrajectoryIndex:
-    """Return the trajectories of a storage, by its columns or as given."""
+    """Return the trajectories of a storage: by its columns, or by a fixed index."""
     if not len(storage):
         raise EmptyBuffer(storage.no_rows)
     if isinstance(trajectories, TrajectoryKeys):

@@ -16,6 +16,8 @@ level of w nodes is the nodes w to 2w - 1, and row n of ``pairs`` is the two nod
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -26,12 +28,61 @@ TABLE = 1024  # nodes of the level that a small batch is looked up in; fits the 
 SMALL = 1024  # batches up to this size are faster with the table, and with numpy's powers
 ONE = np.ones((), np.int64)  # numpy would convert a Python number in every call
 
+Array = TypeVar("Array", np.ndarray, torch.Tensor)
+
 Drawn = tuple[torch.Tensor, torch.Tensor]
 """Leaves int64 ``[B]``, and a power of their weights over the least weight, float64 ``[B]``."""
 
 
-class SumTree:
-    """A sum tree of numpy arrays. Not thread-safe."""
+class WeightTree(ABC, Generic[Array]):
+    """Weights of leaves, in one kind of array, and the functions of this kind. Not thread-safe."""
+
+    @abstractmethod
+    def array(self, values: torch.Tensor) -> Array:
+        """Convert a tensor to the kind of array of this tree."""
+
+    @abstractmethod
+    def power(self, values: Array, exponent: float) -> Array:
+        """Return ``values ** exponent``."""
+
+    @abstractmethod
+    def limits(self, leaf: Array, values: Array) -> tuple[int, int, float]:
+        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
+
+    @abstractmethod
+    def put(self, numbers: Array, leaf: Array, values: Array) -> Array:
+        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
+
+    @property
+    @abstractmethod
+    def total(self) -> float:
+        """The sum of all weights."""
+
+    @abstractmethod
+    def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
+        """Return leaves by chances float64 ``[B]``, and powers of their relative weights.
+
+        The weights are relative to the least positive weight of the first ``count`` leaves.
+        """
+
+    @abstractmethod
+    def set(self, leaf: Array, weights: Array) -> None:
+        """Set the weights ``[B]``, or one for all, of leaves int64 ``[B]``.
+
+        The weights of a repeated leaf must be equal.
+        """
+
+    @abstractmethod
+    def set_run(self, start: int, weights: Array) -> None:
+        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
+
+    @abstractmethod
+    def least(self, count: int) -> float:
+        """Return the least positive weight of the first ``count`` leaves, or infinity."""
+
+
+class SumTree(WeightTree[np.ndarray]):
+    """A sum tree of numpy arrays."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -41,46 +92,40 @@ class SumTree:
 
     @staticmethod
     def array(values: torch.Tensor) -> np.ndarray:
-        """Convert a tensor to a numpy array; they can share memory."""
         return values.numpy(force=True)
 
     @staticmethod
     def power(values: np.ndarray, exponent: float) -> np.ndarray:
-        """Return ``values ** exponent``; torch computes many in a third of the time."""
         if len(values) <= SMALL:
             return values**exponent
+        # torch computes many powers in a third of the time.
         return torch.from_numpy(values).pow(exponent).numpy()
 
     @staticmethod
     def limits(leaf: np.ndarray, values: np.ndarray) -> tuple[int, int, float]:
-        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
         # Not by `min` and `max`: these are Python functions, and take three times as long.
         return leaf.item(leaf.argmin()), leaf.item(leaf.argmax()), values.item(values.argmax())
 
     @staticmethod
     def put(numbers: np.ndarray, leaf: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
         numbers[leaf] = values
         return numbers.take(leaf)
 
     @property
     def total(self) -> float:
-        """The sum of all weights."""
         return float(self._nodes[1])
 
     def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
-        """Return leaves by chances float64 ``[B]``, and powers of their relative weights."""
         leaf, weights = self.scan(self.array(chance) * self.total)
         powers = self.power(weights / self.least(count), exponent)
         return torch.from_numpy(leaf), torch.from_numpy(powers)
 
     def set(self, leaf: np.ndarray, weights: np.ndarray) -> None:
-        """Set weights of leaves int64 ``[B]``, of a repeated leaf the last; update the sums."""
         nodes = self._nodes
         pairs = nodes.reshape(-1, 2)
         node = leaf + self._width
         nodes[node] = weights
-        self._keep_least(node)
+        self._update_least(node)
         width = self._width >> 1
         while width > 4 * len(leaf):  # a wide level: update only the nodes above the changed ones
             node >>= ONE
@@ -93,7 +138,6 @@ class SumTree:
             width >>= 1
 
     def set_run(self, start: int, weights: np.ndarray) -> None:
-        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
         low, high = start + self._width, start + self._width + len(weights)
         self._nodes[low:high] = weights
         self._least = None
@@ -126,7 +170,6 @@ class SumTree:
         return node, weights
 
     def least(self, count: int) -> float:
-        """Return the least positive weight of the first ``count`` leaves, or infinity."""
         # It is cached, and searched again only after its leaf was set. Leaves from `count` on must
         # have weight 0.
         if self._least is None:
@@ -164,7 +207,7 @@ class SumTree:
             width <<= 1
         return node
 
-    def _keep_least(self, node: np.ndarray) -> None:
+    def _update_least(self, node: np.ndarray) -> None:
         """Update the cached least weight after these leaves were set, or clear it."""
         if self._least is None:
             return
@@ -180,8 +223,8 @@ class SumTree:
             self._least = None
 
 
-class RunningSums:
-    """The weights as a tensor on a device, such as CUDA; see ``SumTree`` for each method."""
+class RunningSums(WeightTree[torch.Tensor]):
+    """The weights as a tensor on a device, such as CUDA."""
 
     # A device adds up a million numbers in about the time of one small operation. A tree of a
     # million leaves takes 200 operations: some ten for each level.
@@ -193,25 +236,21 @@ class RunningSums:
         self._ends: torch.Tensor | None = None  # running sums of the weights; None after a change
 
     def array(self, values: torch.Tensor) -> torch.Tensor:
-        """Return a tensor on this device; floats become float64."""
         dtype = torch.float64 if values.is_floating_point() else values.dtype
         return sent(values.detach(), self.device).to(dtype)
 
     @staticmethod
     def power(values: torch.Tensor, exponent: float) -> torch.Tensor:
-        """Return ``values ** exponent``."""
         return values**exponent
 
     @staticmethod
     def limits(leaf: torch.Tensor, values: torch.Tensor) -> tuple[int, int, float]:
-        """Return the smallest and largest of leaves int64 ``[B]``, and the largest of values."""
         # Wait for the device once, not three times; float64 is exact for every row number.
         first, last, highest = torch.stack((*leaf.aminmax(), values.max())).tolist()
         return int(first), int(last), highest
 
     @staticmethod
     def put(numbers: torch.Tensor, leaf: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Set the numbers of leaves, and return them; of a repeated leaf the last value counts."""
         if values.ndim:  # a device writes in any order: give repeated leaves equal values
             ordered, position = leaf.sort(stable=True)
             last = torch.searchsorted(ordered, leaf, right=True) - 1
@@ -221,11 +260,9 @@ class RunningSums:
 
     @property
     def total(self) -> float:
-        """The sum of all weights; this waits for the device."""
-        return float(self._sums()[-1])
+        return float(self._sums()[-1])  # waits for the device
 
     def draw(self, chance: torch.Tensor, count: int, exponent: float) -> Drawn:
-        """Return leaves by chances float64 ``[B]``, and powers of their relative weights."""
         ends = self._sums()
         # A chance is below 1: its product with the last end is below this end.
         leaf = torch.searchsorted(ends, self.array(chance) * ends[-1], right=True)
@@ -237,17 +274,14 @@ class RunningSums:
         return leaf, (weights.clamp_(min=least) / least) ** exponent
 
     def set(self, leaf: torch.Tensor, weights: torch.Tensor) -> None:
-        """Set weights of leaves int64 ``[B]``; repeated leaves must have equal weights."""
         self._weights[leaf] = weights
         self._ends = None
 
     def set_run(self, start: int, weights: torch.Tensor) -> None:
-        """Set the weights float64 ``[n]`` of the leaves from number ``start``."""
         self._weights[start : start + len(weights)] = weights
         self._ends = None
 
     def least(self, count: int) -> float:
-        """Return the least positive weight of the first ``count`` leaves, or infinity."""
         return float(self._least(count)[0])
 
     def _sums(self) -> torch.Tensor:

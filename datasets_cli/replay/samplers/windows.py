@@ -9,10 +9,18 @@ import torch
 from datasets_cli.errors import UsageError, WrongSize, by_reader
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, begins_of, steps_of
 from datasets_cli.schema.mapping import sent
-from datasets_cli.schema.shapes import Lengths, Mask, RowNumbers, Steps, TrajectoryNumbers, Uniforms
+from datasets_cli.schema.shapes import (
+    FlagColumn,
+    Lengths,
+    Mask,
+    RowNumbers,
+    Steps,
+    TrajectoryNumbers,
+    Uniforms,
+)
 
 Overhang = bool | int
-"""How many rows of a slice may lie outside its trajectory: a number, or True for all but one."""
+"""The number of rows of a slice that may lie outside its trajectory; True for all but one."""
 
 
 class SliceBegins(NamedTuple):
@@ -25,12 +33,12 @@ class SliceBegins(NamedTuple):
 class SliceRows(NamedTuple):
     """The rows of slices, slice by slice.
 
-    ``last`` is bool ``[B, 1]``: whether a row is the last of its slice, padding aside. ``real`` is
-    False for padding; None if nothing was padded.
+    ``last`` is True for the last row of a slice, padding aside. ``real`` is False for padding; None
+    if nothing was padded.
     """
 
     rows: RowNumbers
-    last: torch.Tensor
+    last: FlagColumn
     real: Mask | None
 
 
@@ -164,8 +172,8 @@ def cut_rows(
     return SliceRows(index[real], last[real].unsqueeze(1), None)
 
 
-def begin_flags(last: torch.Tensor, real: Mask | None) -> torch.Tensor:
-    """Return whether each row is the first of its slice, bool ``[B, 1]``; see ``SliceRows``."""
+def begin_flags(last: FlagColumn, real: Mask | None) -> FlagColumn:
+    """Return whether each row is the first of its slice; see ``SliceRows``."""
     if real is None:
         # begins_of in one call: the last row of a batch ends a slice, and makes row 0 begin one.
         return last.roll(1, 0)

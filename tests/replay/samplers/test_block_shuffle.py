@@ -85,7 +85,7 @@ def test_the_rows_of_a_window_are_of_few_blocks(
         for start in range(0, len(rows), block_len * window):
             blocks = {row // block_len for row in rows[start : start + block_len * window]}
             # One more where the window begins within a block, one where a shorter one is in it.
-            # The rows that fill up the last rank's are of others.
+            # The rows that fill up the last rank belong to other ranks.
             assert len(blocks) <= window + 2 + (rank == ranks - 1)
 
 

@@ -92,7 +92,7 @@ def test_the_sign_of_a_priority_does_not_matter() -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_priority_that_is_no_number_is_refused_and_changes_nothing(bad: float) -> None:
+def test_a_priority_that_is_not_finite_is_rejected_and_changes_nothing(bad: float) -> None:
     sampler = PrioritizedSampler(3, 1.0, 1.0)
     sampler.update_priority([0, 1, 2], [1.0, 2.0, 3.0])
     for priority in (bad, [1.0, bad], [[1.0, 2.0], [bad, 1.0]]):
@@ -165,12 +165,13 @@ def test_priorities_that_do_not_fit_are_refused(
 
 
 @pytest.mark.parametrize("words", [np.array(["high", "low"]), [None, 1.0], "high", [[1.0], 2.0]])
-def test_a_buffer_refuses_what_is_no_number(words: Any) -> None:
+def test_a_buffer_rejects_priorities_that_are_not_numbers(words: Any) -> None:
     sampler = PrioritizedSampler(2, 1.0, 1.0)
     buffer = ReplayBuffer(storage=TensorStorage(torch.arange(2)), sampler=sampler)
     for index, priority in [([0, 1], words), (words, 1.0)]:
-        with pytest.raises(UsageError, match="Expected numbers, as a tensor, an array or a list"):
+        with pytest.raises(UsageError) as error:
             buffer.update_priority(index, priority)
+        assert error.value.expected == "numbers"
 
 
 @pytest.mark.parametrize(

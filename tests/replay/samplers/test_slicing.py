@@ -1,4 +1,4 @@
-"""Slices: one cut of all draws, and the public samplers that are made of it."""
+"""Slices of every kind of draw, and the public slice samplers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import WrongRows, WrongSize
 from datasets_cli.replay.samplers.epochs import Epochs
-from datasets_cli.replay.samplers.prioritized import PriorityDraw
+from datasets_cli.replay.samplers.prioritized import PriorityDraw, PriorityOptions
 from datasets_cli.replay.samplers.protocol import Draw, Uniform
 from datasets_cli.replay.samplers.slices import Slices
 from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, TrajectoryKeys
@@ -22,10 +22,16 @@ from datasets_cli.torchrl.slice_samplers import SlicePerRow
 from tests.support.trajectory_rows import TrajectoryRows
 
 LAST = ("next", "truncated")
+
+
+def priority_draw(*arguments: Any) -> PriorityDraw:
+    return PriorityDraw(PriorityOptions(*arguments))
+
+
 PUBLIC: dict[str, tuple[Callable[..., Draw], tuple[Any, ...]]] = {
     "SliceSampler": (Uniform, ()),
     "SliceSamplerWithoutReplacement": (Epochs, ()),
-    "PrioritizedSliceSampler": (PriorityDraw, (40, 0.7, 0.5)),
+    "PrioritizedSliceSampler": (priority_draw, (40, 0.7, 0.5)),
 }
 
 
@@ -51,13 +57,13 @@ def test_the_public_samplers_are_slices_of_a_draw(name: str) -> None:
     for seed in range(9):
         public = getattr(datasets_cli, name)(*first, **cut)
         assert isinstance(public, Slices)
-        assert type(public.draw) is draw
+        assert type(public.draw) is type(draw(*first))
         for sampler in (public, pickle.loads(pickle.dumps(public))):
             index, info = sampler.sample(rows, 8, seeded(seed))
-            right, marks = Slices(draw(*first), **cut).sample(rows, 8, seeded(seed))
+            right, flags = Slices(draw(*first), **cut).sample(rows, 8, seeded(seed))
             assert torch.equal(index, right)
-            assert info.keys() == marks.keys()
-            assert all(torch.equal(info[key], mark) for key, mark in marks.items())
+            assert info.keys() == flags.keys()
+            assert all(torch.equal(info[key], flag) for key, flag in flags.items())
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -84,9 +90,9 @@ def test_columns_of_a_dataset_tell_where_trajectories_are(door: str) -> None:
 def test_a_slice_for_each_row_is_as_many_slices() -> None:
     rows = TrajectoryRows([9, 30])
     index, info = SlicePerRow(slice_len=3).sample(rows, 7, seeded())
-    right, marks = Slices(Uniform(), slice_len=3).sample(rows, 21, seeded())
+    right, flags = Slices(Uniform(), slice_len=3).sample(rows, 21, seeded())
     assert torch.equal(index, right)
-    assert torch.equal(info[LAST], marks[LAST])
+    assert torch.equal(info[LAST], flags[LAST])
 
 
 @pytest.mark.parametrize(

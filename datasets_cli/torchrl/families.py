@@ -35,9 +35,10 @@ from datasets_cli.torchrl.slice_samplers import SliceSampler, SliceSamplerWithou
 Options = TypeVar("Options", bound=TrajectoryDatasetOptions)
 
 ALTERNATIVES = {
-    "from_env=True": "Rows are read from the published file.",
-    "use_truncated_as_done=False": "TED's done is terminated or truncated; read next.terminated.",
-    "terminate_on_end=True": "The end of a trajectory that did not terminate is truncated.",
+    "from_env=True": "Leave it out: rows are read from the published file.",
+    "use_truncated_as_done=False": "Read next.terminated: done is terminated or truncated.",
+    "terminate_on_end=True": "Read next.truncated: it is True at the last row of a trajectory that "
+    "did not terminate.",
 }
 
 
@@ -64,7 +65,7 @@ class AvailableDatasets:
 
 
 def with_slices(options: Options) -> Options:
-    """Return options with TorchRL's sampler of slices, if they name slices."""
+    """Return options with TorchRL's slice sampler if they set the size of slices."""
     if options.sampler is not None or not options.has_slices:
         return options
     kind = SliceSampler if options.replacement else SliceSamplerWithoutReplacement
@@ -73,7 +74,7 @@ def with_slices(options: Options) -> Options:
 
 
 def open_split(replay: ExperienceReplay, options: TrajectoryDatasetOptions) -> None:
-    """Open a dataset to draw whole trajectories ``[T_max]``, padded, instead of rows."""
+    """Open a dataset whose items are whole trajectories ``[T_max]``, padded, instead of rows."""
     # Trajectories are copied into memory; `("mask",)` is False in padding.
     replay._open(replace(options, transform=None, format="torch", cast=False))
     if replay.reader.sampler.has_slices:
@@ -134,9 +135,9 @@ class D4RLExperienceReplay(ExperienceReplay):
     """A D4RL dataset by its D4RL id, such as ``hopper-medium-v2``.
 
     ``split_trajs`` and the four arguments after it are TorchRL's; the last four accept one value
-    each. Rows are read from the published file, and a step at a time limit is done and not
-    terminated. Rows also have ``reward``, the reward of the previous step, and 0 in the first row
-    of a trajectory.
+    each. Rows are read from the published file. A step at a time limit is done but not terminated.
+    Rows also have ``reward``: the reward of the previous step, or 0 in the first row of a
+    trajectory.
 
     Raises:
         UsageError: a value of a TorchRL argument is not supported.
@@ -160,8 +161,7 @@ class AtariOptions(TrajectoryDatasetOptions):
         dataset_id: such as ``Pong/5``, ``Pong/5~ckpt0-5`` or ``Pong/5~unplugged``.
         checkpoints: ``"A:B"`` selects the checkpoints A to B - 1.
         upstream: ``"dqn_replay"``, ``"rl_unplugged"``, or ``"auto"``: the first that responds.
-        num_procs: processes that convert the checkpoints; all cores with None, this process with
-            0.
+        num_procs: processes that convert the checkpoints; None for all cores, 0 for this process.
         strict_len: an alias of ``strict_length``.
         mp_start_method: ``"spawn"``; ``"fork"`` and ``"forkserver"`` warn and have no effect.
     """
@@ -177,8 +177,8 @@ class AtariOptions(TrajectoryDatasetOptions):
 class AtariDQNExperienceReplay(ExperienceReplay):
     """A run of the DQN Replay Dataset by game and run, such as ``Pong/5``.
 
-    The frames are single ones, uint8 ``[84, 84]``; ``frame_stack=4`` makes stacks of them when
-    batches are drawn. Rewards are clipped to [-1, 1], as the publisher recorded them.
+    Observations are single frames, uint8 ``[84, 84]``; ``frame_stack=4`` stacks them when batches
+    are drawn. Rewards are clipped to [-1, 1], as the publisher recorded them.
 
     Raises:
         UsageError: arguments exclude one another, or are out of range.
@@ -187,7 +187,7 @@ class AtariDQNExperienceReplay(ExperienceReplay):
 
     family = "atari_dqn"
     available_datasets = AvailableDatasets()
-    _max_runs: ClassVar[int | None] = None  # TorchRL's page sets it, to take the first checkpoints
+    _max_runs: ClassVar[int | None] = None  # TorchRL's page sets it to limit the checkpoints
 
     @takes_fields(AtariOptions)
     def __init__(self, options: AtariOptions) -> None:
@@ -195,8 +195,8 @@ class AtariDQNExperienceReplay(ExperienceReplay):
         checkpoints = options.checkpoints
         if checkpoints is None and self._max_runs is not None:
             checkpoints = f"0:{self._max_runs}"
-        asked = {"checkpoints": checkpoints, "upstream": options.upstream}
-        variant = {name: value for name, value in asked.items() if value is not None}
+        requested = {"checkpoints": checkpoints, "upstream": options.upstream}
+        variant = {name: value for name, value in requested.items() if value is not None}
         if options.strict_len is not None:
             options = replace(options, strict_length=options.strict_len)
         self._open(with_slices(options), variant, options.num_procs)

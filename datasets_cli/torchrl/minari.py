@@ -33,7 +33,7 @@ from datasets_cli.schema.columns import (
 )
 from datasets_cli.schema.tree import entry
 from datasets_cli.specs.gymnasium_spaces import DescribedSpace, build, published_spaces, space_at
-from datasets_cli.torchrl.families.families import AvailableDatasets, open_split, with_slices
+from datasets_cli.torchrl.families import AvailableDatasets, open_split, with_slices
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 
 class MinariNames:
-    """Minari's names of the parts of an episode, as numpy arrays, computed on access.
+    """The parts of an episode as numpy arrays, under Minari's names; computed on access.
 
-    ``observations``, and the ``infos`` that were recorded so, have T + 1 rows where the successor
-    of each row is the row after it, and else T.
+    ``observations`` has T + 1 rows if the successor of each row is the next row, otherwise T. So
+    have the columns of ``infos`` that have successors.
     """
 
     id: int | None = None
@@ -53,7 +53,7 @@ class MinariNames:
 
     @property
     def observations(self) -> Any:
-        """``observation`` and the last ``next.observation``; a dict, or a tuple, of several."""
+        """``observation`` and the last ``next.observation``; a dict or a tuple if nested."""
         return self._values(("observation",))
 
     @property
@@ -78,7 +78,7 @@ class MinariNames:
 
     @property
     def infos(self) -> Any:
-        """``info``; an empty dict if the dataset has none."""
+        """``info``; an empty dict if the dataset has no such columns."""
         return {} if entry(self, ("info",)) is None else self._values(("info",))
 
     def _scalars(self, key: Key) -> np.ndarray:
@@ -91,24 +91,24 @@ class MinariNames:
         if rows is None:
             refuse_missing_reward(key, "this call", "the episode")
             raise AttributeError(
-                f"The rows of this episode do not have {show_key(key)}. text=True reads text; "
-                "columns= and transforms may leave a column out."
+                f"The rows of this episode do not have {show_key(key)}. Pass text=True to read "
+                "text; columns= and transforms can leave a column out."
             )
         if isinstance(rows, Mapping | TensorDictBase) and not is_non_tensor(rows):
             parts = {name: self._values((*key, name)) for name in rows.keys()}  # noqa: SIM118
             is_tuple = (space_at(self.spaces, key) or {}).get("type") == "Tuple"
             return tuple(parts[name] for name in sorted(parts, key=int)) if is_tuple else parts
-        values, following = _plain(rows), entry(self, ("next", *key))
+        values, following = _as_minari(rows), entry(self, ("next", *key))
         if following is None:
             return values
-        following = _plain(following)
+        following = _as_minari(following)
         if isinstance(values, list):
             return values + following[-1:] * (following[:-1] == values[1:])
         is_chain = following[:-1].tobytes() == values[1:].tobytes()
         return np.concatenate([values, following[-1:]]) if is_chain else values
 
 
-def _plain(rows: Rows) -> Any:
+def _as_minari(rows: Rows) -> Any:
     """Return a leaf in Minari's form: a numpy array, or a list of str."""
     if isinstance(rows, torch.Tensor):
         return to_array(rows)
@@ -129,7 +129,7 @@ Episode = MinariEpisode | MinariArrays
 
 
 def minari_episode(number: int, rows: Rows, spaces: Mapping[str, DescribedSpace]) -> Episode:
-    """Return the rows of an episode under Minari's names, too."""
+    """Return the rows of an episode, which also have Minari's names."""
     episode: Episode
     if isinstance(rows, TensorDictBase):
         episode = MinariEpisode(rows, batch_size=rows.batch_size, device=rows.device)
@@ -159,12 +159,12 @@ class MinariOptions(TrajectoryDatasetOptions):
     load_from_local_minari: bool = False
 
     def from_minari(self) -> MinariOptions:
-        """Return options whose source is Minari's folder of the dataset, if the option is True."""
+        """Return the options, with Minari's folder as source if ``load_from_local_minari``."""
         if not self.load_from_local_minari:
             return self
         if self.source is not None:
             raise UsageError(
-                "load_from_local_minari=True and source= exclude one another.",
+                "load_from_local_minari=True cannot be combined with source=.",
                 argument="source",
                 found=self.source,
                 advice="Leave out one of them.",
@@ -234,11 +234,11 @@ class MinariExperienceReplay(ExperienceReplay):
     def _whole(self) -> EpisodeReader:
         numbers, spaces = self.episode_indices, published_spaces(self.metadata)
 
-        def named(place: int, rows: Rows) -> Episode:
-            return minari_episode(int(numbers[place]), rows, spaces)
+        def episode_at(position: int, rows: Rows) -> Episode:
+            return minari_episode(int(numbers[position]), rows, spaces)
 
         is_current = self.storage is self._stored
-        return EpisodeReader(self, self._rows, is_current=is_current, form=named)
+        return EpisodeReader(self, self._rows, is_current=is_current, form=episode_at)
 
     def iterate_episodes(self, episode_indices: NumbersOrMask | None = None) -> Iterator[Episode]:
         """Return an iterator over episodes: all, or those numbered in ``episode_indices``.
@@ -248,21 +248,24 @@ class MinariExperienceReplay(ExperienceReplay):
         """
         whole = self._rows.dataset.whole
         if episode_indices is not None and whole is not self._rows.dataset:
-            places = {number: place for place, number in enumerate(self.episode_indices.tolist())}
+            numbers = self.episode_indices.tolist()
+            positions = {number: position for position, number in enumerate(numbers)}
             wanted = trajectory_numbers(episode_indices, whole.num_trajectories).tolist()
-            if outside := [number for number in wanted if number not in places]:
+            if outside := [number for number in wanted if number not in positions]:
                 raise OutOfRange(
                     f"This view does not have the episode {outside[0]}.",
                     argument="episode_indices",
+                    expected=numbers,
                     found=outside[0],
+                    advice="Its episode_indices are the numbers of its episodes.",
                 )
-            episode_indices = [places[number] for number in wanted]
+            episode_indices = [positions[number] for number in wanted]
         return self._whole.iterate_episodes(episode_indices)
 
     def filter_episodes(self, condition: Callable[[Episode], bool]) -> Self:
         """Return a view of the episodes for which a function returns True."""
-        kept = [bool(condition(episode)) for episode in self.iterate_episodes()]
-        return self.episodes_at(np.array(kept, bool))
+        matches = [bool(condition(episode)) for episode in self.iterate_episodes()]
+        return self.episodes_at(np.array(matches, bool))
 
     def set_seed(self, seed: int) -> None:
         """Seed the draws of episodes and batches."""
@@ -286,12 +289,12 @@ class MinariExperienceReplay(ExperienceReplay):
 
     @property
     def observation_space(self) -> Space[Any]:
-        """The space of the observations, gymnasium's."""
+        """The gymnasium space of the observations."""
         return self._space("observation")
 
     @property
     def action_space(self) -> Space[Any]:
-        """The space of the actions, gymnasium's."""
+        """The gymnasium space of the actions."""
         return self._space("action")
 
     def _space(self, name: str) -> Space[Any]:
@@ -300,7 +303,7 @@ class MinariExperienceReplay(ExperienceReplay):
             raise Unsupported(
                 f"The metadata of {self.dataset_id} lacks the {name} space.",
                 id=self.dataset_id,
-                advice="specs has the shapes and dtypes of its rows.",
+                advice="Its specs describe the shapes and dtypes of its rows.",
             )
         space: Space[Any] = build(described)
         return space

@@ -27,7 +27,7 @@ FAMILIES = {
 
 
 def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
-    """Return a published dataset as a replay buffer, by its family and its name there.
+    """Open a published dataset as a replay buffer, by its family and its name in the family.
 
     Args:
         dataset_id: such as ``"d4rl:hopper-medium-v2"``.
@@ -39,18 +39,18 @@ def load_dataset(dataset_id: str, **kwargs: Any) -> ExperienceReplay:
     prefix, colon, name = dataset_id.partition(":")
     if not colon or prefix not in FAMILIES:
         raise UsageError(
-            f"dataset_id {dataset_id!r} does not begin with a family and a colon.",
+            f"dataset_id {dataset_id!r} does not start with a family and a colon.",
             argument="dataset_id",
             expected=[*FAMILIES],
             found=dataset_id,
             advice=f"Write 'd4rl:hopper-medium-v2'; the families are {', '.join(FAMILIES)}.",
         )
-    made: ExperienceReplay = getattr(datasets_cli, FAMILIES[prefix])(name, **kwargs)
-    return made
+    replay: ExperienceReplay = getattr(datasets_cli, FAMILIES[prefix])(name, **kwargs)
+    return replay
 
 
 class OfflineToOnlineReplayBuffer(OfflineToOnline):
-    """Draws batches from a dataset and from a buffer that it makes, with TorchRL's arguments.
+    """Draws batches from a dataset and from a new buffer, with TorchRL's arguments.
 
     See ``OfflineToOnline``, which carries the remainder of rounding to the next batch.
 
@@ -65,7 +65,7 @@ class OfflineToOnlineReplayBuffer(OfflineToOnline):
 
     Raises:
         UsageError: both or neither of ``online_storage`` and ``online_capacity``; or
-            ``dataset_kwargs`` beside a buffer.
+            ``dataset_kwargs`` together with a buffer.
     """
 
     def __init__(
@@ -80,8 +80,13 @@ class OfflineToOnlineReplayBuffer(OfflineToOnline):
         **dataset_kwargs: Any,
     ) -> None:
         if (online_storage is None) == (online_capacity is None):
+            found = "both" if online_storage is not None else "neither"
             raise UsageError(
-                "Expected one of online_storage and online_capacity.", argument="online_capacity"
+                f"Expected one of online_storage and online_capacity; found {found}.",
+                argument="online_capacity",
+                expected="one of online_storage and online_capacity",
+                found=found,
+                advice="Pass online_capacity=100_000 for a LazyTensorStorage of that size.",
             )
         if isinstance(offline_dataset, str):
             arguments = {"batch_size": batch_size, **dataset_kwargs}
@@ -103,28 +108,28 @@ class OfflineToOnlineReplayBuffer(OfflineToOnline):
             batch_size=batch_size,
             transform=transform,
         )
-        self._left = 1.0  # of the fraction
+        self._remaining = 1.0  # the factor of the fraction
 
     def anneal(self, step: int, total_steps: int) -> None:
-        """Set the fraction by a straight line that reaches 0 at ``total_steps``."""
-        self._left = max(0.0, 1.0 - step / whole_number("total_steps", total_steps, 1))
+        """Lower the fraction linearly, to 0 at ``total_steps``."""
+        self._remaining = max(0.0, 1.0 - step / whole_number("total_steps", total_steps, 1))
 
     def _annealed(self, fraction: float, num_written: int) -> float:
-        return fraction * self._left
+        return fraction * self._remaining
 
     @property
     def offline_fraction(self) -> float:
-        """The annealed fraction; batches are offline until rows are written."""
+        """The annealed fraction; batches are fully offline until rows are written."""
         return self._annealed(self._share.start, 0)
 
     @property
     def offline_buffer(self) -> ReplayBuffer:
-        """The dataset."""
+        """The buffer of offline rows."""
         return self.offline
 
     @property
     def online_buffer(self) -> ReplayBuffer:
-        """The buffer that is written."""
+        """The buffer of online rows, which ``extend`` writes."""
         return self.online
 
 
@@ -136,8 +141,8 @@ def prefill_replay_buffer(
     Args:
         rb: the buffer.
         dataset: the buffer to draw from; or an argument of ``load_dataset``.
-        n_samples: rows to draw, at most and by default the rows of the dataset.
-        chunk_size: rows in a draw.
+        n_samples: rows to draw; at most and by default the size of the dataset.
+        chunk_size: rows in each draw.
     """
     chunk_size = whole_number("chunk_size", chunk_size, 1)
     source = dataset if isinstance(dataset, ReplayBuffer) else load_dataset(dataset)

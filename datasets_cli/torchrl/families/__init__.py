@@ -1,1 +1,0 @@
-"""ExperienceReplay by family, under the names that TorchRL's users know."""
