@@ -188,7 +188,12 @@ def check_numbers(options: Any) -> None:
             if not is_whole or not (least := field.metadata["least"]) <= value < 2**64:
                 number = f"{least} or more" if is_whole else "a whole number"
                 expected = "64 bits at most" if is_whole and value >= 2**64 else number
-                raise UsageError(f"{argument(field.name)} is {value!r}; expected {expected}.")
+                raise UsageError(
+                    f"{argument(field.name)} is {value!r}; expected {expected}.",
+                    argument=field.name,
+                    expected=expected,
+                    found=value,
+                )
 
 
 def argument_docs(kind: type) -> dict[str, str]:

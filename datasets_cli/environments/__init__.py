@@ -1,1 +1,1 @@
-"""Environments of gymnasium as functions of TensorDicts: one, or several side by side."""
+"""Gymnasium environments that read and return TensorDicts: one, or several side by side."""

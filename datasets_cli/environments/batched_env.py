@@ -1,4 +1,4 @@
-"""Several environments of gymnasium side by side: in this process, or in one process each."""
+"""Several gymnasium environments stepped side by side: in this process, or one process each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.environment import Environment
-from datasets_cli.environments.gym_env import GymEnv, MadeEnvironment
+from datasets_cli.environments.gym_env import EnvironmentFactory, GymEnv
 from datasets_cli.environments.lanes import GymnasiumLanes, VectorLanes
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.parallel.workers import without_main_file
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.torchrl.keywords import accepts_keywords
@@ -26,15 +26,15 @@ EnvArguments = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
 
 @dataclass(frozen=True)
 class BatchedOptions:
-    """What environments side by side take.
+    """The arguments of environments side by side.
 
     Args:
-        num_workers: N, how many.
-        create_env_fn: returns a ``GymEnv`` or an environment of gymnasium; or one function for
-            each lane. The first is called once more, to know what it makes.
-        create_env_kwargs: of these functions; or one mapping for each lane.
-        device: of the tensors that it returns; that of the first ``GymEnv`` where None.
-        autoreset_mode: how gymnasium begins the next trajectory; the rows are the same in each.
+        num_workers: the number of environments, N.
+        create_env_fn: a function that returns a ``GymEnv`` or a gymnasium environment, or one
+            function per environment. The first is called one extra time, to read its specs.
+        create_env_kwargs: the keyword arguments of the functions, or one mapping per environment.
+        device: the device of the returned tensors; None uses the device of the first ``GymEnv``.
+        autoreset_mode: gymnasium's mode of resetting; the rows are the same in every mode.
     """
 
     num_workers: int
@@ -44,122 +44,139 @@ class BatchedOptions:
     device: str | torch.device | None = None
     autoreset_mode: str | AutoresetMode = AutoresetMode.DISABLED
 
-    def makers(self) -> list[MadeEnvironment]:
-        """Return what makes the environment of each lane."""
+    def factories(self) -> list[EnvironmentFactory]:
+        """Return the factory of each environment."""
         count = whole_number("num_workers", self.num_workers, 1)
-        functions, arguments = self.create_env_fn, self.create_env_kwargs
-        made_by = [*functions] if isinstance(functions, Sequence) else [functions] * count
-        given = [*arguments] if isinstance(arguments, Sequence) else [arguments or {}] * count
-        for name, values in (("create_env_fn", made_by), ("create_env_kwargs", given)):
+        function, kwargs = self.create_env_fn, self.create_env_kwargs
+        functions = [*function] if isinstance(function, Sequence) else [function] * count
+        mappings = [*kwargs] if isinstance(kwargs, Sequence) else [kwargs or {}] * count
+        for name, values in (("create_env_fn", functions), ("create_env_kwargs", mappings)):
             if len(values) != count:
                 raise UsageError(
-                    f"{name} must be one for all, or one for each of {count} environments, not "
-                    f"{len(values)}."
+                    f"{name} must be one value for all {count} environments, or one for each, not "
+                    f"{len(values)}.",
+                    argument=name,
+                    expected=count,
+                    found=len(values),
                 )
-        for function in made_by:
-            if not callable(function):
+        for each in functions:
+            if not callable(each):
                 raise UsageError(
-                    f"create_env_fn must be a function that makes an environment, not {function!r}."
+                    f"create_env_fn must be a function that returns an environment, not {each!r}.",
+                    argument="create_env_fn",
+                    found=type(each).__name__,
                 )
-        return [MadeEnvironment(*each) for each in zip(made_by, given, strict=True)]
+        return [EnvironmentFactory(*each) for each in zip(functions, mappings, strict=True)]
 
 
 class BatchedEnv(Environment):
-    """Several environments side by side."""
+    """Several gymnasium environments side by side, one lane each."""
 
     def __init__(self, options: BatchedOptions) -> None:
         self._options = options
-        self._makers = options.makers()
-        self._mode = _known_mode(options.autoreset_mode)
-        first = _as_gym_env(self._makers[0])
+        self._factories = options.factories()
+        self._mode = _autoreset_mode(options.autoreset_mode)
+        first = _make_gym_env(self._factories[0])
         first.close()
         self._name = repr(first)
         encoding = first.categorical_action_encoding
-        super().__init__((len(self._makers),), options.device or first.device, encoding)
+        super().__init__((len(self._factories),), options.device or first.device, encoding)
 
     @abstractmethod
-    def _vectorized(self) -> gymnasium.vector.VectorEnv:
-        """Make the environments of gymnasium, side by side."""
+    def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
+        """Return gymnasium's vector environment."""
 
     def _make_lanes(self) -> GymnasiumLanes:
         try:
-            return VectorLanes(self._vectorized())
+            return VectorLanes(self._make_vector_env())
         except RuntimeError as error:
-            raise UsageError(f"{self}: the environments do not fit together: {error}") from error
+            raise UsageError(
+                f"{self}: the spaces of the environments differ: {error}",
+                argument="create_env_fn",
+                advice="Return environments with the same spaces.",
+            ) from error
 
     def __reduce__(self) -> tuple[Any, ...]:
         if "stepper" in vars(self):
-            raise UsageError(
-                f"{self} cannot be sent to another process: it was reset or seeded already. Pass "
-                "a function that makes it."
+            raise Unsupported(
+                f"{self} cannot be pickled after a reset or a seed.",
+                advice="Pass a function that returns a new one.",
             )
-        return _remade, (type(self), self._options)
+        return _rebuild, (type(self), self._options)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self._makers)} x {self._name})"
+        return f"{type(self).__name__}({len(self._factories)} x {self._name})"
 
 
 @accepts_keywords
 class SerialEnv(BatchedEnv):
-    """Several environments in this process, one lane each: gymnasium's ``SyncVectorEnv``."""
+    """Several environments in this process: gymnasium's ``SyncVectorEnv``."""
 
     @takes_fields(BatchedOptions)
     def __init__(self, options: BatchedOptions) -> None:
         super().__init__(options)
 
-    def _vectorized(self) -> gymnasium.vector.VectorEnv:
-        return gymnasium.vector.SyncVectorEnv(self._makers, copy=False, autoreset_mode=self._mode)
+    def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
+        return gymnasium.vector.SyncVectorEnv(
+            self._factories, copy=False, autoreset_mode=self._mode
+        )
 
 
 @accepts_keywords
 class ParallelEnv(BatchedEnv):
-    """Several environments in one process each: gymnasium's ``AsyncVectorEnv``.
+    """Several environments, each in its own process: gymnasium's ``AsyncVectorEnv``.
 
-    The processes are spawned when they are first needed. They import gymnasium but not torch
-    where the functions return a ``GymEnv`` made by its name.
+    The processes start on the first reset. If the functions return a ``GymEnv`` by its registered
+    name, the processes import gymnasium but not torch.
     """
 
     @takes_fields(BatchedOptions)
     def __init__(self, options: BatchedOptions) -> None:
         super().__init__(options)
 
-    def _vectorized(self) -> gymnasium.vector.VectorEnv:
+    def _make_vector_env(self) -> gymnasium.vector.VectorEnv:
         with without_main_file():
             return gymnasium.vector.AsyncVectorEnv(
-                [_by_name(maker) for maker in self._makers],
+                [_light_factory(factory) for factory in self._factories],
                 copy=False,
                 context="spawn",
                 autoreset_mode=self._mode,
             )
 
 
-def _as_gym_env(maker: MadeEnvironment) -> GymEnv:
-    made = maker.function(**maker.arguments)
-    if isinstance(made, GymEnv):
-        return made
-    if isinstance(made, gymnasium.Env):
-        return GymEnv(made)
+def _make_gym_env(factory: EnvironmentFactory) -> GymEnv:
+    environment = factory.function(**factory.arguments)
+    if isinstance(environment, GymEnv):
+        return environment
+    if isinstance(environment, gymnasium.Env):
+        return GymEnv(environment)
     raise UsageError(
-        "create_env_fn of environments side by side must return a GymEnv or an environment of "
-        f"gymnasium, not {made!r}."
+        f"create_env_fn must return a GymEnv or a gymnasium environment, not {environment!r}.",
+        argument="create_env_fn",
+        found=type(environment).__name__,
     )
 
 
-def _by_name(maker: MadeEnvironment) -> Callable[[], gymnasium.Env]:
-    """Return what makes the same environment without the user's function, if it has a name."""
-    made = _as_gym_env(maker)
-    made.close()
-    return made.named or maker
+def _light_factory(factory: EnvironmentFactory) -> Callable[[], gymnasium.Env]:
+    """Return a factory that only needs gymnasium, if the environment has a registered name."""
+    environment = _make_gym_env(factory)
+    environment.close()
+    return environment.named_factory or factory
 
 
-def _known_mode(mode: str | AutoresetMode) -> AutoresetMode:
+def _autoreset_mode(mode: str | AutoresetMode) -> AutoresetMode:
     try:
         return AutoresetMode(mode)
     except ValueError as error:
-        known = ", ".join(repr(each.value) for each in AutoresetMode)
-        raise UsageError(f"autoreset_mode is one of {known}, not {mode!r}.") from error
+        modes = [each.value for each in AutoresetMode]
+        raise UsageError(
+            f"autoreset_mode must be one of {', '.join(map(repr, modes))}, not {mode!r}.",
+            argument="autoreset_mode",
+            expected=modes,
+            found=mode,
+        ) from error
 
 
-def _remade(kind: Any, options: BatchedOptions) -> BatchedEnv:
-    made: BatchedEnv = kind(**vars(options))
-    return made
+def _rebuild(kind: Any, options: BatchedOptions) -> BatchedEnv:
+    environment: BatchedEnv = kind(**vars(options))
+    return environment

@@ -1,4 +1,4 @@
-"""What every environment is: reset, steps and rollouts, in TensorDicts."""
+"""The base of all environments: reset, step and rollout, in TensorDicts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from datasets_cli.environments.lanes import Flags, GymnasiumLanes, Lanes
 from datasets_cli.environments.policies import Actor, RandomPolicy, actor_of, flat_items
 from datasets_cli.environments.rows import (
     FLAGS,
+    RESERVED,
     LaneRows,
     PolicyOutput,
     RolloutRows,
     SpaceLeaf,
     leaves_of,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongRows
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.schema.mapping import usable_device
 from datasets_cli.specs.bounded import Unbounded
@@ -35,9 +36,9 @@ from datasets_cli.specs.spec import TensorSpec
 
 
 class Stepper:
-    """Takes steps in all lanes, and knows where each of them stands."""
+    """The loop of steps in all lanes, with the state of each lane's trajectory."""
 
-    # seed_of: of a trajectory by its number; the lanes' random numbers continue where None.
+    # seed_of: returns the seed of a trajectory by its number; None continues the random numbers.
 
     def __init__(
         self,
@@ -49,29 +50,30 @@ class Stepper:
         self.actions = actions
         self._seed_of = seed_of
         self._observation: Any = None
-        # Of each lane's trajectory: how many steps it has, and its number. A first one is due.
+        # The number of steps in each lane's trajectory, above 0 before the first reset, and the
+        # number of that trajectory.
         self.frames = np.ones(lanes.num_lanes, np.int64)
         self.ids = np.zeros(lanes.num_lanes, np.int64)
-        self.num_ids = 0
-        """How many trajectories have begun."""
+        self.num_trajectories = 0
+        """The number of trajectories that have started."""
         self.ended: Flags = np.ones(lanes.num_lanes, bool)
-        """Where a trajectory is to begin before the next step, ``[N]``."""
+        """The lanes that must be reset before the next step, ``[N]``."""
 
     @property
-    def has_begun(self) -> bool:
-        """Whether every lane was reset."""
+    def was_reset(self) -> bool:
+        """Whether every lane was reset once."""
         return self._observation is not None
 
-    def begin(self, seeds: Sequence[int] | None = None) -> None:
-        """Begin a trajectory in every lane."""
-        # seeds: of the lanes, `[N]`; their random numbers continue where None.
+    def reset(self, seeds: Sequence[int] | None = None) -> None:
+        """Start a trajectory in every lane."""
+        # seeds: one for each lane, `[N]`; None continues the random numbers.
         lanes = np.ones(self._lanes.num_lanes, bool)
         self._number(lanes)
         self._observation = self._lanes.reset(seeds or self._seeds(lanes))
         self.ended = ~lanes
 
     def restart(self, lanes: Flags) -> None:
-        """Begin a trajectory in some lanes, at least one, ``[N]``."""
+        """Start a trajectory in some lanes, ``[N]``; at least one."""
         self._number(lanes)
         self._observation = self._lanes.restart(lanes, self._seeds(lanes))
         self.ended = self.ended & ~lanes
@@ -79,23 +81,23 @@ class Stepper:
     def _number(self, lanes: Flags) -> None:
         new = lanes & (self.frames > 0)  # a trajectory without rows keeps its number
         self.frames[new] = 0
-        # The next numbers, one for each lane that begins, in the order of the lanes.
-        self.ids[new] = np.arange(self.num_ids, self.num_ids + int(new.sum()))
-        self.num_ids += int(new.sum())
+        # The next numbers, in the order of the lanes.
+        self.ids[new] = np.arange(self.num_trajectories, self.num_trajectories + int(new.sum()))
+        self.num_trajectories += int(new.sum())
 
     def _seeds(self, lanes: Flags) -> list[int | None] | None:
         if self._seed_of is None:
             return None
         numbers = zip(self.ids.tolist(), lanes.tolist(), strict=True)
-        return [self._seed_of(number) if is_begun else None for number, is_begun in numbers]
+        return [self._seed_of(number) if is_new else None for number, is_new in numbers]
 
     def write_root(self, rows: LaneRows, step: int) -> None:
-        """Write where the lanes stand."""
+        """Write the current observations."""
         rows.write_root(step, self._observation, self.ids)
 
-    def step(self, written: PolicyOutput, rows: LaneRows, step: int) -> None:
-        """Take a step, and write what it led to."""
-        result = self._lanes.step(self.actions.native(written, self.frames))
+    def step(self, output: PolicyOutput, rows: LaneRows, step: int) -> None:
+        """Take a step with the output of a policy, and write the result."""
+        result = self._lanes.step(self.actions.convert(output, self.frames))
         self._observation = result.observation
         self.frames += 1
         self.ended = result.terminated | result.truncated
@@ -107,34 +109,35 @@ class Stepper:
         rows: LaneRows,
         *,
         max_frames: int | None = None,
-        is_over: Callable[[], bool] | None = None,
+        is_finished: Callable[[], bool] | None = None,
     ) -> int:
-        """Take steps until the rows are full; return how many were taken."""
-        # is_over: whether to stop; asked where trajectories have ended.
+        """Take steps until the rows are full, and return the number of steps."""
+        # max_frames: trajectories are truncated after as many steps.
+        # is_finished: called after the end of a trajectory; the loop stops if it returns True.
         for step in range(rows.num_steps):
             rows.write_root(step, self._observation, self.ids)
-            written = actor.act(rows, step)
-            rows.write_action(step, written)
-            self.step(written, rows, step)
+            output = actor.act(rows, step)
+            rows.write_action(step, output)
+            self.step(output, rows, step)
             if max_frames is not None:
                 rows.frames[:, step] = self.frames - 1
                 if (cut := self.frames >= max_frames).any():
                     rows.truncate(step, cut)
                     self.ended = self.ended | cut
             if self.ended.any():
-                if is_over is not None and is_over():
+                if is_finished is not None and is_finished():
                     return step + 1
                 self.restart(self.ended)
         return rows.num_steps
 
 
 ACTION = "action"
-_TAKEN = {ACTION, "reward", "next", "collector", *FLAGS}
-_CHUNK = 1024  # steps of a rollout for which room is made at once
+_RESERVED = {ACTION, "reward", *RESERVED, *FLAGS}
+_CHUNK = 1024  # steps of a rollout that are allocated together
 
 
 class Environment(ABC):
-    """Environments of gymnasium, one lane each, as functions of TensorDicts."""
+    """One or more gymnasium environments, one lane each, that read and return TensorDicts."""
 
     def __init__(
         self,
@@ -150,16 +153,16 @@ class Environment(ABC):
 
     @abstractmethod
     def _make_lanes(self) -> GymnasiumLanes:
-        """Make the environments of gymnasium."""
+        """Return the lanes of gymnasium."""
 
     @cached_property
     def lanes(self) -> GymnasiumLanes:
-        """The environments of gymnasium; made when they are first needed."""
+        """The gymnasium environments, created on first use."""
         return self._make_lanes()
 
     @cached_property
     def stepper(self) -> Stepper:
-        """What takes the steps, and knows where each lane stands."""
+        """The loop of steps of this environment."""
         actions = Actions(self.lanes.action_space, self.action_leaves, self.batch_size)
         return Stepper(self.lanes, actions)
 
@@ -170,10 +173,11 @@ class Environment(ABC):
         key = () if isinstance(space, gymnasium.spaces.Dict) else ("observation",)
         leaves = leaves_of(space, key, one_hot=self._one_hot)
         for leaf in leaves:
-            if leaf.key[0] in _TAKEN:
+            if leaf.key[0] in _RESERVED:
                 raise UsageError(
-                    f"The environment has an observation {leaf.key[0]!r}, a name that rows have "
-                    "for something else. Rename it in a wrapper of gymnasium."
+                    f"The observation {leaf.key[0]!r} of the environment has a reserved name.",
+                    key=leaf.key,
+                    advice="Rename it with a gymnasium wrapper.",
                 )
         return leaves
 
@@ -184,12 +188,12 @@ class Environment(ABC):
 
     @cached_property
     def observation_spec(self) -> Composite:
-        """What the environment returns, but rewards and flags."""
+        """The spec of observations."""
         return _tree_spec(self.observation_leaves, self.batch_size, self._spec_device)
 
     @cached_property
     def action_spec(self) -> TensorSpec:
-        """What it takes; a Composite with ``"action"`` in it where an action has several parts."""
+        """The spec of actions; a Composite with ``"action"`` if an action has several parts."""
         first, batch, device = self.action_leaves[0], self.batch_size, self._spec_device
         if not first.path:
             return _leaf_spec(first, batch, device)
@@ -197,46 +201,46 @@ class Environment(ABC):
 
     @cached_property
     def reward_spec(self) -> TensorSpec:
-        """A reward."""
+        """The spec of rewards."""
         return Unbounded((*self.batch_size, 1), self._spec_device, torch.float32)
 
     @cached_property
     def done_spec(self) -> Composite:
-        """The flags that end a trajectory."""
+        """The specs of ``done``, ``terminated`` and ``truncated``."""
         flag = Categorical(2, (*self.batch_size, 1), self._spec_device, torch.bool)
         return Composite(dict.fromkeys(FLAGS, flag), shape=self.batch_size)
 
     def new_rows(self, num_steps: int) -> RolloutRows:
-        """Return room for the rows of some steps."""
+        """Return empty rows for a number of steps."""
         return RolloutRows(self.observation_leaves, self.batch_size, num_steps)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Reset every lane with a seed; return the first seed that was not used.
+        """Reset every lane with a seed, and return the next unused seed.
 
-        Random numbers of torch, by which random actions are drawn, are not seeded.
+        Random actions come from torch's generator, which is not seeded.
 
         Args:
-            seed: of the first lane; the others have the numbers after it, as in gymnasium.
-            static_seed: give every lane the same seed, and return it.
+            seed: the seed of the first lane; lane i has ``seed + i``, as in gymnasium.
+            static_seed: use the same seed for every lane, and return it.
         """
         self._check_open()
         seed, count = whole_number("seed", seed, 0), self.lanes.num_lanes
-        self.stepper.begin([seed] * count if static_seed else range(seed, seed + count))
+        self.stepper.reset([seed] * count if static_seed else range(seed, seed + count))
         return seed if static_seed else seed + count
 
     def reset(
         self, tensordict: TensorDictBase | None = None, *, seed: int | None = None
     ) -> TensorDictBase:
-        """Begin trajectories; return the observations ``[*batch]``.
+        """Start new trajectories, and return the observations ``[*batch]``.
 
         Args:
-            tensordict: resets only some lanes where it has ``"_reset"``, bool ``[*batch, 1]``; it
-                is not changed.
-            seed: as in ``set_seed``; the environments' random numbers continue where None.
+            tensordict: selects lanes by its entry ``"_reset"``, bool ``[*batch, 1]``; None or no
+                such entry resets every lane. It is not changed.
+            seed: the seed, as in ``set_seed``; None continues the random numbers.
 
         Raises:
-            UsageError: ``"_reset"`` is of another shape, or not of every lane where there is a
-                seed, or at the first reset.
+            WrongRows: ``"_reset"`` has another shape.
+            UsageError: ``"_reset"`` selects some lanes, but this is the first reset or has a seed.
         """
         self._check_open()
         mask = None if tensordict is None else tensordict.get("_reset", None)
@@ -245,29 +249,36 @@ class Environment(ABC):
         elif seed is not None:
             self.set_seed(seed)
         else:
-            self.stepper.begin()
+            self.stepper.reset()
         return self._root()
 
     def _restart(self, mask: torch.Tensor, seed: int | None) -> None:
-        if seed is not None or not self.stepper.has_begun:
+        if seed is not None or not self.stepper.was_reset:
             raise UsageError(
-                "The first reset, and one with a seed, is of every lane, not of those of '_reset'."
+                "'_reset' cannot select lanes in the first reset or with a seed.",
+                key="_reset",
+                found=mask.flatten().tolist(),
+                advice="Reset every lane: leave out '_reset'.",
             )
         if mask.numel() != self.lanes.num_lanes:
-            raise UsageError(
-                f"'_reset' must have the shape {[*self.batch_size, 1]}, not {[*mask.shape]}."
+            raise WrongRows(
+                f"'_reset' must have the shape {[*self.batch_size, 1]}, not {[*mask.shape]}.",
+                key="_reset",
+                expected=(*self.batch_size, 1),
+                found=tuple(mask.shape),
             )
         if bool(mask.any()):
             self.stepper.restart(mask.reshape(-1).cpu().numpy())
 
     def step(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Take a step in every lane, and write what it led to below ``"next"``.
+        """Take a step in every lane, and write the result below ``"next"``.
 
         Args:
-            tensordict: with the action ``[*batch, ...]``; it is changed and returned.
+            tensordict: contains the action ``[*batch, ...]``; it is changed and returned.
 
         Raises:
-            UsageError: the action is missing or of another shape, or a lane is not reset.
+            WrongRows: the action is missing, or is not in the action space.
+            UsageError: a lane must be reset first.
         """
         self._check_open()
         self._check_reset()
@@ -278,13 +289,13 @@ class Environment(ABC):
     def step_and_maybe_reset(
         self, tensordict: TensorDictBase
     ) -> tuple[TensorDictBase, TensorDictBase]:
-        """Take a step, and begin trajectories in the lanes where it ended one.
+        """Take a step, then reset the lanes whose trajectory it ended.
 
         Args:
-            tensordict: as in ``step``.
+            tensordict: contains the action ``[*batch, ...]``, as in ``step``.
 
         Returns:
-            What ``step`` returns, and what the next step begins with.
+            The TensorDict of ``step``, and the observations before the next step.
         """
         stepped = self.step(tensordict)
         if self.stepper.ended.any():
@@ -292,12 +303,12 @@ class Environment(ABC):
         return stepped, self._root()
 
     def rand_action(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Write a random action into a TensorDict, a new one where None, and return it."""
-        written = TensorDict({}, self.batch_size) if tensordict is None else tensordict
-        return RandomPolicy(self.action_spec)(written)
+        """Write a random action into a TensorDict, or a new one if None, and return it."""
+        target = TensorDict({}, self.batch_size) if tensordict is None else tensordict
+        return RandomPolicy(self.action_spec)(target)
 
     def rand_step(self, tensordict: TensorDictBase | None = None) -> TensorDictBase:
-        """Take a step by a random action."""
+        """Take a step with a random action."""
         return self.step(self.rand_action(tensordict))
 
     def rollout(
@@ -311,49 +322,49 @@ class Environment(ABC):
         """Return the rows of up to ``max_steps`` steps, ``[*batch, T]``.
 
         Args:
-            max_steps: of each lane.
-            policy: a function of a TensorDict, or a module; random actions where None.
-            auto_reset: reset every lane first; the rollout else begins where the lanes stand.
-            break_when_any_done: stop where a trajectory ends in any lane; else another begins.
+            max_steps: the maximal number of steps of each lane.
+            policy: a function of a TensorDict, or a module; None for random actions.
+            auto_reset: reset every lane first; False continues the current trajectories.
+            break_when_any_done: stop when a trajectory ends in any lane; False resets that lane
+                and continues.
 
         Raises:
-            UsageError: ``max_steps`` is below 1, or without ``auto_reset`` a lane is not reset.
+            UsageError: ``max_steps`` is below 1, or ``auto_reset`` is False and a lane must be
+                reset first.
         """
         self._check_open()
-        if max_steps < 1:
-            raise UsageError(f"max_steps must be at least 1, not {max_steps}.")
+        max_steps = whole_number("max_steps", max_steps, 1)
         if auto_reset:
-            self.stepper.begin()
+            self.stepper.reset()
         self._check_reset()
         chosen = RandomPolicy(self.action_spec) if policy is None else policy
         actor = actor_of(chosen, ACTION, self.device)
         parts: list[TensorDict] = []
-        is_over = (lambda: True) if break_when_any_done else None
+        is_finished = (lambda: True) if break_when_any_done else None
         with torch.no_grad():
             for begin in range(0, max_steps, _CHUNK):
-                room = min(_CHUNK, max_steps - begin)
-                rows = self.new_rows(room)
-                taken = self.stepper.roll(actor, rows, is_over=is_over)
-                parts.append(rows.to_tensordict(taken))
-                if taken < room or (break_when_any_done and self.stepper.ended.any()):
+                rows = self.new_rows(min(_CHUNK, max_steps - begin))
+                num_steps = self.stepper.roll(actor, rows, is_finished=is_finished)
+                parts.append(rows.to_tensordict(num_steps))
+                if num_steps < rows.num_steps or (break_when_any_done and self.stepper.ended.any()):
                     break
         return self._placed(torch.cat(parts, -1))
 
     def close(self) -> None:
-        """Close the environments, and end the processes that they run in."""
+        """Close the environments and their processes."""
         if self.is_closed:
             return
         self.is_closed = True
         self._close()
-        if "stepper" in vars(self) and self.stepper.actions.outside.count:
-            warnings.warn(f"{self}: {self.stepper.actions.outside}", stacklevel=2)
+        if "stepper" in vars(self) and self.stepper.actions.out_of_bounds.count:
+            warnings.warn(f"{self}: {self.stepper.actions.out_of_bounds}", stacklevel=2)
 
     def _close(self) -> None:
         if "lanes" in vars(self):
             self.lanes.close()
 
     def _root(self) -> TensorDictBase:
-        """Return where the lanes stand."""
+        """Return the current observations."""
         rows = self.new_rows(1)
         self.stepper.write_root(rows, 0)
         return self._placed(rows.root(0))
@@ -363,20 +374,21 @@ class Environment(ABC):
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise UsageError(f"{self} is closed. Make another one.")
+            raise UsageError(f"{self} is closed.", advice="Create a new one.")
 
     def _check_reset(self) -> None:
         if self.stepper.ended.any():
             raise UsageError(
-                "A trajectory is to begin before the next step. Call reset(), or for some lanes "
-                "reset(tensordict) with '_reset'."
+                "The environment must be reset before the next step.",
+                found=self.stepper.ended.tolist(),
+                advice="Call reset(), or reset(tensordict) with '_reset' for some lanes.",
             )
 
 
 def _tree_spec(
     leaves: Sequence[SpaceLeaf], batch: tuple[int, ...], device: torch.device
 ) -> Composite:
-    """Return the spec of what is at the root of a TensorDict."""
+    """Return the specs of all arrays, as they are nested in a TensorDict."""
     spec = Composite(shape=batch)
     for leaf in leaves:
         spec[leaf.key] = _leaf_spec(leaf, batch, device)
@@ -387,7 +399,7 @@ def _leaf_spec(leaf: SpaceLeaf, batch: tuple[int, ...], device: torch.device) ->
     """Return the spec of one array."""
     space = leaf.space
     if leaf.one_hot and isinstance(space, gymnasium.spaces.Discrete):
-        space = gymnasium.spaces.Discrete(space.n)  # columns are counted from 0
+        space = gymnasium.spaces.Discrete(space.n)  # columns start at 0
     elif leaf.one_hot and isinstance(space, gymnasium.spaces.MultiDiscrete):
         space = gymnasium.spaces.MultiDiscrete(space.nvec, space.dtype.type)
     spec = spec_from_gymnasium(space, one_hot=leaf.one_hot)

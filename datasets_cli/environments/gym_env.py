@@ -1,4 +1,4 @@
-"""One environment of gymnasium."""
+"""A single gymnasium environment."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ import torch
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.lanes import GymnasiumLanes, SingleLane
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 @accepts_keywords
 class GymEnv(Environment):
-    """An environment of gymnasium as a function of TensorDicts.
+    """A gymnasium environment that reads and returns TensorDicts.
 
     Args:
-        env_name: its registered name, or an environment of gymnasium, which is closed with this.
-        device: of the tensors that it returns; they are on the processor, and their TensorDict
-            has no device, where None.
-        categorical_action_encoding: keep values of discrete spaces as numbers, not as one-hot
-            vectors.
-        kwargs: of ``gymnasium.make``.
+        env_name: the registered name, such as ``"CartPole-v1"``, or a gymnasium environment, which
+            is closed with this one.
+        device: the device of the returned TensorDicts; None for tensors on the CPU in TensorDicts
+            without a device.
+        categorical_action_encoding: encode values of discrete spaces as integers instead of
+            one-hot vectors.
+        kwargs: the keyword arguments of ``gymnasium.make``.
 
     Raises:
-        UsageError: gymnasium does not have it.
+        UsageError: gymnasium cannot make the environment.
     """
 
     def __init__(
@@ -44,12 +45,12 @@ class GymEnv(Environment):
         self.categorical_action_encoding = categorical_action_encoding
         self._arguments = kwargs
         self.env_name = env_name if isinstance(env_name, str) else None
-        self.gymnasium_env: gymnasium.Env = _made(env_name, kwargs)
-        """The environment of gymnasium."""
+        self.gymnasium_env: gymnasium.Env = _make_env(env_name, kwargs)
+        """The gymnasium environment."""
 
     @property
-    def named(self) -> partial[gymnasium.Env] | None:
-        """What makes another one in any process; None of one that was not made by its name."""
+    def named_factory(self) -> partial[gymnasium.Env] | None:
+        """A factory of the environment by its registered name; None if it was passed as object."""
         spec = self.gymnasium_env.spec
         if self.env_name is None or spec is None:
             return None
@@ -62,40 +63,44 @@ class GymEnv(Environment):
         self.gymnasium_env.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if "stepper" in vars(self) or self.named is None:
-            raise UsageError(
-                f"{self} cannot be sent to another process: only one that was made by its name, "
-                "and was neither reset nor seeded. Pass a function that makes it."
+        if "stepper" in vars(self) or self.named_factory is None:
+            raise Unsupported(
+                f"{self} cannot be pickled: it needs a registered name, and no reset or seed yet.",
+                advice="Pass a function that returns a new one.",
             )
-        return _remade, (self.named, self.device, self.categorical_action_encoding)
+        return _rebuild, (self.named_factory, self.device, self.categorical_action_encoding)
 
     def __repr__(self) -> str:
         return f"GymEnv({self.gymnasium_env})"
 
 
-def _made(env_name: str | gymnasium.Env, arguments: dict[str, Any]) -> gymnasium.Env:
+def _make_env(env_name: str | gymnasium.Env, kwargs: dict[str, Any]) -> gymnasium.Env:
     if isinstance(env_name, gymnasium.Env):
-        if arguments:
+        if kwargs:
             raise UsageError(
-                f"{sorted(arguments)} are arguments of gymnasium.make, for an environment that is "
-                "named; this one is made already."
+                f"{', '.join(sorted(kwargs))} cannot be passed to {env_name}: it exists already.",
+                argument=min(kwargs),
+                found=sorted(kwargs),
+                advice="Pass the registered name of the environment instead.",
             )
         return env_name
     try:
-        return gymnasium.make(env_name, **arguments)
-    except (gymnasium.error.Error, TypeError) as error:  # the latter of what is not a name
-        raise UsageError(f"gymnasium cannot make {env_name!r}: {error}") from error
+        return gymnasium.make(env_name, **kwargs)
+    except (gymnasium.error.Error, TypeError) as error:  # TypeError: not a text
+        raise UsageError(
+            f"gymnasium cannot make {env_name!r}: {error}", argument="env_name", found=env_name
+        ) from error
 
 
-def _remade(
-    named: partial[gymnasium.Env], device: torch.device | None, categorical: bool
+def _rebuild(
+    factory: partial[gymnasium.Env], device: torch.device | None, categorical: bool
 ) -> GymEnv:
-    return GymEnv(named(), device=device, categorical_action_encoding=categorical)
+    return GymEnv(factory(), device=device, categorical_action_encoding=categorical)
 
 
 @dataclass(frozen=True)
-class MadeEnvironment:
-    """Makes an environment by a user's function."""
+class EnvironmentFactory:
+    """A user's function and its arguments; a call returns a gymnasium environment."""
 
     function: Callable[..., Any]
     arguments: Mapping[str, Any]

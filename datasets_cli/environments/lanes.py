@@ -1,13 +1,13 @@
-"""Environments of gymnasium in a row, one lane each, which begin again when they are told to.
+"""Lanes: environments of gymnasium that are stepped side by side and reset on request.
 
-Whichever way gymnasium begins trajectories again (``AutoresetMode``), a step's observation is the
-one that the step led to, and no step is spent on a reset::
+In every ``AutoresetMode``, a step returns the observation that it led to, and a reset does not take
+a step::
 
     mode        after a step that ended lane 1              restart([False, True])
-    DISABLED    observation of lane 1 is its last           resets lane 1
-    NEXT_STEP   the same; its next step would be a reset    resets lane 1 before that
-    SAME_STEP   lane 1 is reset; its last observation       gives what that reset gave
-                is put back from info["final_obs"]
+    DISABLED    lane 1 has its last observation             resets lane 1
+    NEXT_STEP   the same; its next step would reset it      resets lane 1 before that step
+    SAME_STEP   lane 1 was reset; its last observation      returns the observation of that reset
+                comes from info["final_obs"]
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from datasets_cli.core.gymnasium_extra import gymnasium
 
 Flags = NDArray[np.bool_]
 Seeds = Sequence[int | None] | None
-"""Of each lane; where None, its random numbers continue."""
+"""A seed for each lane. A lane with None continues its random numbers."""
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
 
 
 class Step(NamedTuple):
-    """What one step of all lanes led to; valid until the next call of the lanes."""
+    """The result of one step of all lanes; valid until the next call of the lanes."""
 
-    # observation: as gymnasium gives it, an array or a tree of arrays `[N, ...]`; where a lane was
-    # reset by this step, the first one of its next trajectory. Reward and flags: `[N]`.
+    # observation: an array or a tree of arrays `[N, ...]`, as gymnasium returns it. A lane that
+    # this step reset has the first observation of its next trajectory.
+    # last_observations: the last observations of these lanes, by lane. Reward and flags: `[N]`.
 
     observation: Any
     last_observations: dict[int, Any]
@@ -40,32 +41,32 @@ class Step(NamedTuple):
 
 
 class Lanes(Protocol):
-    """What the loop of steps asks of environments."""
+    """Environments side by side, as the loop of steps uses them."""
 
     num_lanes: int
 
     def reset(self, seeds: Seeds) -> Any:
-        """Begin a trajectory in every lane; return the first observations."""
+        """Start a trajectory in every lane; return the first observations."""
 
     def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
-        """Begin a trajectory in some lanes; return the observation of every lane."""
-        # ended: which lanes, `[N]`; at least one.
-        # seeds: of these lanes, None of others; not of lanes that gymnasium has reset already.
+        """Start a trajectory in some lanes; return the observation of every lane."""
+        # ended: the lanes, `[N]`; at least one.
+        # seeds: for these lanes; None for the rest and for lanes that gymnasium reset already.
 
     def step(self, actions: Any) -> Step:
         """Take a step in every lane."""
-        # actions: as gymnasium takes them, an array or a tree of arrays `[N, ...]`.
+        # actions: an array or a tree of arrays `[N, ...]`, as gymnasium expects them.
 
 
 class GymnasiumLanes(Lanes, Protocol):
-    """What environments ask of gymnasium."""
+    """Lanes of gymnasium, with their spaces."""
 
     observation_space: gymnasium.Space
     action_space: gymnasium.Space
     """The spaces of one lane."""
 
     def close(self) -> None:
-        """Close the environments, and end the processes that they run in."""
+        """Close the environments and their processes."""
 
 
 class SingleLane:
@@ -101,8 +102,7 @@ def _first(actions: Any) -> Any:
     return {name: _first(part) for name, part in actions.items()}
 
 
-def _listed(seeds: Seeds) -> Any:
-    """Return one seed of each lane, as gymnasium takes them."""
+def _seed_list(seeds: Seeds) -> Any:
     return None if seeds is None else [*seeds]
 
 
@@ -114,21 +114,21 @@ class VectorLanes:
         self.num_lanes = environments.num_envs
         self.observation_space = environments.single_observation_space
         self.action_space = environments.single_action_space
-        self._resets_at_once = environments.metadata["autoreset_mode"] == SAME_STEP
-        self._began: Flags = np.zeros(self.num_lanes, bool)  # reset by gymnasium in the last step
+        self._resets_in_step = environments.metadata["autoreset_mode"] == SAME_STEP
+        self._was_reset: Flags = np.zeros(self.num_lanes, bool)  # in the last step
         self._observation: Any = None
 
     def reset(self, seeds: Seeds) -> Any:
-        self._began[:] = False
-        self._observation, _ = self._environments.reset(seed=_listed(seeds))
+        self._was_reset[:] = False
+        self._observation, _ = self._environments.reset(seed=_seed_list(seeds))
         return self._observation
 
     def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
-        due = ended & ~self._began
-        self._began &= ~ended
-        if due.any():
+        pending = ended & ~self._was_reset
+        self._was_reset &= ~ended
+        if pending.any():
             self._observation, _ = self._environments.reset(
-                seed=_listed(seeds), options={"reset_mask": due}
+                seed=_seed_list(seeds), options={"reset_mask": pending}
             )
         return self._observation
 
@@ -136,9 +136,11 @@ class VectorLanes:
         observation, reward, terminated, truncated, info = self._environments.step(actions)
         self._observation = observation
         last: dict[int, Any] = {}
-        if self._resets_at_once:
-            self._began = terminated | truncated
-            last = {lane: info["final_obs"][lane] for lane in np.flatnonzero(self._began).tolist()}
+        if self._resets_in_step:
+            self._was_reset = terminated | truncated
+            last = {
+                lane: info["final_obs"][lane] for lane in np.flatnonzero(self._was_reset).tolist()
+            }
         return Step(observation, last, reward, terminated, truncated)
 
     def close(self) -> None:

@@ -15,15 +15,15 @@ from datasets_cli.errors import UsageError
 from datasets_cli.schema.columns import Key
 
 Policy = Callable[[TensorDictBase], TensorDictBase]
-_WORDS = ("tensordict", "td")
+_TENSORDICT_NAMES = ("tensordict", "td")
 
 
 class RandomPolicy:
-    """Takes any action that its spec allows, with torch's global random numbers.
+    """A policy that samples actions from a spec, with torch's global random numbers.
 
     Args:
-        action_spec: of an environment; a Composite is of what is written at the root.
-        action_key: where the action is written, unless the spec is a Composite.
+        action_spec: the spec of the action; the entries of a Composite are written at the root.
+        action_key: the key of the action, unless the spec is a Composite.
     """
 
     def __init__(self, action_spec: Any, action_key: str = "action") -> None:
@@ -31,7 +31,7 @@ class RandomPolicy:
         self.action_key = action_key
 
     def __call__(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write an action into a TensorDict, and return it."""
+        """Write a random action into a TensorDict, and return the TensorDict."""
         drawn = self.action_spec.rand()
         if isinstance(drawn, TensorDictBase):
             return tensordict.update(drawn)
@@ -42,14 +42,14 @@ class RandomPolicy:
 
 
 class Actor(Protocol):
-    """What chooses the actions of a rollout."""
+    """A source of actions for a rollout."""
 
     def act(self, rows: LaneRows, step: int) -> PolicyOutput:
-        """Return what is written in a step, the action among it, ``[*batch, ...]``."""
+        """Return the action of a step, and the policy's other entries, each ``[*batch, ...]``."""
 
 
 class RandomActor:
-    """Random actions, for which no TensorDict is made."""
+    """Random actions, sampled without a TensorDict."""
 
     def __init__(self, policy: RandomPolicy) -> None:
         self._policy = policy
@@ -60,8 +60,8 @@ class RandomActor:
         return {self._key: drawn} if isinstance(drawn, torch.Tensor) else flat_items(drawn)
 
 
-class StandInActor:
-    """Random actions in place of a policy, with the entries that it would write."""
+class WarmupActor:
+    """Random actions in place of a policy; its other entries are zero."""
 
     def __init__(self, policy: RandomPolicy, written: Mapping[Key, Any]) -> None:
         self._random = RandomActor(policy)
@@ -84,54 +84,62 @@ class PolicyActor:
         self._device = device
 
     def act(self, rows: LaneRows, step: int) -> PolicyOutput:
-        given = rows.root(step)
+        root = rows.root(step)
         if self._device is not None:
-            given = given.to(self._device)
-        before = flat_items(given)
-        returned = self._policy(given)
+            root = root.to(self._device)
+        before = flat_items(root)
+        returned = self._policy(root)
         if isinstance(returned, torch.Tensor):
             return {(self._action_key,): returned.detach()}
         if not isinstance(returned, TensorDictBase):
             raise UsageError(
-                f"The policy returned {type(returned).__name__}. A policy returns the TensorDict "
-                f"that it was given, with {self._action_key!r} in it, or the action as a tensor."
+                f"The policy returned {type(returned).__name__}; expected its TensorDict with "
+                f"{self._action_key!r} in it, or the action as a tensor.",
+                argument="policy",
+                expected="a TensorDict or a tensor",
+                found=type(returned).__name__,
             )
-        return rows.added(before, flat_items(returned, is_leaf_nontensor))
+        return rows.policy_output(before, flat_items(returned, is_leaf_nontensor))
 
 
 def flat_items(
     tensordict: TensorDictBase, is_leaf: Callable[[type], bool] | None = None
 ) -> dict[Key, torch.Tensor]:
-    """Return every tensor of a TensorDict, or every leaf, by its whole key."""
+    """Return every tensor of a TensorDict by its full key; with ``is_leaf``, every such leaf."""
     leaves = tensordict.items(True, True, is_leaf=is_leaf)
     return {key if isinstance(key, tuple) else (key,): value for key, value in leaves}
 
 
 def actor_of(policy: Any, action_key: str, device: torch.device | None = None) -> Actor:
-    """Return what chooses actions by a policy."""
+    """Return the actor of a policy: a function, a module or a ``RandomPolicy``."""
     if type(policy) is RandomPolicy and policy.action_key == action_key:
         return RandomActor(policy)
     if not callable(policy):
         raise UsageError(
-            f"policy is {policy!r}. Expected: a function of a TensorDict, a module, or None for "
-            "random actions."
+            "policy must be a function of a TensorDict, a module, or None for random actions, not "
+            f"{policy!r}.",
+            argument="policy",
+            found=policy,
         )
     if isinstance(policy, torch.nn.Module) and not _takes_tensordict(policy):
-        return PolicyActor(_of_observation(policy), action_key, device)
+        return PolicyActor(_module_policy(policy), action_key, device)
     return PolicyActor(policy, action_key, device)
 
 
 def _takes_tensordict(module: torch.nn.Module) -> bool:
-    if isinstance(module, TensorDictModuleBase) or hasattr(module, "in_keys"):  # if compiled, too
+    # A compiled module has in_keys, but another class.
+    if isinstance(module, TensorDictModuleBase) or hasattr(module, "in_keys"):
         return True
     first = next(iter(inspect.signature(module.forward).parameters.values()), None)
-    return first is not None and (first.name in _WORDS or "TensorDict" in str(first.annotation))
+    if first is None:
+        return False
+    return first.name in _TENSORDICT_NAMES or "TensorDict" in str(first.annotation)
 
 
-def _of_observation(module: torch.nn.Module) -> Callable[[TensorDictBase], torch.Tensor]:
-    """Return the policy that a module of tensors is, of entries with the names of its arguments.
+def _module_policy(module: torch.nn.Module) -> Callable[[TensorDictBase], torch.Tensor]:
+    """Return a policy that passes entries to a module of tensors, by the names of its arguments.
 
-    One of another name takes the only observation there is.
+    If the names differ, the module gets the observation, which must then be the only one.
     """
     parameters = inspect.signature(module.forward).parameters.values()
     arguments = [each.name for each in parameters if each.default is each.empty]
@@ -142,9 +150,13 @@ def _of_observation(module: torch.nn.Module) -> Callable[[TensorDictBase], torch
             names = arguments
         elif len(names) != 1:
             raise UsageError(
-                f"The policy {type(module).__name__} takes {arguments}, and the environment has "
-                f"{names}. Wrap it: tensordict.nn.TensorDictModule(module, in_keys=[...], "
-                "out_keys=['action'])."
+                f"The policy {type(module).__name__} takes {arguments}, but the environment has "
+                f"{names}.",
+                argument="policy",
+                expected=arguments,
+                found=names,
+                advice="Wrap the module: tensordict.nn.TensorDictModule(module, in_keys=[...], "
+                "out_keys=['action']).",
             )
         action: torch.Tensor = module(*(tensordict.get(name) for name in names))
         return action

@@ -1,4 +1,4 @@
-"""The rows of a rollout, written step by step into arrays, and once made into a TensorDict."""
+"""The rows of a rollout: arrays that are written step by step and returned as a TensorDict."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.core.gymnasium_extra import gymnasium
 from datasets_cli.environments.lanes import Flags, Step
-from datasets_cli.errors import UsageError
-from datasets_cli.schema.columns import Key
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
+from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import put
 
 spaces = gymnasium.spaces
@@ -33,7 +33,7 @@ class SpaceLeaf:
 
     @cached_property
     def counts(self) -> NDArray[np.int64] | None:
-        """How many values each number may have, ``[n]``; None where the space is not discrete."""
+        """The number of values of each discrete number, ``[n]``; None for another space."""
         if isinstance(self.space, spaces.Discrete):
             return np.array([self.space.n])
         if isinstance(self.space, spaces.MultiDiscrete):
@@ -42,48 +42,47 @@ class SpaceLeaf:
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """The shape in which one value is kept."""
+        """The shape of one value in a row."""
         if self.one_hot and self.counts is not None:
             return (int(self.counts.sum()),)
         return tuple(self.space.shape or ())
 
     @cached_property
     def is_text(self) -> bool:
-        """Whether it is an array of texts, which are objects."""
+        """Whether the values are text, in arrays of objects."""
         return isinstance(self.space, spaces.Text)
 
     @cached_property
     def native_dtype(self) -> np.dtype[Any]:
-        """The element type as gymnasium has it."""
+        """The dtype of the space."""
         return np.dtype(object if self.is_text else self.space.dtype)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """The element type that is kept."""
+        """The dtype of a row."""
         return np.dtype(np.int64) if isinstance(self.space, spaces.Discrete) else self.native_dtype
 
-    def keep(self, value: Any, rows: NDArray[Any]) -> None:
-        """Write this leaf's part of what gymnasium gives."""
-        # value: of one environment, or of several, whose arrays are `[N, ...]`.
-        # rows: where to, `[N, *shape]`.
+    def encode(self, value: Any, rows: NDArray[Any]) -> None:
+        """Write this leaf of a value of the whole space into ``rows``, ``[N, *shape]``."""
+        # value: from one environment, or from several with arrays `[N, ...]`.
         for name in self.path:
             value = value[name]
         if not self.one_hot or self.counts is None:
             rows[...] = value
             return
-        # Each number sets one column: its own, among those that its predecessors leave to it.
+        # Each number sets one column, counted from its offset: [1, 0] of sizes 2, 3 is 0 1 | 1 0 0.
         numbers = (np.asarray(value) - self.space.start).reshape(len(rows), -1)
         rows[...] = 0
         rows[np.arange(len(rows))[:, None], numbers + self.offsets] = 1
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
-        """Where the columns of each number begin, ``[n]``."""
+        """The first column of each number, ``[n]``."""
         assert self.counts is not None
         return self.counts.cumsum() - self.counts
 
-    def restore(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return what gymnasium takes, ``[N, ...]``, of what is kept, ``[N, *shape]``."""
+    def decode(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Convert rows ``[N, *shape]`` to values of the space, ``[N, ...]``."""
         if not self.one_hot or self.counts is None:
             return rows.astype(self.native_dtype, copy=False)
         if len(self.counts) == 1:
@@ -92,14 +91,14 @@ class SpaceLeaf:
             parts = np.split(rows, self.offsets[1:], axis=1)
             numbers = np.stack([part.argmax(axis=1) for part in parts], axis=1)
         shape = (len(rows), *(self.space.shape or ()))
-        chosen: NDArray[Any] = numbers.reshape(shape) + self.space.start
-        return chosen.astype(self.native_dtype, copy=False)
+        values: NDArray[Any] = numbers.reshape(shape) + self.space.start
+        return values.astype(self.native_dtype, copy=False)
 
 
 def leaves_of(
     space: gymnasium.Space, key: Key, *, one_hot: bool, text: bool = False
 ) -> list[SpaceLeaf]:
-    """Return the arrays of a space, which are all below a key."""
+    """Return the arrays of a space, with keys below ``key``."""
     kinds = (*_ARRAYS, spaces.Text) if text else _ARRAYS
     return [SpaceLeaf(*each, one_hot) for each in _parts(space, key, (), kinds)]
 
@@ -107,7 +106,7 @@ def leaves_of(
 def _parts(
     space: gymnasium.Space, key: Key, path: tuple[str | int, ...], kinds: tuple[type, ...]
 ) -> Iterator[tuple[Key, tuple[str | int, ...], gymnasium.Space]]:
-    """Yield where each array is kept, where gymnasium has it, and its space."""
+    """Yield the key, the path in gymnasium's value, and the space of each array."""
     if isinstance(space, spaces.Dict):
         for name, part in space.spaces.items():
             yield from _parts(part, (*key, name), (*path, name), kinds)
@@ -118,14 +117,17 @@ def _parts(
         yield key, path, space
     else:
         names = ", ".join(kind.__name__ for kind in (*kinds, spaces.Dict, spaces.Tuple))
-        raise UsageError(
-            f"An environment's space {'.'.join(key)} is {space}. A row has arrays: spaces are "
-            f"{names}. Wrap the environment, for example in gymnasium.wrappers.FlattenObservation."
+        raise Unsupported(
+            f"The environment's space {show_key(key)} is {space}; expected {names}.",
+            key=key,
+            expected=names,
+            found=str(space),
+            advice="Wrap the environment, for example in gymnasium.wrappers.FlattenObservation.",
         )
 
 
 def tree_of(space: gymnasium.Space, parts: Iterator[Any]) -> Any:
-    """Return what gymnasium takes of a space, made of the arrays that ``leaves_of`` lists."""
+    """Return a value of a space from its arrays, in the order of ``leaves_of``."""
     if isinstance(space, spaces.Dict):
         return {name: tree_of(part, parts) for name, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -134,47 +136,48 @@ def tree_of(space: gymnasium.Space, parts: Iterator[Any]) -> Any:
 
 
 StepColumn = torch.Tensor | NDArray[Any]
-"""A tensor, or an array of texts."""
+"""A tensor, or an array of text."""
 PolicyOutput = Mapping[Key, StepColumn]
-"""What a policy wrote in a step, ``[*batch, ...]`` each."""
+"""The entries that a policy wrote in a step, each ``[*batch, ...]``."""
 Tensors = Mapping[Key, torch.Tensor]
 FLAGS = ("done", "terminated", "truncated")
+RESERVED = ("next", "collector")
 
 
 class LaneRows(Protocol):
-    """What the loop of steps writes: the rows of all lanes, ``[N, num_steps]``."""
+    """The rows of all lanes, ``[N, num_steps]``, as the loop of steps writes them."""
 
     num_steps: int
     ids: NDArray[np.int64]
-    """The number of each row's trajectory, ``[N, T]``."""
+    """The trajectory number of each row, ``[N, T]``."""
     frames: NDArray[np.int64]
-    """How many rows of its trajectory are before each, ``[N, T]``, where they are limited."""
+    """The step of each row in its trajectory, ``[N, T]``; only with a step limit."""
 
     def root(self, step: int) -> TensorDictBase:
-        """Return what a policy is given: the rows of one step before its action."""
+        """Return the input of a policy: the rows of one step before its action."""
 
-    def added(self, before: Tensors, after: Tensors) -> PolicyOutput:
-        """Return what a policy wrote, of the entries before and after its call."""
+    def policy_output(self, before: Tensors, after: Tensors) -> PolicyOutput:
+        """Return the entries that a policy wrote, from those before and after its call."""
 
     def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
-        """Write what a step begins with."""
-        # ids: the number of each lane's trajectory, `[N]`.
+        """Write the observations before a step."""
+        # ids: the trajectory number of each lane, `[N]`.
 
     def write_action(self, step: int, written: PolicyOutput) -> None:
-        """Write what the policy wrote in a step."""
+        """Write the policy's entries of a step."""
 
     def write_next(self, step: int, result: Step) -> None:
-        """Write what a step of the lanes led to."""
+        """Write the result of a step."""
 
     def truncate(self, step: int, lanes: Flags) -> None:
-        """Mark rows of a step as the last of their trajectories, ``[N]``, which others cut."""
+        """Mark the rows of a step in some lanes, ``[N]``, as truncated."""
 
     def to_tensordict(self, num_steps: int) -> TensorDict:
-        """Return the first rows as a TensorDict ``[*batch, num_steps]``."""
+        """Return the rows of the first steps as a TensorDict ``[*batch, num_steps]``."""
 
 
 class RolloutRows:
-    """Room for the rows of all lanes."""
+    """The rows of all lanes of a gymnasium environment."""
 
     def __init__(
         self,
@@ -187,7 +190,7 @@ class RolloutRows:
         self.batch = batch
         self._lanes = batch or (1,)
         self._columns: dict[Key, StepColumn] = {}
-        self._written: dict[Key, Any] = {}  # by the policy: shape and element type
+        self._output_forms: dict[Key, Any] = {}  # shape and dtype of each entry of the policy
         self._root = [(leaf, self._add(leaf.key, leaf)) for leaf in leaves]
         self._next = [(leaf, self._add(("next", *leaf.key), leaf)) for leaf in leaves]
         flag = (*self._lanes, num_steps, 1)
@@ -199,9 +202,9 @@ class RolloutRows:
         self._reward = reward.numpy()
         self._flags = [each.numpy() for each in flags]
         self.ids, self.frames = np.empty((2, *flag[:-1]), np.int64)
-        # What a policy is given: of a batch [N, T, ...], else the only lane [T, ...].
-        given: list[Key] = [*(leaf.key for leaf in leaves), *((name,) for name in FLAGS)]
-        self._given = {key: self._without_lane(self._columns[key]) for key in given}
+        # The input of a policy: [N, T, ...] of a batch, [T, ...] of a single environment.
+        inputs: list[Key] = [*(leaf.key for leaf in leaves), *((name,) for name in FLAGS)]
+        self._inputs = {key: self._without_lane(self._columns[key]) for key in inputs}
 
     def _add(self, key: Key, leaf: SpaceLeaf) -> NDArray[Any]:
         array = np.empty((*self._lanes, self.num_steps, *leaf.shape), leaf.dtype)
@@ -209,77 +212,96 @@ class RolloutRows:
         return array
 
     def root(self, step: int) -> TensorDict:
-        """Return what a policy is given: the rows of one step before its action."""
+        """Return the input of a policy: the rows of one step before its action."""
         at: Any = (slice(None), step) if self.batch else step
         return TensorDict(
-            {key if key[1:] else key[0]: column[at] for key, column in self._given.items()},
+            {key if key[1:] else key[0]: column[at] for key, column in self._inputs.items()},
             self.batch,
         )
 
-    def added(self, before: Tensors, after: Tensors) -> PolicyOutput:
-        """Return what a policy wrote; refuse it at places that are not its own."""
-        written: dict[Key, torch.Tensor] = {}
+    def policy_output(self, before: Tensors, after: Tensors) -> PolicyOutput:
+        """Return the entries that a policy wrote, or raise an error for a reserved key."""
+        output: dict[Key, torch.Tensor] = {}
         for key, value in after.items():
             if key not in before:
-                if key[0] in ("next", "collector"):
+                if key[0] in RESERVED:
                     raise UsageError(
-                        f"The policy wrote {key}: what is below 'next' and 'collector' is the "
-                        "environment's and the collector's. Write it at the root."
+                        f"The policy wrote {show_key(key)}, but entries below {key[0]!r} are "
+                        "reserved for the environment and the collector.",
+                        key=key,
+                        advice="Write the entry at the root.",
                     )
                 if not isinstance(value, torch.Tensor):
-                    raise UsageError(
-                        f"The policy wrote {value!r} at {key}. Expected: tensors, which rows have."
+                    raise WrongRows(
+                        f"The policy wrote {value!r} as {show_key(key)}; expected a tensor.",
+                        key=key,
+                        expected="a tensor",
+                        found=type(value).__name__,
                     )
-                written[key] = value.detach()
+                output[key] = value.detach()
             elif value is not before[key]:
                 raise UsageError(
-                    f"The policy put another tensor at {key!r}, which is the environment's: the "
-                    "row would not be what was observed. Write it under another name."
+                    f"The policy replaced {show_key(key)}, an entry of the environment.",
+                    key=key,
+                    advice="Write the tensor under another name.",
                 )
-        return written
+        return output
 
     def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
-        """Write what a step begins with."""
-        # ids: the number of each lane's trajectory, `[N]`.
+        """Write the observations before a step."""
+        # ids: the trajectory number of each lane, `[N]`.
         for leaf, array in self._root:
-            leaf.keep(observation, array[:, step])
+            leaf.encode(observation, array[:, step])
         self.ids[:, step] = ids
 
     def write_action(self, step: int, written: PolicyOutput) -> None:
-        """Write what the policy wrote in a step."""
-        # The first step's keys are those of every step.
+        """Write the policy's entries of a step."""
+        # Every step has the entries of the first one, with the same shapes and dtypes.
         forms = {key: (value.shape, value.dtype) for key, value in written.items()}
-        if not self._written:
-            self._make_room(forms)
-        if forms != self._written:
-            raise UsageError(
-                f"The policy wrote {forms} in a step, and {self._written} in the first one. Every "
-                "row has the same entries, of the same shapes and element types."
+        if not self._output_forms:
+            self._allocate(forms)
+        if forms != self._output_forms:
+            expected, found = (
+                {show_key(key): form for key, form in each.items()}
+                for each in (self._output_forms, forms)
+            )
+            raise WrongRows(
+                f"The policy wrote other entries than in the first step. Expected: {expected}. "
+                f"Found: {found}.",
+                expected=expected,
+                found=found,
+                advice="Write the same entries, with the same shapes and dtypes, in every step.",
             )
         for key, value in written.items():
             column: Any = self._columns[key]
             column[:, step] = value
 
-    def _make_room(self, written: dict[Key, Any]) -> None:
+    def _allocate(self, forms: dict[Key, Any]) -> None:
         num_batch = len(self.batch)
-        for key, (shape, dtype) in written.items():
+        for key, (shape, dtype) in forms.items():
             if shape[:num_batch] != self.batch:
-                raise UsageError(
-                    f"The policy wrote {'.'.join(key)} of the shape {[*shape]}, which must begin "
-                    f"with that of the environment, {[*self.batch]}."
+                raise WrongRows(
+                    f"The policy wrote {show_key(key)} with the shape {[*shape]}; expected the "
+                    f"environment's batch size {[*self.batch]} first.",
+                    key=key,
+                    expected=self.batch,
+                    found=tuple(shape),
                 )
-            room = (*self._lanes, self.num_steps, *shape[num_batch:])
+            column_shape = (*self._lanes, self.num_steps, *shape[num_batch:])
             is_tensor = isinstance(dtype, torch.dtype)
-            column = torch.empty(room, dtype=dtype) if is_tensor else np.empty(room, dtype)
-            self._columns[key] = column
-        self._written = written
+            self._columns[key] = (
+                torch.empty(column_shape, dtype=dtype)
+                if is_tensor
+                else np.empty(column_shape, dtype)
+            )
+        self._output_forms = forms
 
     def write_next(self, step: int, result: Step) -> None:
-        """Write what a step of the lanes led to."""
+        """Write the result of a step."""
         for leaf, array in self._next:
-            leaf.keep(result.observation, array[:, step])
+            leaf.encode(result.observation, array[:, step])
             for lane, last in result.last_observations.items():
-                leaf.keep(last, array[lane : lane + 1, step])
+                leaf.encode(last, array[lane : lane + 1, step])
         self._reward[:, step, 0] = result.reward
         done, terminated, truncated = self._flags
         done[:, step, 0] = result.terminated | result.truncated
@@ -287,18 +309,18 @@ class RolloutRows:
         truncated[:, step, 0] = result.truncated
 
     def truncate(self, step: int, lanes: Flags) -> None:
-        """Mark rows of a step as the last of their trajectories, ``[N]``, which others cut."""
+        """Mark the rows of a step in some lanes, ``[N]``, as truncated."""
         done, _, truncated = self._flags
         done[lanes, step] = True
         truncated[lanes, step] = True
 
     def columns(self, num_steps: int) -> dict[Key, NDArray[Any]]:
-        """Return the columns of the first rows, ``[N, num_steps, ...]``."""
+        """Return the columns of the first steps, ``[N, num_steps, ...]``."""
         return {key: np.asarray(column[:, :num_steps]) for key, column in self._columns.items()}
 
     def to_tensordict(self, num_steps: int) -> TensorDict:
-        """Return the first rows as a TensorDict ``[*batch, num_steps]``."""
-        # It has the memory of this object, which is not written to again.
+        """Return the rows of the first steps as a TensorDict ``[*batch, num_steps]``."""
+        # The columns are not copied: this object is not written again.
         tree: dict[str, Any] = {}
         for key, column in self._columns.items():
             put(tree, key, self._without_lane(column[:, :num_steps]))

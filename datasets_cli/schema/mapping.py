@@ -89,7 +89,10 @@ def usable_device(device: str | torch.device) -> torch.device:
         expected = "'cpu'" if accelerator is None else f"'cpu' or '{accelerator}'"
         raise UsageError(
             f"device must be one that this process can use, {expected}, not {device!r}; torch "
-            f"says: {str(error).splitlines()[0]}"
+            f"says: {str(error).splitlines()[0]}",
+            argument="device",
+            expected=expected,
+            found=device,
         ) from error
 
 

@@ -1,1 +1,1 @@
-"""A small loop of collecting and learning, and how a replay buffer takes part in it."""
+"""A small training loop, and the replay buffer of the loop."""

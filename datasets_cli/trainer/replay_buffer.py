@@ -1,4 +1,4 @@
-"""A replay buffer in a training loop: it stores what is collected, and gives samples of it."""
+"""The replay buffer of a training loop: it stores collected batches and returns samples."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, pad
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import Unsupported, UsageError, WrongSize
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.mixing.offline_to_online import OfflineToOnline
 
@@ -20,25 +20,25 @@ TRUNCATED, DONE = ("next", "truncated"), ("next", "done")
 
 
 class ReplayBufferTrainer:
-    """Fills a replay buffer with what is collected, and samples it for each optimisation step.
+    """Stores collected batches in a replay buffer, and samples it for each optimisation step.
 
     Args:
-        replay_buffer: the buffer, or a dataset and a buffer sampled as one. A buffer that cannot be
-            written, as a dataset, is only sampled: do not register ``extend`` then.
-        batch_size: rows of a sample; the buffer's own batch size where None.
-        memmap: False; a storage of mapped files is what keeps rows on the disk.
-        device: where samples are moved; None leaves them where they are.
-        flatten_tensordicts: store single steps: those that ``("collector", "mask")`` is True for,
-            where there is one; else all, and the last step of each row of a batch that is not done
-            is marked as truncated, since what follows it in the buffer is another row's.
-        max_dims: pad each batch dimension with zeros to this length, -1 to leave it;
-            ``("collector", "mask")`` is False for what is padding. Only without
-            ``flatten_tensordicts``.
-        iterate: samples have the buffer's own batch size, as the batches of its iteration do.
+        replay_buffer: the buffer, or a dataset and a buffer sampled as one. A read-only buffer,
+            such as a dataset, is only sampled: do not register ``extend`` for it.
+        batch_size: the number of rows in a sample; None for the batch size of the buffer.
+        memmap: must be False; a ``LazyMemmapStorage`` stores rows on disk.
+        device: the device of samples; None to leave them on the buffer's device.
+        flatten_tensordicts: store single steps: those with a True ``("collector", "mask")``, or
+            all if the batch has no mask. Without a mask, the last step of each row ``[T]`` that is
+            not done is marked as truncated, because another row follows it in the buffer.
+        max_dims: the length to which each batch dimension is padded with zeros; -1 for no padding.
+            ``("collector", "mask")`` is False for padding. Excludes ``flatten_tensordicts``.
+        iterate: use the batch size of the buffer, as iteration over it does.
 
     Raises:
-        UsageError: arguments that exclude one another, or a sampler of priorities in a
-            ``ReplayBuffer`` that has no ``update_tensordict_priority``.
+        UsageError: arguments exclude one another.
+        Unsupported: ``memmap`` is True, or the buffer is a ``ReplayBuffer`` with priorities but
+            without ``update_tensordict_priority``.
     """
 
     def __init__(
@@ -51,24 +51,36 @@ class ReplayBufferTrainer:
         max_dims: Sequence[int] | None = None,
         iterate: bool = False,
     ) -> None:
-        self._updates = getattr(replay_buffer, "update_tensordict_priority", None)
+        self._update_tensordict_priority = getattr(
+            replay_buffer, "update_tensordict_priority", None
+        )
         if (
-            self._updates is None
+            self._update_tensordict_priority is None
             and isinstance(replay_buffer, ReplayBuffer)
             and replay_buffer.sampler.has_priorities
         ):
-            raise UsageError(
-                f"The priorities of a {type(replay_buffer).__name__} cannot be updated from "
-                "batches. Make a TensorDictReplayBuffer with the same sampler."
+            kind = type(replay_buffer).__name__
+            raise Unsupported(
+                f"A {kind} cannot update priorities from batches.",
+                argument="replay_buffer",
+                expected="a TensorDictReplayBuffer",
+                found=kind,
+                advice="Use a TensorDictReplayBuffer with the same sampler.",
             )
         if memmap:
-            raise UsageError(
-                "memmap=True asks for batches in mapped files, which a buffer copies at once. To "
-                "keep the rows on the disk, give the buffer LazyMemmapStorage(max_size)."
+            raise Unsupported(
+                "memmap=True is not supported: the buffer copies every batch.",
+                argument="memmap",
+                expected=False,
+                found=True,
+                advice="To store rows on disk, use LazyMemmapStorage(max_size) in the buffer.",
             )
         if flatten_tensordicts and max_dims is not None:
             raise UsageError(
-                "max_dims pads batches to one shape, and flatten_tensordicts leaves none. Give one."
+                "max_dims cannot be combined with flatten_tensordicts.",
+                argument="max_dims",
+                found=max_dims,
+                advice="Leave out one of them.",
             )
         self.replay_buffer = replay_buffer
         self.batch_size = None if iterate else batch_size
@@ -77,13 +89,13 @@ class ReplayBufferTrainer:
         self.max_dims = max_dims if max_dims is None else tuple(max_dims)
 
     def extend(self, batch: TensorDict) -> TensorDict:
-        """Store a batch and return what was stored, on the CPU; the batch itself is not changed.
+        """Store a batch, and return the stored rows on the CPU; the batch does not change.
 
         Args:
-            batch: ``[*B]``, or ``[*B, T]`` with time last.
+            batch: a TensorDict ``[*B]``, or ``[*B, T]`` with time last.
 
         Raises:
-            UsageError: the batch is longer than ``max_dims``, or has other dimensions.
+            WrongSize: the batch is longer than ``max_dims``, or has other dimensions.
         """
         if self.flatten_tensordicts:
             batch = _flattened(batch)
@@ -94,29 +106,29 @@ class ReplayBufferTrainer:
         return stored
 
     def sample(self, batch: TensorDict | None = None) -> TensorDict:
-        """Return rows of the buffer; the batch that was collected is not used."""
+        """Return a sample of the buffer; the collected batch is not used."""
         sampled: TensorDict = self.replay_buffer.sample(self.batch_size)
         return sampled if self.device is None else sampled.to(self.device)
 
     def update_priority(self, batch: TensorDict) -> None:
-        """Set the priorities of a sample's rows to those in it, where the buffer has priorities."""
-        if self._updates is not None:
-            self._updates(batch)
+        """Update the priorities of a sample's rows in the buffer, if the buffer has priorities."""
+        if self._update_tensordict_priority is not None:
+            self._update_tensordict_priority(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the buffer, as ``{"replay_buffer": ...}``."""
         return {"replay_buffer": self.replay_buffer.state_dict()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what ``state_dict`` returned."""
+        """Load a state of ``state_dict``."""
         self.replay_buffer.load_state_dict(state_dict["replay_buffer"])
 
     def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
-        """Take part in a training loop at the usual points.
+        """Register the methods of this object at their points of a training loop.
 
         Args:
-            trainer: the loop.
-            name: under which the trainer's state keeps the buffer's.
+            trainer: the training loop.
+            name: the key of the buffer's state in the trainer's state.
         """
         trainer.register_op("batch_process", self.extend)
         trainer.register_op("process_optim_batch", self.sample)
@@ -124,15 +136,18 @@ class ReplayBufferTrainer:
         trainer.register_module(name, self)
 
     def _padded(self, batch: TensorDict, lengths: tuple[int, ...]) -> TensorDict:
-        # What each dimension lacks; 0 where it is not padded.
+        # The padding of each dimension: [2, 3] to [-1, 5] needs [0, 2].
         missing = [
             0 if length == -1 else length - size
             for size, length in zip(batch.shape, lengths, strict=False)
         ]
         if len(lengths) != batch.ndim or min(missing, default=0) < 0:
-            raise UsageError(
-                f"A batch of shape {list(batch.shape)} cannot be padded to max_dims "
-                f"{list(lengths)}. Expected, for each, at least its size, or -1."
+            raise WrongSize(
+                f"A batch of shape {list(batch.shape)} cannot be padded to max_dims="
+                f"{list(lengths)}: each length must be at least the size of its dimension, or -1.",
+                argument="max_dims",
+                expected=tuple(batch.shape),
+                found=lengths,
             )
         if MASK not in batch.keys(include_nested=True):
             mask = torch.ones(batch.shape, dtype=torch.bool, device=batch.device)
@@ -142,7 +157,7 @@ class ReplayBufferTrainer:
 
 
 def _flattened(batch: TensorDict) -> TensorDict:
-    """Return the single steps of a batch ``[*B, T]``, where rows end as truncated."""
+    """Return the single steps of a batch ``[*B, T]``; the last steps are marked as truncated."""
     if MASK in batch.keys(include_nested=True):
         valid: TensorDict = batch[batch[MASK]]
         return valid

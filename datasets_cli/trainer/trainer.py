@@ -1,4 +1,4 @@
-"""The loop of collecting and learning: everything that it does beside that is registered.
+"""The training loop, to which functions are registered at named points.
 
 trainer = Trainer(collector=collector, total_frames=50_000, optim_steps_per_batch=64,
 loss_module=loss_module, optimizer=optimizer)
@@ -23,7 +23,7 @@ import torch
 from tensordict import TensorDict
 from tqdm import tqdm
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongState
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 POINTS = (
@@ -46,7 +46,7 @@ PointFunction = Callable[..., Any]
 
 
 class Points:
-    """The functions of each point, in the order in which they were registered."""
+    """The functions of each point, in the order of their registration."""
 
     def __init__(self) -> None:
         self._functions: defaultdict[str, list[PointFunction]] = defaultdict(list)
@@ -55,23 +55,28 @@ class Points:
         """Add a function to a point."""
         if point not in POINTS:
             near = difflib.get_close_matches(str(point), POINTS, 1)
-            meant = f" Did you mean {near[0]}?" if near else ""
             raise UsageError(
-                f"A training loop has no point {point!r}.{meant} Expected one of: "
-                f"{', '.join(POINTS)}."
+                f"The training loop has no point {point!r}; expected one of {', '.join(POINTS)}.",
+                argument="dest",
+                expected=POINTS,
+                found=point,
+                advice=f"Did you mean {near[0]}?" if near else None,
             )
         if not callable(function):
+            kind = type(function).__name__
             raise UsageError(
-                f"What is registered at {point} must be callable; found {type(function).__name__}."
+                f"The function for {point} must be callable, not {kind}.",
+                argument="op",
+                found=kind,
             )
         self._functions[point].append(partial(function, **options) if options else function)
 
-    def at(self, point: str) -> list[PointFunction]:
+    def functions(self, point: str) -> list[PointFunction]:
         """Return the functions of a point."""
         return self._functions[point]
 
-    def hand_on(self, point: str, value: Any) -> Any:
-        """Call the functions of a point, each with what the one before it returned."""
+    def apply(self, point: str, value: Any) -> Any:
+        """Apply the functions of a point to a value one after another, and return the result."""
         for function in self._functions[point]:
             returned = function(value)
             value = value if returned is None else returned
@@ -82,7 +87,7 @@ LOSS = "loss"
 
 
 class OptimiserStep:
-    """Updates the parameters by the sum of all losses; the function of the point ``optimizer``."""
+    """The function at the point ``optimizer``: minimises the sum of all losses."""
 
     def __init__(self, optimiser: torch.optim.Optimizer) -> None:
         self.optimiser = optimiser
@@ -91,12 +96,16 @@ class OptimiserStep:
     def __call__(
         self, losses: TensorDict, clip_grad_norm: bool, clip_norm: float | None, number: int
     ) -> TensorDict:
-        """Do one step and return the losses, with the norm of the gradients as ``grad_norm``."""
+        """Take one step; return the losses with the norm of the gradients as ``grad_norm``."""
         parts = [value for key, value in losses.items() if key.startswith(LOSS)]
         if not parts:
+            found = sorted(losses.keys())
             raise UsageError(
-                f"The loss module returned no loss: expected entries whose names begin with {LOSS}"
-                f", found {', '.join(sorted(losses.keys())) or 'none'}."
+                f"The loss module must return entries whose names start with {LOSS!r}. Found: "
+                f"{found}.",
+                argument="loss_module",
+                expected=LOSS,
+                found=found,
             )
         self.optimiser.zero_grad(set_to_none=True)
         torch.stack([part.mean() for part in parts]).sum().backward()
@@ -110,47 +119,49 @@ class OptimiserStep:
 
 
 MASK = ("collector", "mask")
-OWN_PARTS = ("collector", "loss_module", "optimizer")
+STATEFUL_PARTS = ("collector", "loss_module", "optimizer")
 
 
 class Stateful(Protocol):
-    """A part of a loop whose state is kept with the loop's."""
+    """A part of the loop that has a state."""
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return the state."""
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> Any:
-        """Load what ``state_dict`` returned."""
+        """Load a state of ``state_dict``."""
 
 
 class Logger(Protocol):
-    """What shows numbers while a loop runs, as TorchRL's loggers do."""
+    """A logger of numbers, such as TorchRL's."""
 
     def log_scalar(self, name: str, value: float, step: int | None = None) -> Any:
-        """Show a number, at a count of frames."""
+        """Log a number at a count of frames."""
 
 
 @accepts_keywords
 class Trainer:
-    """Collects batches, and after each does some optimisation steps.
+    """A training loop: collects batches, and takes optimisation steps after each.
 
     Args:
-        collector: gives TensorDicts ``[*B]`` of steps; what it is is up to you, a list too.
-        total_frames: training ends when this many frames were collected; None: with the collector.
-        frame_skip: frames of the environment that a step stands for; None: 1.
-        optim_steps_per_batch: optimisation steps after each batch.
-        loss_module: takes a sample and returns a TensorDict of scalars; those whose names begin
-            with ``loss`` are summed and minimised. The parameters are the optimiser's.
-        optimizer: updates the parameters; where None, a function at the point ``optimizer`` must.
-        clip_grad_norm: ``clip_norm`` bounds the norm of all gradients together; else each value.
-        clip_norm: the bound; None bounds nothing.
-        num_epochs: how often the optimisation steps of a batch are repeated.
-        progress_bar: draw a bar of the collected frames, where stderr is a terminal.
-        seed: seeds torch, numpy, Python's ``random`` and the collector.
-        save_trainer_interval: frames between two states that are saved.
-        save_trainer_file: where the state is saved; nowhere where None.
-        logger: shows what ``history`` keeps, by ``log_scalar(name, value, step=frames)``.
-        log_interval: frames between two values of a name that the logger shows.
+        collector: an iterable of TensorDicts ``[*B]`` of steps: a collector, or a list.
+        total_frames: the number of frames after which training ends; None for the collector's end.
+        frame_skip: the number of environment frames in a step; None for 1.
+        optim_steps_per_batch: the number of optimisation steps after each batch.
+        loss_module: a function of a sample that returns a TensorDict of scalars. Entries whose
+            names start with ``loss`` are summed and minimised.
+        optimizer: the optimiser of the parameters; None requires a function at the point
+            ``optimizer``.
+        clip_grad_norm: True if ``clip_norm`` limits the norm of all gradients together, False if it
+            limits each value.
+        clip_norm: the limit of the gradients; None for no limit.
+        num_epochs: the number of times that the optimisation steps of a batch are repeated.
+        progress_bar: show a progress bar of collected frames if stderr is a terminal.
+        seed: the seed of torch, numpy, Python's ``random`` and the collector.
+        save_trainer_interval: the number of frames between two saved states.
+        save_trainer_file: the file of the state; None to save nothing.
+        logger: receives the values of ``history`` by ``log_scalar(name, value, step=frames)``.
+        log_interval: the number of frames between two logged values of a name.
 
     Raises:
         UsageError: a number is out of range.
@@ -182,7 +193,12 @@ class Trainer:
         numbers |= {"save_trainer_interval": save_trainer_interval, "log_interval": log_interval}
         for name, value in numbers.items():
             if value < 1:
-                raise UsageError(f"{name} of a Trainer is {value}; expected 1 or more.")
+                raise UsageError(
+                    f"{name} of a Trainer must be at least 1, not {value}.",
+                    argument=name,
+                    expected="1 or more",
+                    found=value,
+                )
         self.collector, self.loss_module, self.optimizer = collector, loss_module, optimizer
         self.total_frames, self.frame_skip = total_frames, frame_skip
         self.optim_steps_per_batch, self.num_epochs = optim_steps_per_batch, num_epochs
@@ -191,7 +207,7 @@ class Trainer:
         self.save_trainer_interval = save_trainer_interval
         self.save_trainer_file = save_trainer_file
         self.logger, self.log_interval = logger, log_interval
-        self._shown_at: dict[str, int] = {}
+        self._logged_at: dict[str, int] = {}
         self.collected_frames = 0
         self.num_optim_steps = 0
         self.history: dict[str, list[tuple[int, float]]] = {}
@@ -204,35 +220,44 @@ class Trainer:
             self._seed(seed)
 
     def register_op(self, dest: str, op: PointFunction, **kwargs: Any) -> None:
-        """Let a function take part in the loop.
+        """Register a function at a point of the loop.
 
         Args:
-            dest: the point, see ``datasets_cli.trainer.trainer``.
+            dest: the point, such as ``"post_optim"``; all are in ``POINTS`` of this module.
             op: the function.
             kwargs: further arguments of each call.
 
         Raises:
-            UsageError: there is no such point, or ``op`` cannot be called.
+            UsageError: the point does not exist, or ``op`` is not callable.
         """
         self._points.register(dest, op, **kwargs)
 
     def register_module(self, module_name: str, module: Stateful) -> None:
-        """Keep the state of something with the loop's, under a name.
+        """Register an object whose ``state_dict`` is saved with the trainer's.
+
+        Args:
+            module_name: the key of the object's state.
+            module: the object.
 
         Raises:
-            UsageError: the name is taken.
+            UsageError: the name is in use.
         """
-        if module_name in self._modules or module_name in (*OWN_PARTS, "state"):
-            raise UsageError(f"The trainer has a module {module_name!r} already. Rename it.")
+        if module_name in self._modules or module_name in (*STATEFUL_PARTS, "state"):
+            raise UsageError(
+                f"The trainer has a module {module_name!r} already.",
+                argument="module_name",
+                found=module_name,
+                advice="Choose another name.",
+            )
         self._modules[module_name] = module
 
     def train(self) -> None:
-        """Collect and learn until ``total_frames`` were collected, or the collector ends.
+        """Collect and learn until ``total_frames`` or the end of the collector.
 
-        The collector is shut down after it, where it can be; the state is saved at the end.
+        At the end, the state is saved, and a collector with ``shutdown`` is shut down.
 
         Raises:
-            UsageError: nothing updates the parameters.
+            UsageError: the trainer has no optimiser.
         """
         self._check_optimiser()
         bar = tqdm(total=self.total_frames, unit="fr", disable=None if self.progress_bar else True)
@@ -254,29 +279,29 @@ class Trainer:
                 shutdown()
 
     def optim_steps(self, batch: TensorDict) -> None:
-        """Do the optimisation steps after one batch; the means of their losses are logged.
+        """Take the optimisation steps after one batch, and log the means of their losses.
 
         Args:
-            batch: what was collected, as the points ``pre_epoch`` and ``process_optim_batch`` get
-                it.
+            batch: the collected batch ``[*B]``, the input of the points ``pre_epoch`` and
+                ``process_optim_batch``.
         """
         self._check_optimiser()
         points = self._points
         sums: defaultdict[str, float] = defaultdict(float)
-        for function in points.at("pre_optim_steps"):
+        for function in points.functions("pre_optim_steps"):
             function()
         for _ in range(self.num_epochs):
-            processed = points.hand_on("pre_epoch", batch)
+            processed = points.apply("pre_epoch", batch)
             for _ in range(self.optim_steps_per_batch):
                 for name, value in self._step(processed).items():
                     sums[name] += float(value.mean())
-            for function in points.at("post_epoch"):
+            for function in points.functions("post_epoch"):
                 function()
         num_steps = self.num_epochs * self.optim_steps_per_batch
-        self._keep({name: total / num_steps for name, total in sums.items()})
+        self._record({name: total / num_steps for name, total in sums.items()})
 
     def save_trainer(self) -> None:
-        """Write the state to ``save_trainer_file``; a file that is there is replaced at once."""
+        """Write the state to ``save_trainer_file``, and replace an existing file atomically."""
         self._saved_at = self.collected_frames
         if self.save_trainer_file is None:
             return
@@ -286,39 +311,50 @@ class Trainer:
         new.replace(path)
 
     def load_from_file(self, file: str | os.PathLike[str]) -> Trainer:
-        """Load what ``save_trainer`` wrote, and return this trainer.
+        """Load a file of ``save_trainer``, and return this trainer.
+
+        Args:
+            file: the path of the file.
 
         Raises:
-            UsageError: the file is not the state of such a trainer.
+            WrongState: the file is not the state of such a trainer.
         """
         try:
             state = torch.load(file, weights_only=True)
             self.load_state_dict(state)
         except (KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
-            raise UsageError(
-                f"{os.fspath(file)} is not the state of such a trainer ({error}). Make the trainer "
-                "as the one that saved it, with the same modules registered."
+            raise WrongState(
+                f"{os.fspath(file)} is not the state of such a trainer ({error}).",
+                path=file,
+                advice="Create the trainer as before, and register the same modules.",
             ) from error
         return self
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of the loop and of everything in it that has one."""
+        """Return the state of the loop and of its parts."""
         counts = {"collected_frames": self.collected_frames, "optim_steps": self.num_optim_steps}
         parts = {name: part.state_dict() for name, part in self._stateful().items()}
         return {**parts, "state": {**counts, "history": dict(self.history)}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load what ``state_dict`` returned; ``train`` then continues from there.
+        """Load a state of ``state_dict``; ``train`` then continues from there.
+
+        Args:
+            state_dict: the state.
 
         Raises:
-            UsageError: a part is missing in the state, or has no state here.
+            WrongState: the state is from a trainer with other parts.
         """
         parts = self._stateful()
         if differing := sorted(parts.keys() ^ (state_dict.keys() - {"state"})):
-            raise UsageError(
-                f"The state of a trainer has {', '.join(sorted(state_dict))}, and this one keeps "
-                f"{', '.join(sorted([*parts, 'state']))}: {', '.join(differing)} is in one "
-                "of them. Register the same modules."
+            expected, found = sorted([*parts, "state"]), sorted(state_dict)
+            raise WrongState(
+                f"The state is from a trainer with other parts: {', '.join(differing)}. Expected: "
+                f"{expected}. Found: {found}.",
+                key=differing[0],
+                expected=expected,
+                found=found,
+                advice="Register the same modules.",
             )
         for name, part in parts.items():
             part.load_state_dict(state_dict[name])
@@ -328,61 +364,65 @@ class Trainer:
         self.history = {name: list(values) for name, values in state["history"].items()}
 
     def _learn_from(self, collected: TensorDict) -> int:
-        """Do everything that follows from one collected batch; return its frames."""
+        """Process one collected batch, learn from it, and return its frames."""
         points = self._points
-        batch = points.hand_on("batch_process", collected)
+        batch = points.apply("batch_process", collected)
         frames = _num_steps(batch) * self.frame_skip
         self.collected_frames += frames
         self._log("pre_steps_log", batch)
         if self.collected_frames >= (getattr(self.collector, "init_random_frames", None) or 0):
             self.optim_steps(batch)
-        for function in points.at("post_steps"):
+        for function in points.functions("post_steps"):
             function()
         self._log("post_steps_log", batch)
         return frames
 
     def _step(self, batch: TensorDict) -> TensorDict:
-        """Do one optimisation step and return its losses, detached."""
+        """Take one optimisation step, and return its losses, detached."""
         points = self._points
-        sample = points.hand_on("process_optim_batch", batch)
+        sample = points.apply("process_optim_batch", batch)
         losses = self.loss_module(sample)
-        points.hand_on("post_loss", sample)
-        for function in points.at("process_loss"):
+        points.apply("post_loss", sample)
+        for function in points.functions("process_loss"):
             changed = function(sample, losses)
             losses = losses if changed is None else changed
-        for number, function in enumerate(points.at("optimizer")):
+        for number, function in enumerate(points.functions("optimizer")):
             changed = function(losses, self.clip_grad_norm, self.clip_norm, number)
             losses = losses if changed is None else changed
         self.num_optim_steps += 1
-        for function in points.at("post_optim"):
+        for function in points.functions("post_optim"):
             function()
         self._log("post_optim_log", sample)
         detached: TensorDict = losses.detach()
         return detached
 
     def _log(self, point: str, batch: TensorDict) -> None:
-        for function in self._points.at(point):
-            self._keep(function(batch) or {})
+        for function in self._points.functions(point):
+            self._record(function(batch) or {})
 
-    def _keep(self, values: Mapping[str, Any]) -> None:
+    def _record(self, values: Mapping[str, Any]) -> None:
         frames = self.collected_frames
         for name, value in values.items():
             self.history.setdefault(name, []).append((frames, float(value)))
-            if self.logger is not None and frames - self._shown_at.get(name, 0) > self.log_interval:
-                self._shown_at[name] = frames
+            if (
+                self.logger is not None
+                and frames - self._logged_at.get(name, 0) > self.log_interval
+            ):
+                self._logged_at[name] = frames
                 self.logger.log_scalar(name, float(value), step=frames)
 
     def _check_optimiser(self) -> None:
-        if not self._points.at("optimizer"):
+        if not self._points.functions("optimizer"):
             raise UsageError(
-                "Nothing updates the parameters: give the Trainer an optimizer, or register a "
-                'function at the point "optimizer".'
+                "The Trainer has no optimizer.",
+                argument="optimizer",
+                advice='Pass optimizer=, or register a function at the point "optimizer".',
             )
 
     def _stateful(self) -> dict[str, Stateful]:
-        """Return everything that has a state to keep, by its name."""
-        own = {name: getattr(self, name) for name in OWN_PARTS}
-        stateful = {name: part for name, part in own.items() if hasattr(part, "state_dict")}
+        """Return the parts that have a state, by name."""
+        parts = {name: getattr(self, name) for name in STATEFUL_PARTS}
+        stateful = {name: part for name, part in parts.items() if hasattr(part, "state_dict")}
         return {**stateful, **self._modules}
 
     def _seed(self, seed: int) -> None:
@@ -395,7 +435,7 @@ class Trainer:
 
 
 def _num_steps(batch: TensorDict) -> int:
-    """Return the steps of a batch, without padding."""
+    """Return the number of steps in a batch, without padding."""
     if MASK in batch.keys(include_nested=True):
         return int(batch[MASK].sum())
     return int(batch.numel())

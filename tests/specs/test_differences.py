@@ -159,7 +159,7 @@ def test_specs_of_other_classes_are_not_equal() -> None:
     assert ours.Unbounded((2,), dtype=torch.uint8) != ours.Bounded(
         info.min, info.max, (2,), dtype=torch.uint8
     )
-    with pytest.raises(AttributeError, match="no attribute 'n'"):
+    with pytest.raises(AttributeError):
         assert theirs.Binary(1, (1,)) != theirs.MultiCategorical([1, 1])
     assert ours.Binary(1, (1,)) != ours.MultiCategorical([1, 1])
 
@@ -181,7 +181,7 @@ def test_numbers_keep_their_places_when_they_are_reshaped() -> None:
     made = Made("MultiCategorical", {"nvec": [[2, 3], [4, 5]]})
     assert made.ours.unsqueeze(1).squeeze(1) == made.ours
     assert made.ours.reshape(4).nvec.tolist() == [2, 3, 4, 5]
-    with pytest.raises(ValueError, match="must match nvec"):
+    with pytest.raises(ValueError):
         made.theirs.reshape(4)
 
 
@@ -218,7 +218,7 @@ def test_a_nested_entry_is_checked_and_taken_out() -> None:
     made = Made("Composite", {"b": Made("Composite", {"c": Made("Categorical", {"n": 2})})})
     value = TensorDict({"b": {"c": torch.tensor(0.5)}})
     made.theirs.type_check(value)
-    with pytest.raises(TypeError, match=r"\('b', 'c'\) has the dtype torch.float32"):
+    with pytest.raises(TypeError, match=r"\('b', 'c'\)"):
         made.ours.type_check(value)
     with pytest.raises(KeyError):
         made.theirs.pop("b")
@@ -231,14 +231,14 @@ def test_a_locked_composite_gives_nothing_away() -> None:
     del other["a", "b"]
     with pytest.raises(NotWritable):
         del mine["a", "b"]
-    with pytest.raises(RuntimeError, match="part of a locked graph"):
+    with pytest.raises(RuntimeError):
         other["a"].unlock_()
     assert not mine["a"].unlock_().is_locked and mine.is_locked
 
 
 def test_names_are_as_many_as_dimensions() -> None:
     made = Made("Composite", {"shape": (2,), "names": ["time"]})
-    with pytest.raises(ValueError, match="length of the dimension names"):
+    with pytest.raises(ValueError):
         made.theirs.rand((3,))
     assert made.ours.rand((3,)).names == [None, "time"]
     made = Made("Composite", {"shape": (2,), "names": ["time", "env"]})
@@ -251,11 +251,11 @@ def test_names_are_as_many_as_dimensions() -> None:
 
 def test_what_torchrl_refuses_and_we_do_not() -> None:
     for name in ("shape", "device", "dtype", "space"):
-        with pytest.raises(AttributeError, match="cannot be set"):
+        with pytest.raises(AttributeError):
             theirs.Composite()[name] = None
         assert name in ours.Composite({name: None})
     places = torch.tensor([0])
-    with pytest.raises(ValueError, match="last dimension"):
+    with pytest.raises(ValueError):
         torch.index_select(theirs.Binary(3), 0, places)
     assert torch.index_select(ours.Binary(3), 0, places) == ours.Binary(1)  # type: ignore[call-overload]
     assert (theirs.Composite().cardinality(), ours.Composite().cardinality()) == (0, 1)

@@ -242,7 +242,7 @@ def test_a_composite_encodes_what_an_environment_gives() -> None:
 
 def test_the_checks_name_what_is_wrong() -> None:
     spec = Composite(a={"b": Unbounded()})
-    with pytest.raises(TypeError, match=r"\('a', 'b'\).*float64"):
+    with pytest.raises(TypeError, match=r"\('a', 'b'\)"):
         spec.type_check(spec.to(torch.float64).zero())
     with pytest.raises(AssertionError):
         spec.assert_is_in(spec.zero().exclude("a"))

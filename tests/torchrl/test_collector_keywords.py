@@ -73,7 +73,7 @@ TABLES = (
 @pytest.mark.parametrize("name", TABLES)
 def test_what_is_asked_of_a_keyword_that_does_nothing_is_refused_and_on_the_page(name: str) -> None:
     refused = {each for each, keyword in KEYWORDS[name].items() if keyword.advice}
-    section = PAGE.split("## Keywords that are refused")[1].split("\n## ")[0]
+    section = PAGE.split("## Unsupported keywords")[1].split("\n## ")[0]
     assert refused <= {*re.findall(r"`(\w+)`", section)}
     ours: Any = getattr(datasets_cli, name)
     for keyword in sorted(refused):
@@ -101,12 +101,12 @@ def test_hooks_are_called_around_a_batch() -> None:
     assert len([*collector]) == 1 and told == ["before", 10]
 
 
-def test_more_frames_than_were_asked_for_are_told() -> None:
+def test_frames_are_rounded_up_with_a_warning() -> None:
     lanes = datasets_cli.SerialEnv(3, make_env)
-    with pytest.warns(UserWarning, match="frames_per_batch is 10, and it gives 12"):
+    with pytest.warns(UserWarning, match="frames_per_batch=10 .* 12 frames"):
         collector = datasets_cli.Collector(lanes, frames_per_batch=10)
     assert collector.next().shape == (3, 4)
-    with pytest.warns(UserWarning, match="total_frames is 15, and it gives 20"):
+    with pytest.warns(UserWarning, match="total_frames=15 .* 20 frames"):
         collector = datasets_cli.Collector(make_env, frames_per_batch=10, total_frames=15)
     assert len([*collector]) == 2
 

@@ -16,8 +16,11 @@ from datasets_cli import (
     ReplayBuffer,
     ReplayBufferTrainer,
     TensorDictReplayBuffer,
+    Unsupported,
     UsageError,
+    WrongSize,
 )
+from tests.support.refusals import refused
 
 
 def trajectories() -> TensorDict:
@@ -91,26 +94,26 @@ def test_the_state_is_that_of_the_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "error", "argument"),
     [
-        ({"memmap": True}, "LazyMemmapStorage"),
-        ({"flatten_tensordicts": True, "max_dims": [3]}, "Give one"),
+        ({"memmap": True}, Unsupported, "memmap"),
+        ({"flatten_tensordicts": True, "max_dims": [3]}, UsageError, "max_dims"),
     ],
 )
-def test_options_that_could_only_be_ignored_are_refused(
-    options: dict[str, Any], message: str
+def test_options_without_an_effect_are_refused(
+    options: dict[str, Any], error: type[UsageError], argument: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with refused(error, argument=argument):
         made(**options)
 
 
 @pytest.mark.parametrize("max_dims", [[5], [1, 5]])
 def test_a_batch_that_does_not_fit_is_refused(max_dims: list[int]) -> None:
-    with pytest.raises(UsageError, match=r"shape \[2, 3\] cannot be padded"):
+    with refused(WrongSize, argument="max_dims", expected=(2, 3), found=tuple(max_dims)):
         made(max_dims=max_dims).extend(trajectories())
 
 
 def test_priorities_of_a_plain_buffer_are_refused() -> None:
     plain = ReplayBuffer(storage=LazyTensorStorage(9), sampler=PrioritizedSampler(9, 0.7, 0.5))
-    with pytest.raises(UsageError, match="Make a TensorDictReplayBuffer"):
+    with refused(Unsupported, argument="replay_buffer", found="ReplayBuffer"):
         ReplayBufferTrainer(plain)

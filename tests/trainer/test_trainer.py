@@ -18,8 +18,10 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     Trainer,
     UsageError,
+    WrongState,
 )
 from datasets_cli.trainer.trainer import POINTS, OptimiserStep
+from tests.support.refusals import refused
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -204,7 +206,7 @@ def test_a_state_of_other_modules_is_refused(tmp_path: Path) -> None:
     made.save_trainer()
     other, _ = trainer()
     ReplayBufferTrainer(buffer()).register(other)
-    with pytest.raises(UsageError, match="replay_buffer is in one"):
+    with refused(WrongState, key="replay_buffer"):
         other.load_from_file(tmp_path / "state.pt")
 
 
@@ -226,15 +228,16 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("point", "message"),
-    [("post_los", "Did you mean post_loss?"), ("x", "Expected one of: batch_process")],
+    ("point", "advice"), [("post_los", "Did you mean post_loss?"), ("x", None)]
 )
-def test_a_point_that_is_none_is_refused(point: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+def test_an_unknown_point_is_refused(point: str, advice: str | None) -> None:
+    with refused(UsageError, argument="dest", expected=POINTS, found=point, advice=advice):
         trainer()[0].register_op(point, print)
+    with refused(UsageError, argument="op", found="int"):
+        trainer()[0].register_op("post_loss", 3)  # type: ignore[arg-type]
 
 
-def test_a_loop_that_could_not_learn_is_refused() -> None:
+def test_a_loop_without_an_optimiser_is_refused() -> None:
     made = Trainer(
         collector=Collector(),
         total_frames=10,
@@ -242,14 +245,14 @@ def test_a_loop_that_could_not_learn_is_refused() -> None:
         loss_module=Squares(),
         progress_bar=False,
     )
-    with pytest.raises(UsageError, match="Nothing updates the parameters"):
+    with refused(UsageError, argument="optimizer"):
         made.train()
 
 
 def test_losses_without_a_loss_are_refused() -> None:
     made, _ = trainer()
     made.loss_module = lambda batch: TensorDict({"squares": torch.zeros(())}, [])
-    with pytest.raises(UsageError, match="found squares"):
+    with refused(UsageError, argument="loss_module", found=["squares"]):
         made.train()
 
 
@@ -264,5 +267,15 @@ def test_a_logger_is_shown_the_history_at_intervals() -> None:
     values = dict(loop.history["loss_squares"])
     steps = [(step, value) for name, step, value in shown if name == "loss_squares"]
     assert steps == [(step, values[step]) for step in (20, 40, 60)]
-    with pytest.raises(UsageError, match="log_interval of a Trainer is 0; expected 1 or more"):
-        trainer(log_interval=0)
+
+
+@pytest.mark.parametrize("name", ["log_interval", "total_frames", "num_epochs"])
+def test_numbers_below_1_are_refused(name: str) -> None:
+    with refused(UsageError, argument=name, found=0):
+        trainer(**{name: 0})
+
+
+def test_the_name_of_a_module_is_unique() -> None:
+    loop, _ = trainer()
+    with refused(UsageError, argument="module_name", found="optimizer"):
+        loop.register_module("optimizer", ReplayBufferTrainer(buffer()))

@@ -1,1 +1,1 @@
-"""Collecting rows from environments: collectors, in this process or in several."""
+"""Collectors: batches of rows from environments, in this process or in several."""

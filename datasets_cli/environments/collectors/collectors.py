@@ -1,4 +1,4 @@
-"""Collectors: in this process, in several that wait for each other, and in several that do not."""
+"""Collectors in this process, and in several processes with or without waiting for each other."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from tensordict import TensorDict, TensorDictBase
 from datasets_cli.core.options import takes_fields
 from datasets_cli.environments.collectors.options import (
     CollectorOptions,
-    JoinedProcesses,
-    OneProcess,
-    SeveralProcesses,
-    share_of,
-    warn_of_more,
+    MultiProcessOptions,
+    MultiSyncOptions,
+    SingleProcessOptions,
+    split_frames,
+    warn_rounded_up,
 )
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.environments.collectors.source import (
     BatchSource,
     CollectorState,
     PolicyWeights,
-    environment_of,
+    make_environment,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import OutOfRange, Unsupported, UsageError, WrongState
 from datasets_cli.replay.trajectories.seams import (
     COLLECTOR_NUMBER,
     Numbering,
@@ -38,17 +38,17 @@ from datasets_cli.replay.trajectories.split import split_trajectories
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 
-class NoLength(UsageError, TypeError):
-    """The length of a collector without an end; ``tqdm`` and ``list`` expect a ``TypeError``."""
+class UnknownLength(UsageError, TypeError):
+    """A collector without ``total_frames`` has no length; ``tqdm`` expects a ``TypeError``."""
 
 
 class DataCollector(ABC):
-    """Collects rows from environments, batch after batch.
+    """The base of all collectors: an iterator of batches of rows from environments.
 
     Attributes:
-        policy: the policy that was given; None for random actions.
-        policy_version: None: versions are not tracked.
-        postproc: the function of each batch, which ``set_postproc`` sets.
+        policy: the policy; None for random actions.
+        policy_version: None; versions are not tracked.
+        postproc: the function that is applied to each batch; see ``set_postproc``.
     """
 
     policy_version: None = None
@@ -62,98 +62,112 @@ class DataCollector(ABC):
         self._options, self._source = options, source
         self.frames_per_batch, self.total_frames = frames, total = options.frames
         if total != -1 and total % frames:
-            warn_of_more("total_frames", total, -(-total // frames) * frames, "batches are whole")
+            rounded = -(-total // frames) * frames
+            warn_rounded_up("total_frames", total, rounded, "batches are whole")
         self.init_random_frames = options.init_random_frames or 0
         self.is_closed = False
-        # Batches are where the environments' tensors are, unless a device was given.
-        self._device = options.batches_on or device
+        # By default, batches stay on the device of the environments.
+        self._device = options.batch_device or device
         self._frames = self._num_batches = 0
         self.policy: Any = getattr(options, "policy", None)
         self.postproc = options.postproc
-        self._lock = RLock()  # the thread of `start` against the user's
+        self._lock = RLock()  # between the thread of `start` and the user's
         self._thread: Thread | None = None
         self._failure: Exception | None = None
         if (storage := getattr(options.replay_buffer, "storage", None)) is not None:
             skip_numbers_of(storage)
 
     def __len__(self) -> int:
-        """Return the number of batches that ``total_frames`` are collected in."""
+        """Return the number of batches."""
         if self.total_frames == -1:
-            raise NoLength(
-                "A collector with total_frames=-1 has no length. Give it total_frames, or count "
-                "its batches."
+            raise UnknownLength(
+                "A collector with total_frames=-1 has no length.",
+                argument="total_frames",
+                found=-1,
+                advice="Set total_frames, or count the batches.",
             )
         return math.ceil(self.total_frames / self.frames_per_batch)
 
     def __bool__(self) -> bool:
-        return True  # it is no container: one without a length is a collector, too
+        return True  # also without a length
 
-    def _is_due(self, begun: int) -> bool:
-        """Return whether another batch is to be collected after some frames."""
-        return self.total_frames == -1 or begun < self.total_frames
+    def _is_due(self, num_frames: int) -> bool:
+        """Return whether another batch follows the first ``num_frames`` frames."""
+        return self.total_frames == -1 or num_frames < self.total_frames
 
-    def _is_random(self, begun: int) -> bool:
-        """Return whether the batch after some frames is one of random actions."""
-        first = self._options.init_random_frames
-        return first is not None and begun < first
+    def _is_random(self, num_frames: int) -> bool:
+        """Return whether the batch after ``num_frames`` frames has random actions."""
+        num_random = self._options.init_random_frames
+        return num_random is not None and num_frames < num_random
 
     def __iter__(self) -> Iterator[TensorDictBase | None]:
-        """Yield batches until there were ``total_frames``; a second loop continues the first."""
+        """Yield batches up to ``total_frames`` frames; a second loop continues the first."""
         while self._is_due(self._frames):
             yield self.next()
 
     def next(self) -> TensorDictBase | None:
-        """Return the next batch; None where it is written to a replay buffer.
+        """Return the next batch, or None if it is written to a replay buffer.
 
         Raises:
-            UsageError: the collector is shut down, or there were ``total_frames``.
+            UsageError: the collector is shut down, or has collected ``total_frames``.
         """
         with self._lock:
             self._check_open()
             if not self._is_due(self._frames):
-                raise UsageError(f"The collector has given all of its {self._frames} frames.")
+                raise UsageError(
+                    f"The collector has collected all of its {self._frames} frames.",
+                    argument="total_frames",
+                    expected=self.total_frames,
+                    found=self._frames,
+                )
             if self._options.pre_collect_hook is not None:
                 self._options.pre_collect_hook()
             batch = self._collect()
             batch[COLLECTOR_NUMBER] = self._source.numbering.of(batch[COLLECTOR_NUMBER])
-            return self._delivered(batch)
+            return self._deliver(batch)
 
     def start(self) -> None:
-        """Collect into the replay buffer in a thread, until the last frame or ``shutdown``.
+        """Collect into the replay buffer in a thread, until ``total_frames`` or ``shutdown``.
 
         Raises:
-            UsageError: there is no replay buffer, or the thread was started already.
+            UsageError: the collector has no replay buffer, or was started before.
         """
         self._check_open()
-        if self._options.replay_buffer is None or self._thread is not None:
-            found = "no replay_buffer" if self._thread is None else "a thread that was started"
+        if self._options.replay_buffer is None:
             raise UsageError(
-                f"start() of {type(self).__name__} collects into a replay buffer, once; found "
-                f"{found}. Make the collector with replay_buffer=buffer, and start it once."
+                f"start() of {type(self).__name__} requires a replay buffer.",
+                argument="replay_buffer",
+                advice="Pass replay_buffer=buffer to the collector.",
             )
-        self._thread = Thread(target=self._fill, name="rlds-collector", daemon=True)
+        if self._thread is not None:
+            raise UsageError(f"{type(self).__name__} was started before; it can only start once.")
+        self._thread = Thread(target=self._collect_in_thread, name="rlds-collector", daemon=True)
         self._thread.start()
 
-    def _fill(self) -> None:
-        """Collect until the end; ``shutdown`` raises the error that ended it."""
+    def _collect_in_thread(self) -> None:
+        """Collect until the end; ``shutdown`` raises an error of this thread."""
         try:
             while not self.is_closed and self._is_due(self._frames):
                 self.next()
-                time.sleep(0.001)  # a thread that waits for the lock gets it
+                time.sleep(0.001)  # lets a waiting thread take the lock
         except Exception as error:
             self._failure = None if self.is_closed else error
 
     def set_postproc(self, postproc: Callable[[Any], Any]) -> None:
-        """Set the function of a batch that returns the batch that is given.
+        """Set the function that is applied to each batch; its result is delivered instead.
 
         Raises:
-            UsageError: the collector has one.
+            UsageError: the collector has a function already.
         """
         if self.postproc is not None:
-            raise UsageError(f"{type(self).__name__} has a postproc: {self.postproc!r}.")
+            raise UsageError(
+                f"{type(self).__name__} has a postproc already: {self.postproc!r}.",
+                argument="postproc",
+                found=self.postproc,
+            )
         self.postproc = postproc
 
-    def _delivered(self, batch: TensorDictBase) -> TensorDictBase | None:
+    def _deliver(self, batch: TensorDictBase) -> TensorDictBase | None:
         self._frames += batch.numel()
         self._num_batches += 1
         if self._device is not None:
@@ -177,18 +191,18 @@ class DataCollector(ABC):
         """Return the rows of the next batch."""
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Reset every environment with a seed; return the first seed that was not used.
+        """Reset every environment with a seed, and return the next unused seed.
 
         Args:
-            seed: of the first environment; the others have the numbers after it.
-            static_seed: give every environment the same seed, and return it.
+            seed: the seed of the first environment; environment i has ``seed + i``.
+            static_seed: use the same seed for every environment, and return it.
         """
         with self._lock:
             self._check_open()
             return self._source.set_seed(seed, static_seed)
 
     def reset(self) -> None:
-        """Begin new trajectories in every environment."""
+        """Start new trajectories in every environment."""
         with self._lock:
             self._check_open()
             self._source.reset()
@@ -201,36 +215,48 @@ class DataCollector(ABC):
         policy: PolicyWeights = None,
         **others: Any,
     ) -> None:
-        """Give the policy other weights, in every process from its next batch on.
+        """Replace the weights of the policy in every process, starting with its next batch.
 
         Args:
-            policy_or_weights: a module, its ``state_dict`` or a TensorDict of it; where None, the
-                policy that the collector was given, as it is now, of which it has a copy where it
-                is on another device or in another process.
-            weights: the same.
-            policy: the same.
-            others: ``worker_ids`` and ``weights_dict``, which are None, and ``model_id``, which may
-                be ``"policy"``: every process has the same policy.
+            policy_or_weights: a module, its ``state_dict`` or a TensorDict of it. None copies the
+                current weights of the collector's policy to its copies in other processes or on
+                another device.
+            weights: an alias of ``policy_or_weights``.
+            policy: an alias of ``policy_or_weights``.
+            others: ``worker_ids`` and ``weights_dict`` must be None, and ``model_id`` None or
+                ``"policy"``: every process has the same policy.
 
         Raises:
-            UsageError: the policy has no weights, or others; or there are several of them.
+            UsageError: the policy is not a module, or several arguments have weights.
+            WrongState: the weights do not match the policy's.
+            Unsupported: another keyword has a value.
         """
         self._check_open()
-        given = [each for each in (policy_or_weights, weights, policy) if each is not None]
-        asked = [name for name, value in others.items() if value is not None and value != "policy"]
-        if len(given) > 1 or asked:
-            found = ", ".join([f"{len(given)} of them", *asked])
+        for name, value in others.items():
+            if value is not None and value != "policy":
+                raise Unsupported(
+                    f"update_policy_weights_ does not support {name}={value!r}: every process has "
+                    "the same policy.",
+                    argument=name,
+                    found=value,
+                    advice=f"Leave out {name}.",
+                )
+        values = [each for each in (policy_or_weights, weights, policy) if each is not None]
+        if len(values) > 1:
             raise UsageError(
-                "update_policy_weights_ takes one module, state_dict or TensorDict, for every "
-                f"process. Found: {found}."
+                f"update_policy_weights_ requires one module, state_dict or TensorDict, not "
+                f"{len(values)}.",
+                argument="weights",
+                expected=1,
+                found=len(values),
             )
         with self._lock:
-            self._source.update_weights(given[0] if given else None)
+            self._source.update_weights(values[0] if values else None)
 
     def state_dict(self) -> CollectorState:
-        """Return the counts of frames and trajectories, and the policy's state if it has one.
+        """Return the counts of frames and trajectories, and the weights of a policy module.
 
-        Environments are not in it: after ``load_state_dict`` new trajectories begin.
+        The state of the environments is not included: ``load_state_dict`` starts new trajectories.
         """
         with self._lock:
             self._check_open()
@@ -246,14 +272,17 @@ class DataCollector(ABC):
         """Continue the counts of a state, with new trajectories.
 
         Raises:
-            UsageError: it is not the state of such a collector.
+            WrongState: the state is from a collector with another number of processes.
         """
         self._check_open()
         states, count = state_dict.get("sources"), len(self._source.states())
         if not isinstance(states, list) or len(states) != count:
-            raise UsageError(
-                f"{type(self).__name__} has {count} sources of batches. Expected: the state of one "
-                "that has as many."
+            found = len(states) if isinstance(states, list) else 0
+            raise WrongState(
+                f"The state has {found} sources of batches; {type(self).__name__} has {count}.",
+                argument="state_dict",
+                expected=count,
+                found=found,
             )
         with self._lock:
             self._source.load_states(states)
@@ -262,10 +291,10 @@ class DataCollector(ABC):
             self._num_batches = state_dict["iter"]
 
     def shutdown(self) -> None:
-        """Close the environments, and end the processes that they are in.
+        """Close the environments and their processes.
 
         Raises:
-            Exception: what ended the thread of ``start``.
+            Exception: the error that ended the thread of ``start``.
         """
         if self.is_closed:
             return
@@ -281,7 +310,7 @@ class DataCollector(ABC):
 
     def _check_open(self) -> None:
         if self.is_closed:
-            raise UsageError(f"{type(self).__name__} is shut down. Make another one.")
+            raise UsageError(f"{type(self).__name__} is shut down.", advice="Create a new one.")
 
     def __repr__(self) -> str:
         return (
@@ -292,25 +321,25 @@ class DataCollector(ABC):
 
 @accepts_keywords
 class Collector(DataCollector):
-    """Collects rows from an environment in this process, batch after batch.
+    """Collects batches of rows from an environment in this process.
 
         collector = Collector(GymEnv("CartPole-v1"), frames_per_batch=200, total_frames=1000)
         for batch in collector:
             replay_buffer.extend(batch)
 
-    Trajectories begin again when they end, and not between two batches. The environment is reset,
-    and the policy called once, when the collector is made.
+    An environment is reset when its trajectory ends, and trajectories continue across batches. The
+    constructor resets the environment and calls the policy once.
 
     Raises:
-        UsageError: numbers do not fit together, or the policy does not give actions.
+        UsageError: an argument is invalid, or the policy does not return actions.
     """
 
     _source: BatchSource
 
-    @takes_fields(OneProcess)
-    def __init__(self, options: OneProcess) -> None:
-        environment = environment_of(options.create_env_fn, options.create_env_kwargs, options)
-        self.env = getattr(environment, "given", environment)
+    @takes_fields(SingleProcessOptions)
+    def __init__(self, options: SingleProcessOptions) -> None:
+        environment = make_environment(options.create_env_fn, options.create_env_kwargs, options)
+        self.env = getattr(environment, "wrapped", environment)
         source = BatchSource(environment, options.policy, options, options.frames[0])
         super().__init__(options, source, environment.device)
 
@@ -320,27 +349,27 @@ class Collector(DataCollector):
 
 @accepts_keywords
 class MultiSyncCollector(DataCollector):
-    """Collects rows in several processes; a batch has equally many rows of each.
+    """Collects in several processes; each batch has the same number of rows from every process.
 
-    Rows of one environment stay in one lane of the batch, and trajectories continue in the next
-    batch, so that a buffer of as many dimensions holds them whole: with ``cat_results="stack"``,
-    ``LazyTensorStorage(size, ndim=2)``, or ``ndim=3`` where environments are side by side.
+    Each environment has its own lane of the batch, and its trajectories continue in the next batch.
+    A buffer with the same dimensions keeps them whole: ``LazyTensorStorage(size, ndim=2)``, or
+    ``ndim=3`` if each process has several environments.
 
-    Processes are spawned. The random numbers of torch, numpy and Python in process w begin with a
-    seed that torch's global ones give, plus w.
+    Processes are spawned. In process w, the generators of torch, numpy and Python have the seed
+    *base* + w, where torch's global generator draws *base*.
 
     Raises:
-        UsageError: numbers do not fit together, or the policy does not give actions.
+        UsageError: an argument is invalid, or the policy does not return actions.
         RldsError: a process failed.
     """
 
     _source: Processes
 
-    @takes_fields(JoinedProcesses)
-    def __init__(self, options: JoinedProcesses) -> None:
+    @takes_fields(MultiSyncOptions)
+    def __init__(self, options: MultiSyncOptions) -> None:
         count = len(options.create_env_fn)
-        frames = share_of("frames_per_batch", options.frames[0], count, "processes")
-        self._joined = options.cat_results
+        frames = split_frames("frames_per_batch", options.frames[0], count, "processes")
+        self._cat_results = options.cat_results
         self._update_at_each_batch = options.update_at_each_batch
         source = Processes(options, frames)
         super().__init__(options, source, source.devices[0])
@@ -351,54 +380,57 @@ class MultiSyncCollector(DataCollector):
         is_random = self._is_random(self._frames)
         workers = range(len(self._source))
         for worker in workers:
-            self._source.ask(worker, random=is_random)
+            self._source.request(worker, random=is_random)
         parts = [self._source.batch(worker) for worker in workers]
-        if not isinstance(self._joined, int):
+        if not isinstance(self._cat_results, int):
             return torch.stack(parts)
-        if not -parts[0].ndim <= self._joined < parts[0].ndim:
-            raise UsageError(
-                f"cat_results is {self._joined}, and the batches of one process have "
-                f"{parts[0].ndim} dimensions."
+        if not -parts[0].ndim <= self._cat_results < parts[0].ndim:
+            raise OutOfRange(
+                f"cat_results={self._cat_results} is out of range: the batch of a process has "
+                f"{parts[0].ndim} dimensions.",
+                argument="cat_results",
+                expected=parts[0].ndim,
+                found=self._cat_results,
             )
-        return torch.cat(parts, self._joined)
+        return torch.cat(parts, self._cat_results)
 
 
 @accepts_keywords
 class MultiAsyncCollector(DataCollector):
-    """Collects rows in several processes; a batch is of the one that is ready first.
+    """Collects in several processes; each batch is from the process that finishes first.
 
-    A process begins its next batch when one is taken, with the weights of that time. In a buffer
-    the batches of several processes follow each other: a slice sampler with
-    ``trajectory_key=("collector", "traj_ids")`` puts no rows of two trajectories into a slice, and
-    cuts those that continue in a later batch.
+    A process starts its next batch when its last one is returned, with the current weights. A
+    buffer holds the batches of several processes one after another: a slice sampler with
+    ``trajectory_key=("collector", "traj_ids")`` never mixes two trajectories in a slice, but cuts a
+    trajectory where a batch of another process follows.
 
-    Processes are spawned. The random numbers of torch, numpy and Python in process w begin with a
-    seed that torch's global ones give, plus w.
+    Processes are spawned. In process w, the generators of torch, numpy and Python have the seed
+    *base* + w, where torch's global generator draws *base*.
 
     Raises:
-        UsageError: numbers do not fit together, or the policy does not give actions.
+        UsageError: an argument is invalid, or the policy does not return actions.
         RldsError: a process failed.
     """
 
     _source: Processes
 
-    @takes_fields(SeveralProcesses)
-    def __init__(self, options: SeveralProcesses) -> None:
+    @takes_fields(MultiProcessOptions)
+    def __init__(self, options: MultiProcessOptions) -> None:
         self._update_at_each_batch = options.update_at_each_batch
         source = Processes(options, options.frames[0])
         super().__init__(options, source, source.devices[0])
 
     def _collect(self) -> TensorDict:
-        self._ask_idle(self._frames)
+        self._start_idle(self._frames)
         batch = self._source.first_batch()
         if self._update_at_each_batch:
             self.update_policy_weights_()
-        self._ask_idle(self._frames + self.frames_per_batch)
+        self._start_idle(self._frames + self.frames_per_batch)
         return batch
 
-    def _ask_idle(self, taken: int) -> None:
-        """Begin a batch in every process that has none to do, as long as more are due."""
+    def _start_idle(self, num_returned: int) -> None:
+        """Start a batch in every idle process, up to ``total_frames`` frames."""
         for worker in range(len(self._source)):
-            begun = taken + self._source.num_asked * self.frames_per_batch
-            if not self._source.asked(worker) and self._is_due(begun):
-                self._source.ask(worker, random=self._is_random(begun))
+            num_frames = num_returned + self._source.num_requested * self.frames_per_batch
+            if not self._source.is_busy(worker) and self._is_due(num_frames):
+                self._source.request(worker, random=self._is_random(num_frames))

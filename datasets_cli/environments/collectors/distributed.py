@@ -1,4 +1,4 @@
-"""Collectors whose processes are of a cluster, by the names of TorchRL's distributed ones."""
+"""Collectors in processes of a cluster of Dask or Ray, under TorchRL's names."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from datasets_cli.environments.collectors.collectors import (
     MultiAsyncCollector,
     MultiSyncCollector,
 )
-from datasets_cli.environments.collectors.options import JoinedProcesses, share_of
+from datasets_cli.environments.collectors.options import MultiSyncOptions, split_frames
 from datasets_cli.environments.collectors.processes import Processes
-from datasets_cli.errors import UsageError
 from datasets_cli.parallel.engine import Engine, Workers
+from datasets_cli.replay.arguments import whole_number
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedProcesses(JoinedProcesses):
-    """What a collector takes whose processes are of a cluster.
+class DistributedOptions(MultiSyncOptions):
+    """The arguments of a collector in processes of a cluster.
 
     Args:
-        sync: give batches of all processes, as ``MultiSyncCollector`` does, else of the one that is
-            ready first, as ``MultiAsyncCollector``.
-        engine: where processes are: ``"local"``, those that this one starts, or workers of a
-            cluster of ``"dask"`` or ``"ray"``.
-        address: of the cluster, such as ``tcp://host:8786``; for Ray None is the one at hand.
-        update_interval: do ``update_policy_weights_()`` before every so many batches, where the
-            policy is a module; None: never.
-        collector_kwargs: more arguments of this collector, which all processes have.
+        sync: return batches of all processes, as ``MultiSyncCollector``; False returns batches of
+            the process that finishes first, as ``MultiAsyncCollector``.
+        engine: ``"local"`` for processes of this machine, or ``"dask"`` or ``"ray"`` for workers
+            of a cluster.
+        address: the address of the cluster, such as ``tcp://host:8786``; None for Ray's default.
+        update_interval: the number of batches between calls of ``update_policy_weights_()``, if
+            the policy is a module; None for no calls.
+        collector_kwargs: further arguments of this collector, as a mapping.
     """
 
     sync: bool = False
@@ -48,31 +48,31 @@ class DistributedProcesses(JoinedProcesses):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.update_interval is not None and self.update_interval < 1:
-            raise UsageError(f"update_interval is 1 or more, not {self.update_interval}.")
+        if self.update_interval is not None:
+            whole_number("update_interval", self.update_interval, 1)
 
     def pool(self) -> AbstractContextManager[Executor] | None:
-        """Return the cluster; None for processes of this machine."""
+        """Return the cluster, or None for processes of this machine."""
         workers = Workers(engine=self.engine, address=self.address)
         return None if self.engine == "local" else workers.pool()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SyncDistributedProcesses(DistributedProcesses):
-    """What a collector takes that waits for all processes of a cluster."""
+class SyncDistributedOptions(DistributedOptions):
+    """The arguments of a collector that waits for all processes of a cluster."""
 
     sync: bool = True
     update_interval: int | None = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class RayProcesses(DistributedProcesses):
-    """What a collector takes whose processes are actors of Ray.
+class RayOptions(DistributedOptions):
+    """The arguments of a collector whose processes are Ray actors.
 
     Args:
-        ray_init_config: arguments of ``ray.init``, which connects this process where it is not
-            connected, and starts a cluster where there is none.
-        remote_configs: what Ray keeps for each process, such as ``{"num_cpus": 1}``.
+        ray_init_config: the arguments of ``ray.init``, which connects to a cluster or starts one
+            if this process is not connected.
+        remote_configs: the resources of each process, such as ``{"num_cpus": 1}``.
     """
 
     engine: Engine = "ray"
@@ -80,8 +80,8 @@ class RayProcesses(DistributedProcesses):
     remote_configs: Mapping[str, Any] | None = None
 
     def pool(self) -> AbstractContextManager[Executor] | None:
-        """Return the cluster, which may be of another engine."""
-        other = super().pool()  # which tells what to install
+        """Return the cluster, or None for processes of this machine."""
+        other = super().pool()  # raises an error if the engine is not installed
         if self.engine != "ray":
             return other
         from datasets_cli.parallel.ray_cluster import ray_pool
@@ -92,56 +92,58 @@ class RayProcesses(DistributedProcesses):
 
 @accepts_keywords
 class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
-    """Collects rows in processes of a cluster, or of this machine; those that die are made again.
+    """Collects in processes of a cluster or of this machine, and replaces processes that die.
 
-    Rows and their order are those of ``MultiSyncCollector``, or ``MultiAsyncCollector``, with as
-    many processes. Each is an actor alone in its process. Weights are put once an update.
+    Rows and their order are the same as with ``MultiSyncCollector`` or ``MultiAsyncCollector`` and
+    as many processes. Each process runs one actor. Weights are sent to the cluster once an update.
 
-    Where a process dies, the trajectories that it was in are given no more rows. Another one begins
-    new ones, with other numbers, and with the next seeds where ``set_seed`` gave some. The last
-    row of those that ended is marked as truncated in ``replay_buffer``; one that was given already
-    is not.
+    If a process dies, a new one takes its place and starts new trajectories, with new numbers and
+    with the next unused seeds if ``set_seed`` was called. The interrupted trajectories end with
+    their last returned row. In ``replay_buffer`` that row is marked as truncated; batches that were
+    returned do not change.
 
     Raises:
-        UsageError: numbers do not fit together, or the policy does not give actions.
-        RldsError: a process failed, or the cluster is lost or has no room.
+        UsageError: an argument is invalid, or the policy does not return actions.
+        RldsError: a process failed, or the cluster is lost or has no free worker.
     """
 
     _source: Processes
 
-    @takes_fields(DistributedProcesses)
-    def __init__(self, options: DistributedProcesses) -> None:
-        self._begin(options)
+    @takes_fields(DistributedOptions)
+    def __init__(self, options: DistributedOptions) -> None:
+        self._start(options)
 
-    def _begin(self, options: DistributedProcesses) -> None:
+    def _start(self, options: DistributedOptions) -> None:
         if options.collector_kwargs:
             options = replace(options, **options.collector_kwargs, collector_kwargs=None)
-        self._is_sync, self._joined = options.sync, options.cat_results
+        self._is_sync, self._cat_results = options.sync, options.cat_results
         self._update_at_each_batch = options.update_at_each_batch
         is_module = isinstance(options.policy, torch.nn.Module)
         self._interval = options.update_interval if is_module else None
         count = len(options.create_env_fn) if options.sync else 1
-        frames = share_of("frames_per_batch", options.frames[0], count, "processes")
-        source = Processes(options, frames, options.pool(), renewed=True)
-        self._written: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # ids and rows of batches
+        frames = split_frames("frames_per_batch", options.frames[0], count, "processes")
+        source = Processes(options, frames, options.pool(), restarts=True)
+        # Trajectory numbers and row numbers of the last batch of each process in the buffer.
+        self._last_rows: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         DataCollector.__init__(self, options, source, source.devices[0])
 
     def _write(self, batch: TensorDictBase, buffer: Any) -> None:
-        """Write rows, after the last ones of trajectories that were cut are marked."""
-        cut, self._source.cut = self._source.cut, []
-        for number in cut if hasattr(buffer, "set_at_") else []:
-            for ids, rows in self._written.values():
+        """Mark the ends of interrupted trajectories in the buffer, then write the rows."""
+        interrupted, self._source.interrupted = self._source.interrupted, []
+        for number in interrupted if hasattr(buffer, "set_at_") else []:
+            for ids, rows in self._last_rows.values():
                 for row in rows[ids == number][-1:]:
-                    # Of several dimensions they are those of the batch before.
+                    # A ring of one dimension may have overwritten the row since. In several
+                    # dimensions, the rows are those of the previous batch.
                     if rows.ndim > 1 or int(buffer[int(row)][COLLECTOR_NUMBER]) == number:
                         end = torch.ones(1, 1, dtype=torch.bool)
                         buffer.set_at_(("next", "truncated"), end, row[None])
                         buffer.set_at_(("next", "done"), end, row[None])
         rows, ids = buffer.extend(batch), batch.get(COLLECTOR_NUMBER, None)
         if ids is not None and not self._options.split_trajs and len(rows) == ids.numel():
-            # Of all processes, or of one; in a storage of several dimensions time comes first.
+            # A storage of several dimensions returns row numbers with time first.
             ids = (ids if rows.ndim == 1 else ids.transpose(0, -1)).flatten()
-            self._written[self._source.newest] = (ids, rows)
+            self._last_rows[self._source.last_worker] = (ids, rows)
 
     def _collect(self) -> TensorDict:
         if self._interval is not None and self._num_batches % self._interval == 0:
@@ -152,17 +154,17 @@ class DistributedCollector(MultiAsyncCollector, MultiSyncCollector):
 
 @accepts_keywords
 class DistributedSyncCollector(DistributedCollector):
-    """Is a ``DistributedCollector`` that waits for all processes, with new weights each time."""
+    """A ``DistributedCollector`` that waits for all processes and updates weights every batch."""
 
-    @takes_fields(SyncDistributedProcesses)
-    def __init__(self, options: SyncDistributedProcesses) -> None:
-        self._begin(options)
+    @takes_fields(SyncDistributedOptions)
+    def __init__(self, options: SyncDistributedOptions) -> None:
+        self._start(options)
 
 
 @accepts_keywords
 class RayCollector(DistributedCollector):
-    """Is a ``DistributedCollector`` of actors of Ray."""
+    """A ``DistributedCollector`` whose processes are Ray actors."""
 
-    @takes_fields(RayProcesses)
-    def __init__(self, options: RayProcesses) -> None:
-        self._begin(options)
+    @takes_fields(RayOptions)
+    def __init__(self, options: RayOptions) -> None:
+        self._start(options)

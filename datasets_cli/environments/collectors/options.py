@@ -1,4 +1,4 @@
-"""What collectors take, declared once: from it come their signatures and what help() says."""
+"""The arguments of the collectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import torch
 from tensordict.nn import InteractionType
 
-from datasets_cli.environments.actions import CheckActions, check_known
+from datasets_cli.environments.actions import CheckActions, validate_mode
 from datasets_cli.environments.batched_env import EnvArguments
 from datasets_cli.environments.environment import Environment
 from datasets_cli.environments.tensordict_environment import is_environment
@@ -18,13 +18,13 @@ from datasets_cli.errors import UsageError
 from datasets_cli.replay.arguments import whole_number
 from datasets_cli.schema.mapping import usable_device
 
-GivenDevice = str | torch.device | None
+OptionalDevice = str | torch.device | None
 HOOKS = ("pre_collect_hook", "post_collect_hook")
 """Functions that are called in the process of the collector."""
 
 
 class Extendable(Protocol):
-    """What batches can be written to: a replay buffer."""
+    """A replay buffer, or another destination of batches."""
 
     def extend(self, data: Any) -> Any:
         """Write rows."""
@@ -32,41 +32,43 @@ class Extendable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CollectorOptions:
-    """What every collector takes.
+    """The arguments of every collector.
 
     Args:
-        policy: a function of a TensorDict that writes an action, or a module; random actions where
-            None.
-        frames_per_batch: rows of a batch, of all lanes of the environment together.
-        total_frames: after which it ends, with a whole batch; -1: never.
-        device: of policy and batches where their own is not given.
-        storing_device: where batches go; where the environment's tensors are where None.
-        policy_device: where the policy is called; a module on another is copied to it.
-        env_device: where TorchRL's environments are moved to; those of gymnasium are on the
-            processor, and ``GymEnv(device=...)`` moves what they return.
-        max_frames_per_traj: after which a trajectory is cut, by a truncated row; rows then have
-            their ``step_count`` in it. None, 0 or -1: never.
-        init_random_frames: of the first rows, by random actions; whole batches of them. What the
-            policy writes besides the action is zero there. None or -1: none.
-        reset_at_each_iter: begin every batch with new trajectories.
-        postproc: a function of a batch that returns another.
-        split_trajs: give trajectories side by side, padded: see ``split_trajectories``.
-        exploration_type: how distributions of TensorDict modules are sampled; at random where None.
-        set_truncated: mark the last row of every lane as truncated, though it continues.
-        replay_buffer: batches are written to it, and None is given.
+        policy: a function of a TensorDict that writes an action, or a module; None for random
+            actions.
+        frames_per_batch: the number of rows in a batch, over all lanes of the environment.
+        total_frames: the number of rows to collect, rounded up to whole batches; -1 for no limit.
+        device: the device of the policy and the batches, unless ``policy_device`` or
+            ``storing_device`` is set.
+        storing_device: the device of the batches; None for that of the environment's tensors.
+        policy_device: the device on which the policy is called; a module on another device is
+            copied to it.
+        env_device: the device that a TorchRL environment is moved to. Gymnasium environments run
+            on the CPU; ``GymEnv(device=...)`` moves their observations.
+        max_frames_per_traj: the number of rows after which a trajectory is truncated; rows then
+            have a ``step_count``. None, 0 or -1 for no limit.
+        init_random_frames: the number of first rows with random actions, rounded up to whole
+            batches. The policy's other entries are zero there. None or -1 for none.
+        reset_at_each_iter: start new trajectories in every batch.
+        postproc: a function of a batch that returns the batch to deliver.
+        split_trajs: return trajectories side by side, padded: see ``split_trajectories``.
+        exploration_type: how distributions of TensorDict modules are sampled; None for random.
+        set_truncated: mark the last row of every lane as truncated, although it continues.
+        replay_buffer: the buffer that batches are written to; the collector then yields None.
         pre_collect_hook: a function that is called before each batch.
-        post_collect_hook: a function of each batch, which is called before it is given.
-        check_actions: True refuses what is not an action, such as NaN or a one-hot vector with two
-            ones, and says at the end how many were out of bounds; ``"strict"`` refuses these, too,
-            and False nothing.
+        post_collect_hook: a function that is called with each batch before it is delivered.
+        check_actions: True rejects invalid actions, such as NaN or a one-hot vector with two ones,
+            and warns at the end how many actions were out of bounds; ``"strict"`` rejects those as
+            well; False checks nothing.
     """
 
     frames_per_batch: int
     total_frames: int | None = -1
-    device: GivenDevice = None
-    storing_device: GivenDevice = None
-    policy_device: GivenDevice = None
-    env_device: GivenDevice = None
+    device: OptionalDevice = None
+    storing_device: OptionalDevice = None
+    policy_device: OptionalDevice = None
+    env_device: OptionalDevice = None
     max_frames_per_traj: int | None = None
     init_random_frames: int | None = None
     reset_at_each_iter: bool = False
@@ -82,62 +84,70 @@ class CollectorOptions:
     def __post_init__(self) -> None:
         _, total = self.frames
         if total != -1 and total < 1:
-            raise UsageError(f"total_frames must be at least 1, or -1 for no end, not {total}.")
+            raise UsageError(
+                f"total_frames must be at least 1, or -1 for no limit, not {total}.",
+                argument="total_frames",
+                found=total,
+            )
         for name in ("max_frames_per_traj", "init_random_frames"):
             if (number := getattr(self, name)) is not None:
                 whole_number(name, number, -1)
-        check_known(self.check_actions)
+        validate_mode(self.check_actions)
         for name in ("postproc", *HOOKS):
             if (function := getattr(self, name)) is not None and not callable(function):
-                raise UsageError(f"{name} must be a function, not {function!r}.")
+                raise UsageError(
+                    f"{name} must be a function, not {function!r}.", argument=name, found=function
+                )
         if self.replay_buffer is not None and not hasattr(self.replay_buffer, "extend"):
             raise UsageError(
-                "replay_buffer must be a buffer, which extend(rows) fills, not "
-                f"{self.replay_buffer!r}."
+                f"replay_buffer must have the method extend(rows), not {self.replay_buffer!r}.",
+                argument="replay_buffer",
+                found=self.replay_buffer,
             )
-        _ = self.interaction  # which refuses what there is not
+        _ = self.interaction_type  # raises an error for an unknown name
 
     @property
     def frames(self) -> tuple[int, int]:
-        """The rows of a batch, and those after which it ends."""
+        """The number of rows in a batch, and in total."""
         frames = whole_number("frames_per_batch", self.frames_per_batch, 1)
         total = -1 if self.total_frames is None else self.total_frames
         return frames, whole_number("total_frames", total)
 
     @property
     def max_frames(self) -> int | None:
-        """The rows after which a trajectory is cut; None for never."""
+        """The number of rows after which a trajectory is truncated; None for no limit."""
         limit = self.max_frames_per_traj
         return limit if limit is not None and limit > 0 else None
 
     @property
-    def batches_on(self) -> torch.device | None:
+    def batch_device(self) -> torch.device | None:
         """The device of batches; None for that of the environment."""
         return _first_device(self.storing_device, self.device)
 
     @property
-    def policy_on(self) -> torch.device | None:
-        """The device that the policy is called on; None for that of the environment."""
+    def policy_call_device(self) -> torch.device | None:
+        """The device on which the policy is called; None for that of the environment."""
         return _first_device(self.policy_device, self.device)
 
     @property
-    def environment_on(self) -> torch.device | None:
-        """The device that TorchRL's environments are moved to; None where they stay."""
+    def environment_device(self) -> torch.device | None:
+        """The device that a TorchRL environment is moved to; None to leave it."""
         return _first_device(self.env_device, self.device)
 
     @property
-    def interaction(self) -> InteractionType:
+    def interaction_type(self) -> InteractionType:
         """How distributions are sampled."""
-        return _interaction_of(self.exploration_type)
+        return _interaction_type(self.exploration_type)
 
 
 @dataclass(frozen=True)
-class OneProcess(CollectorOptions):
-    """What a collector in this process takes.
+class SingleProcessOptions(CollectorOptions):
+    """The arguments of a collector in this process.
 
     Args:
-        create_env_fn: an environment, or a function that returns one; closed with the collector.
-        create_env_kwargs: of the function that returns an environment.
+        create_env_fn: an environment, or a function that returns one. It is closed with the
+            collector.
+        create_env_kwargs: the keyword arguments of the function.
     """
 
     create_env_fn: Environment | Callable[..., Any]
@@ -147,19 +157,19 @@ class OneProcess(CollectorOptions):
 
 
 @dataclass(frozen=True)
-class SeveralProcesses(CollectorOptions):
-    """What a collector in several processes takes.
+class MultiProcessOptions(CollectorOptions):
+    """The arguments of a collector in several processes.
 
     Args:
-        create_env_fn: for each process, an environment that was not begun, or a function that
-            returns one.
-        policy: a function of a TensorDict that writes an action, or a module; random actions where
-            None. Each process has a copy.
-        frames_per_batch: rows of a batch: of all processes together in a ``MultiSyncCollector``,
-            of one process in a ``MultiAsyncCollector``.
-        create_env_kwargs: of the functions; or one mapping for each.
-        num_workers: how many processes one function makes the environments of.
-        update_at_each_batch: do ``update_policy_weights_()`` before each batch.
+        create_env_fn: for each process, a function that returns an environment, or an environment
+            that was not reset yet.
+        policy: a function of a TensorDict that writes an action, or a module; None for random
+            actions. Each process has a copy.
+        frames_per_batch: the number of rows in a batch: of all processes together in a
+            ``MultiSyncCollector``, of one process in a ``MultiAsyncCollector``.
+        create_env_kwargs: the keyword arguments of the functions, or one mapping per process.
+        num_workers: the number of processes, if ``create_env_fn`` is a single function.
+        update_at_each_batch: call ``update_policy_weights_()`` before each batch.
     """
 
     create_env_fn: Sequence[Any]
@@ -172,27 +182,34 @@ class SeveralProcesses(CollectorOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._repeat()
-        functions, arguments = self.create_env_fn, self.create_env_kwargs
+        functions, kwargs = self.create_env_fn, self.create_env_kwargs
         if not isinstance(functions, Sequence) or not functions:
             raise UsageError(
-                "A collector of several processes takes a list of environments or of functions "
-                f"that make them, one of each process, such as [make_env] * 4, not {functions!r}."
+                "create_env_fn must be a list with a function or an environment per process, such "
+                f"as [make_env] * 4, not {functions!r}.",
+                argument="create_env_fn",
+                found=functions,
             )
         for number, function in enumerate(functions):
             is_known = callable(function) or isinstance(function, Environment)
             if not is_known and not is_environment(function):
                 raise UsageError(
-                    f"Process {number} has {function!r}. Expected: an environment, such as "
-                    "ParallelEnv(2, make_env), or a function that makes one."
+                    f"create_env_fn[{number}] must be an environment, such as "
+                    f"ParallelEnv(2, make_env), or a function that returns one, not {function!r}.",
+                    argument="create_env_fn",
+                    found=function,
                 )
-        if isinstance(arguments, Sequence) and len(arguments) != len(functions):
+        if isinstance(kwargs, Sequence) and len(kwargs) != len(functions):
             raise UsageError(
-                f"create_env_kwargs must be one mapping, or one for each of {len(functions)} "
-                f"processes, not {len(arguments)}."
+                f"create_env_kwargs must be one mapping for all {len(functions)} processes, or one "
+                f"for each, not {len(kwargs)}.",
+                argument="create_env_kwargs",
+                expected=len(functions),
+                found=len(kwargs),
             )
 
     def _repeat(self) -> None:
-        """Make one function a list of as many as there are to be processes."""
+        """Replace a single function by a list with one function per process."""
         if self.num_workers is None:
             return
         count, functions = whole_number("num_workers", self.num_workers, 1), self.create_env_fn
@@ -200,19 +217,22 @@ class SeveralProcesses(CollectorOptions):
             object.__setattr__(self, "create_env_fn", [functions] * count)
         elif len(functions) != count:
             raise UsageError(
-                f"num_workers is {count}, and create_env_fn has {len(functions)} environments. "
-                "Leave num_workers out."
+                f"num_workers is {count}, but create_env_fn has {len(functions)} functions.",
+                argument="num_workers",
+                expected=len(functions),
+                found=count,
+                advice="Leave out num_workers.",
             )
 
 
 @dataclass(frozen=True, kw_only=True)
-class JoinedProcesses(SeveralProcesses):
-    """What a collector takes whose batches are of all of its processes.
+class MultiSyncOptions(MultiProcessOptions):
+    """The arguments of a collector whose batches combine all of its processes.
 
     Args:
-        cat_results: ``"stack"`` for a first dimension of processes, which None means too; or the
-            dimension along which their batches are joined, where trajectories of two processes
-            meet if it is that of time.
+        cat_results: ``"stack"`` or None to stack the batches of the processes along a new first
+            dimension, or the dimension along which to concatenate them. Along time, trajectories
+            of different processes follow one another.
     """
 
     cat_results: str | int | None = None
@@ -221,35 +241,43 @@ class JoinedProcesses(SeveralProcesses):
         super().__post_init__()
         if self.cat_results not in (None, "stack") and type(self.cat_results) is not int:
             raise UsageError(
-                f"cat_results is 'stack' or a dimension, such as 0, not {self.cat_results!r}."
+                f"cat_results must be 'stack' or a dimension such as 0, not {self.cat_results!r}.",
+                argument="cat_results",
+                found=self.cat_results,
             )
 
 
-def share_of(name: str, frames: int, count: int, parts: str) -> int:
-    """Return the frames of one of several parts; warn where there are more together."""
+def split_frames(name: str, frames: int, count: int, parts: str) -> int:
+    """Return the frames of each of several equal parts, rounded up with a warning."""
     share = -(-frames // count)
     if share * count != frames:
-        warn_of_more(name, frames, share * count, f"each of {count} {parts} gives equally many")
+        warn_rounded_up(name, frames, share * count, f"each of {count} {parts} collects the same")
     return share
 
 
-def warn_of_more(name: str, frames: int, collected: int, reason: str) -> None:
-    """Warn of more frames than were asked for."""
-    warnings.warn(f"{name} is {frames:,}, and it gives {collected:,}: {reason}.", stacklevel=2)
+def warn_rounded_up(name: str, frames: int, collected: int, reason: str) -> None:
+    """Warn that more frames are collected than an argument requests."""
+    warnings.warn(
+        f"{name}={frames:,} is rounded up to {collected:,} frames: {reason}.", stacklevel=2
+    )
 
 
-def _first_device(*devices: GivenDevice) -> torch.device | None:
-    given = next((device for device in devices if device is not None), None)
-    return None if given is None else usable_device(given)
+def _first_device(*devices: OptionalDevice) -> torch.device | None:
+    first = next((device for device in devices if device is not None), None)
+    return None if first is None else usable_device(first)
 
 
-def _interaction_of(exploration_type: InteractionType | str | None) -> InteractionType:
+def _interaction_type(exploration_type: InteractionType | str | None) -> InteractionType:
     if exploration_type is None:
         return InteractionType.RANDOM
     names = {each.name: each for each in InteractionType}
     interaction = names.get(getattr(exploration_type, "name", str(exploration_type)).upper())
     if interaction is None:
         raise UsageError(
-            f"exploration_type is one of {', '.join(map(repr, names))}, not {exploration_type!r}."
+            f"exploration_type must be one of {', '.join(map(repr, names))}, not "
+            f"{exploration_type!r}.",
+            argument="exploration_type",
+            expected=[*names],
+            found=exploration_type,
         )
     return interaction

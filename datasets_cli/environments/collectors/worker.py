@@ -1,4 +1,4 @@
-"""What runs in a process that collects: it does what it is told, one command after the other."""
+"""The worker process of a collector, and the channel to it."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ import numpy as np
 import torch
 from tensordict import TensorDict, is_leaf_nontensor
 
-from datasets_cli.environments.actions import Outside
+from datasets_cli.environments.actions import OutOfBounds
 from datasets_cli.environments.collectors.options import CollectorOptions
-from datasets_cli.environments.collectors.source import BatchSource, environment_of
+from datasets_cli.environments.collectors.source import BatchSource, make_environment
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Tell
 from datasets_cli.parallel.workers import Worker, WorkerContext
 
+DESCRIBE = "describe"
+"""The first command of a process; the answer is its device and its number of lanes."""
 CLOSE = "close"
-"""The last command of a process, which answers with the actions that were out of bounds."""
+"""The last command of a process; the answer is its actions out of bounds."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a process needs to make a source of batches."""
+    """The description of a process's source of batches."""
 
-    pickled: tuple[bytes, ...]  # what makes the environment, its arguments, the policy
+    pickled: tuple[bytes, ...]  # create_env_fn, create_env_kwargs and policy
     options: CollectorOptions
     frames: int
     number: int
     num_processes: int
     seed: int
-    # Of one that is made again: how many trajectories there were, and the next seed if there is.
-    trajectories: int = 0
+    # For a replacement: the trajectories of the previous process, and the next unused seed.
+    num_trajectories: int = 0
     environment_seed: int | None = None
 
 
 class Packed(NamedTuple):
-    """A TensorDict in the form that is sent: arrays are pickled ten times as fast as tensors."""
+    """A TensorDict as numpy arrays, which are pickled ten times as fast as tensors."""
 
     leaves: dict[Any, Any]
     shape: tuple[int, ...]
@@ -51,14 +53,14 @@ class Packed(NamedTuple):
 
 
 def pack(tensordict: TensorDict) -> Packed:
-    """Return what is sent of a TensorDict."""
+    """Convert a TensorDict to numpy arrays."""
     leaves = tensordict.items(True, True, is_leaf=is_leaf_nontensor)
     arrays = {key: _array(value) for key, value in leaves}
     return Packed(arrays, tuple(tensordict.shape), tensordict.names)
 
 
 def pack_weights(weights: Mapping[str, Any]) -> bytes:
-    """Return what is sent of a module's weights, as they are now."""
+    """Return the current weights of a module as a pickle of numpy arrays."""
     arrays = {name: _array(value) for name, value in weights.items()}
     return pickle.dumps(arrays, protocol=5)
 
@@ -75,13 +77,13 @@ def _tensor(value: Any) -> Any:
 
 
 def unpack(packed: Packed) -> TensorDict:
-    """Return the TensorDict of which that was sent."""
+    """Convert numpy arrays back to the TensorDict."""
     leaves = {key: _tensor(value) for key, value in packed.leaves.items()}
     return TensorDict(leaves, packed.shape, names=packed.names)
 
 
 class CollectorWorker:
-    """Does what it is told, one command after the other."""
+    """Runs the commands of a collector one after another, in a worker process."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -89,53 +91,54 @@ class CollectorWorker:
         self.is_closed = False
 
     def call(self, message: bytes, weights: Any = None) -> bytes:
-        """Return the answer to a message; what came past it are weights, or what gives them."""
-        command, sent = pickle.loads(message)
+        """Run the command of a message and return the pickled answer."""
+        # weights: sent beside the message by a cluster, or a function that fetches them.
+        command, sent_weights = pickle.loads(message)
         try:
-            given = weights() if callable(weights) else weights
-            answer = command[0], self._do(*command, weights=given or sent)
+            fetched = weights() if callable(weights) else weights
+            answer = command[0], self._run(*command, weights=fetched or sent_weights)
             return pickle.dumps(answer, protocol=5)
         except Exception as error:
-            return pickle.dumps(("error", _sendable(error, self._job.number)))
+            return pickle.dumps(("error", _as_rlds_error(error, self._job.number)))
 
-    def _do(self, name: str, *arguments: Any, weights: bytes | None) -> Any:
-        """Return what a command gives; it is done with other weights if they came."""
+    def _run(self, name: str, *arguments: Any, weights: bytes | None) -> Any:
+        """Load new weights, if any, then run a command and return its result."""
         if name == CLOSE:
             return self.close()
         if self._source is None:
-            torch.set_num_threads(1)  # there is a process for each core
-            self._source = _source(self._job)
+            torch.set_num_threads(1)  # one process per core
+            self._source = _make_source(self._job)
         source = self._source
         if weights is not None:
             arrays = pickle.loads(weights)
             source.update_weights({key: _tensor(arrays[key]) for key in arrays})
-        if name == "made":
+        if name == DESCRIBE:
             return source.environment.device, source.environment.lanes.num_lanes
         result = getattr(source, name)(*arguments)
         return pack(result) if name == "collect" else result
 
-    def close(self) -> Outside:
-        """Close the environment; return its actions that were out of bounds."""
+    def close(self) -> OutOfBounds:
+        """Close the environment, and return its actions out of bounds."""
         self.is_closed = True
         source, self._source = self._source, None
-        return Outside() if source is None else source.close_in_silence()
+        return OutOfBounds() if source is None else source.close_without_warning()
 
 
-def work(connection: Connection, job: Job) -> None:
-    """Do what the other end of a connection says, until it closes."""
+def run_worker(connection: Connection, job: Job) -> None:
+    """Run the commands of a connection until it closes."""
     worker = CollectorWorker(job)
-    with suppress(EOFError, ConnectionError):  # the other process has ended
+    with suppress(EOFError, ConnectionError):  # the collector's process ended
         while not worker.is_closed:
             connection.send_bytes(worker.call(connection.recv_bytes()))
     worker.close()
 
 
-def _source(job: Job) -> BatchSource:
+def _make_source(job: Job) -> BatchSource:
     random.seed(job.seed)
     np.random.seed(job.seed % 2**32)
     torch.manual_seed(job.seed)
-    create, arguments, policy = map(pickle.loads, job.pickled)
-    environment = environment_of(create, arguments, job.options)
+    create_env_fn, kwargs, policy = map(pickle.loads, job.pickled)
+    environment = make_environment(create_env_fn, kwargs, job.options)
     source = BatchSource(
         environment,
         policy,
@@ -143,29 +146,31 @@ def _source(job: Job) -> BatchSource:
         job.frames,
         job.number,
         job.num_processes,
-        job.trajectories,
+        job.num_trajectories,
     )
     if job.environment_seed is not None:
         source.set_seed(job.environment_seed, False)
     return source
 
 
-def _sendable(error: Exception, worker: int) -> RldsError:
+def _as_rlds_error(error: Exception, worker: int) -> RldsError:
     if isinstance(error, RldsError):
         return error
+    found = f"{type(error).__name__}: {error}"
+    lines = "".join(traceback.format_exception(error)).rstrip()
     return RldsError(
-        f"Collector process {worker} failed: {type(error).__name__}: {error}. In that process:\n"
-        f"{''.join(traceback.format_exception(error)).rstrip()}"
+        f"Collector process {worker} failed: {found}. Its traceback:\n{lines}", found=found
     )
 
 
-SECONDS = 10  # that a worker has to close its environments
+CLOSE_SECONDS = 10
+"""The time limit for a worker to close its environments."""
 
 
-class Line:
-    """A line to a worker, whose end is the end of its connection."""
+class Channel:
+    """A connection to a worker: a process of this machine, or an actor of a cluster."""
 
-    # A thread tells an actor what comes through the pipe: one waits for it as for a process.
+    # A thread forwards the messages of the pipe to an actor, so that both are waited for alike.
 
     def __init__(self, job: Job, cluster: Cluster | None) -> None:
         self.connection, theirs = WorkerContext().Pipe()
@@ -174,53 +179,54 @@ class Line:
         self.worker: Worker | Thread
         if cluster is None:
             # Daemons cannot start processes, as a ParallelEnv does.
-            self.worker = Worker(target=work, args=(theirs, job), daemon=False)
+            self.worker = Worker(target=run_worker, args=(theirs, job), daemon=False)
             self.worker.start()
-            theirs.close()  # which is open in the process
+            theirs.close()  # the process has its own copy
             return
         try:
-            tell = cluster.actor(CollectorWorker, job)
+            call = cluster.actor(CollectorWorker, job)
         except LostCluster as error:
             raise RldsError(str(error)) from error
-        self.worker = Thread(target=self._hand_on, args=(theirs, tell), daemon=True)
+        self.worker = Thread(target=self._forward, args=(theirs, call), daemon=True)
         self.worker.start()
 
-    def _hand_on(self, connection: Connection, tell: Tell) -> None:
+    def _forward(self, connection: Connection, call: Tell) -> None:
         with connection, suppress(EOFError, OSError):
             while True:
                 message = connection.recv_bytes()
                 weights, self._weights = self._weights, None
                 try:
-                    answer = tell(message, weights)
+                    answer = call(message, weights)
                 except Exception as error:
                     self._error = error
                     return
                 connection.send_bytes(answer)
 
     def send(self, command: tuple[Any, ...], weights: Any = None) -> None:
-        """Send a command, with the weights that the policy gets before it is done."""
-        if isinstance(self.worker, Thread):  # they were put, and go past the pipe
+        """Send a command, and weights that the policy loads before it."""
+        if isinstance(self.worker, Thread):  # the cluster has the weights already
             self._weights, weights = weights, None
         self.connection.send_bytes(pickle.dumps((command, weights), protocol=5))
 
     def receive(self) -> tuple[str, Any]:
-        """Return an answer; EOFError where the worker ended."""
+        """Return the next answer; raise EOFError if the worker ended."""
         name, content = pickle.loads(self.connection.recv_bytes())
         return name, content
 
-    def how_it_ended(self) -> str:
-        """Return how the worker ended; RldsError where more than it was lost."""
-        self.worker.join(SECONDS)
+    def exit_reason(self) -> str:
+        """Return how the worker ended, or raise an error if the whole cluster failed."""
+        self.worker.join(CLOSE_SECONDS)
         if isinstance(self.worker, Worker):
-            return f"ended with exit code {self.worker.exitcode}, before it was told to"
+            return f"ended with exit code {self.worker.exitcode} before it was closed"
         if isinstance(self._error, LostWorker):
             return self._error.how
-        raise RldsError(f"The collector's cluster failed: {self._error}") from self._error
+        found = str(self._error)
+        raise RldsError(f"The collector's cluster failed: {found}", found=found) from self._error
 
     def close(self) -> None:
-        """Wait for the worker to end, not long."""
+        """Close the connection, and terminate a process that does not end in time."""
         self.connection.close()
-        self.worker.join(SECONDS)
+        self.worker.join(CLOSE_SECONDS)
         if isinstance(self.worker, Worker) and self.worker.is_alive():
             self.worker.terminate()
             self.worker.join()

@@ -1,1 +1,1 @@
-"""Recording episodes of an environment into a dataset of one's own."""
+"""Recording: episodes of an environment become a dataset of the user."""

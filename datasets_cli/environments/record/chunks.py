@@ -1,9 +1,10 @@
-"""Chunks of a recording: some episodes, recorded by one worker into a separate folder.
+"""Chunks of a recording: episodes that one worker records into a folder.
 
-<folder>/<number>/00000012.000.npz    the steps of episode 12 and of short ones after it, or the
-                                      first piece of a long one
-<folder>/<number>/chunk.json          numbers of episodes and steps; the folder has its name when
-                                      all of it is written
+<folder>/<number>/00000012.000.npz    the steps of episode 12 and of short episodes after it, or the
+                                      first piece of a long episode
+<folder>/<number>/chunk.json          the numbers of episodes and steps
+
+The folder gets its name when all of its files are written.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from datasets_cli.environments.actions import CheckActions, Outside
+from datasets_cli.environments.actions import CheckActions, OutOfBounds
 from datasets_cli.environments.record.episodes import EpisodePiece, StepColumns, SteppedEpisodes
 from datasets_cli.environments.record.options import Recording, seed_of
 from datasets_cli.sources.new_files import replacing
@@ -31,7 +32,7 @@ CHUNK = "chunk.json"
 
 @dataclass(frozen=True)
 class ChunkTask:
-    """Episodes to record, and everything that a worker needs."""
+    """A range of episodes to record, with all that a worker needs."""
 
     options: Recording
     number: int
@@ -43,13 +44,13 @@ class ChunkTask:
     check_actions: CheckActions
 
     @property
-    def done(self) -> Path:
+    def chunk_folder(self) -> Path:
         """The folder of the finished chunk."""
         return self.folder / f"{self.number:06}"
 
     @property
-    def named(self) -> str:
-        """The episodes, as messages name them."""
+    def label(self) -> str:
+        """The episodes, for messages."""
         last = self.stop - 1
         return f"episode {self.first}" if self.first == last else f"episodes {self.first} to {last}"
 
@@ -57,41 +58,41 @@ class ChunkTask:
 def record_chunk(task: ChunkTask) -> None:
     """Record the episodes of a chunk; runs in a worker."""
     options = task.options
-    with replacing(task.done) as new, _global_seeds_kept():
+    with replacing(task.chunk_folder) as new, _preserved_random_state():
         new.mkdir()
         function = None if task.policy is None else cloudpickle.loads(task.policy)
         episodes = range(task.first, task.stop)
-        with closing(SteppedEpisodes(options, episodes, task.check_actions)) as recorded:
-            actor = recorded.actor(function, task.policy_name)
-            if function is not None:  # what it draws depends on the chunk, and not on the worker
+        with closing(SteppedEpisodes(options, episodes, task.check_actions)) as stepped:
+            actor = stepped.actor(function, task.policy_name)
+            if function is not None:  # its random numbers must not depend on the worker
                 chunk_seed = seed_of(options.seed, task.number, 2)
                 torch.manual_seed(chunk_seed)
                 np.random.seed(chunk_seed)
-            num_steps = _write(new, recorded.pieces(actor))
-        summary = {"episodes": len(episodes), "steps": num_steps, **asdict(recorded.outside)}
+            num_steps = _write(new, stepped.pieces(actor))
+        summary = {"episodes": len(episodes), "steps": num_steps, **asdict(stepped.out_of_bounds)}
         (new / CHUNK).write_text(json.dumps(summary), encoding="ascii")
 
 
 @contextmanager
-def _global_seeds_kept() -> Iterator[None]:
-    """Restore the random numbers of torch and numpy: this may be the caller's process."""
-    numpys: Any = np.random.get_state()
+def _preserved_random_state() -> Iterator[None]:
+    """Restore the generators of torch and numpy, because this may be the caller's process."""
+    numpy_state: Any = np.random.get_state()
     try:
         with torch.random.fork_rng(devices=[]):
             yield
     finally:
-        np.random.set_state(numpys)
+        np.random.set_state(numpy_state)
 
 
 def num_steps_in(folder: Path) -> int:
-    """Return the steps of a finished chunk."""
+    """Return the number of steps in a finished chunk."""
     return int(_summary(folder)["steps"])
 
 
-def outside_in(folder: Path) -> Outside:
-    """Return the actions of a finished chunk that are out of bounds."""
+def out_of_bounds_in(folder: Path) -> OutOfBounds:
+    """Return the actions out of bounds in a finished chunk."""
     summary = _summary(folder)
-    return Outside(summary["count"], summary["excess"])
+    return OutOfBounds(summary["count"], summary["excess"])
 
 
 def _summary(folder: Path) -> Any:
@@ -110,7 +111,7 @@ def read_chunk(folder: Path) -> Iterator[StepColumns]:
 
 
 def _write(folder: Path, pieces: Iterator[EpisodePiece]) -> int:
-    """Write the steps of episodes; those of short ones together, in order. Return the steps."""
+    """Write the steps of all episodes, and return their number; short episodes share a file."""
     whole: dict[int, StepColumns] = {}
     num_pieces: Counter[int] = Counter()
     num_steps = 0
@@ -121,7 +122,7 @@ def _write(folder: Path, pieces: Iterator[EpisodePiece]) -> int:
             continue
         _save(folder, piece.episode, num_pieces[piece.episode], [piece.columns])
         num_pieces[piece.episode] += 1
-    # Whole ones between two that were cut into pieces go into one file, so that names sort them.
+    # Whole episodes between two in pieces share a file: the order of file names is their order.
     for is_whole, group in groupby(sorted({*whole, *num_pieces}), whole.__contains__):
         if is_whole:
             episodes = [*group]
@@ -134,6 +135,6 @@ def _save(folder: Path, episode: int, number: int, parts: list[StepColumns]) -> 
     for key in parts[0]:
         values = np.concatenate([part[key] for part in parts])
         is_text = values.dtype == object
-        # numpy would keep objects as pickles; a name may have any character.
+        # numpy would pickle objects. The JSON is a name in the archive, of any characters.
         columns[json.dumps([is_text, key])] = values.astype(str) if is_text else values
     np.savez(folder / f"{episode:08}.{number:03}.npz", **columns)

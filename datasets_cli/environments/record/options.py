@@ -1,4 +1,4 @@
-"""What is to be recorded."""
+"""The arguments of a recording, and the policies that it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datasets_cli.core.options import check_numbers
 from datasets_cli.core.progress import ProgressOptions
 from datasets_cli.environments.policies import flat_items
 from datasets_cli.environments.rows import LaneRows, PolicyOutput, SpaceLeaf, StepColumn
-from datasets_cli.errors import RldsError, UsageError, argument
+from datasets_cli.errors import RldsError, UsageError, WrongRows, argument
 from datasets_cli.install.options import LAYOUT
 from datasets_cli.parallel.engine import PROCESSES
 from datasets_cli.parallel.functions import failure_of
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 
 RANDOM = "random"
 
-EPISODES_AN_ENV = 4
-MOST_CHUNKS = 256
+EPISODES_PER_ENV = 4
+MAX_CHUNKS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions(JsonForm):
-    """How many episodes or steps of an environment are recorded, and by which seed.
+    """The number of episodes or steps of a recording, and its seed.
 
     Args:
-        num_episodes: episodes to record.
-        num_steps: steps to record instead, at which the last episode is cut; it ends as truncated.
-        num_envs: environments that each worker steps side by side. A policy that draws from torch
-            draws otherwise for another number; everything else is the same.
-        seed: of the environments, of random actions, and of torch.
-        max_episode_steps: the step limit of an episode, instead of the environment's.
+        num_episodes: the number of episodes to record.
+        num_steps: the number of steps to record instead; the last episode is truncated there.
+        num_envs: the number of environments that each worker steps side by side. It changes the
+            random numbers of a policy that uses torch's generator, and nothing else.
+        seed: the seed of the environments, random actions and torch.
+        max_episode_steps: the step limit of an episode; None for the environment's own limit.
         env_options: further arguments of ``gymnasium.make``, JSON values.
     """
 
@@ -57,16 +57,19 @@ class RecordOptions(JsonForm):
         default=None,
         metadata={
             **{"flag": ("-o", "--option"), "metavar": "NAME=VALUE"},
-            "help": "A further argument of gymnasium.make; VALUE is JSON, or text.",
+            "help": "Pass an argument to gymnasium.make; VALUE is JSON or text.",
         },
     )
 
     def __post_init__(self) -> None:
         if (self.num_episodes is None) == (self.num_steps is None):
-            found = "none" if self.num_steps is None else "both"
+            found = "neither" if self.num_steps is None else "both"
             raise UsageError(
-                "How much to record must be given once, in episodes or in steps; found "
-                f"{found}. Give {argument('num_episodes', 'N')} or {argument('num_steps', 'N')}."
+                f"A recording needs a number of episodes or a number of steps; found {found}.",
+                argument="num_episodes",
+                expected="one of num_episodes and num_steps",
+                found=found,
+                advice=f"Pass {argument('num_episodes', 'N')} or {argument('num_steps', 'N')}.",
             )
         check_numbers(self)
         object.__setattr__(self, "env_options", dict(self.env_options or {}))
@@ -74,56 +77,58 @@ class RecordOptions(JsonForm):
             json.dumps(self.env_options)
         except TypeError as error:
             raise UsageError(
-                f"{argument('env_options')} must be JSON values, to be kept with the data "
-                f"({error})."
+                f"{argument('env_options')} must be JSON values, because the dataset stores them "
+                f"({error}).",
+                argument="env_options",
+                expected="JSON values",
             ) from error
 
     @property
-    def chunk_episodes(self) -> int:
-        """Episodes of a chunk, which one worker records, and which an interrupted run keeps."""
+    def episodes_per_chunk(self) -> int:
+        """The number of episodes in a chunk, the unit that is not recorded again."""
         if self.num_episodes is None:
-            return self.num_envs * EPISODES_AN_ENV
-        return max(self.num_envs, -(-self.num_episodes // MOST_CHUNKS))
+            return self.num_envs * EPISODES_PER_ENV
+        return max(self.num_envs, -(-self.num_episodes // MAX_CHUNKS))
 
 
 @dataclass(frozen=True)
 class Recording(RecordOptions):
-    """What decides the values of a recording, but for the policy.
+    """The arguments that determine the values of a recording, except the policy.
 
     Args:
-        env: id of a gymnasium environment; ``module:id`` imports the module first, which registers
-            it.
+        env: the id of a gymnasium environment; ``module:id`` imports the module first, to register
+            the id.
     """
 
     env: str = field(
         metadata={
             **{"argument": True, "metavar": "ENV"},
-            "help": "Id of a gymnasium environment, or MODULE:ID of one that registers.",
+            "help": "The id of a gymnasium environment, or MODULE:ID to import MODULE first.",
         }
     )
 
 
 @dataclass(frozen=True)
 class RecordCall(ProgressOptions, RootOptions, Recording):
-    """What ``record`` takes.
+    """The arguments of ``record``.
 
     Args:
-        out: name of the dataset.
-        policy: ``"random"``, ``"module:function"``, or a function: it takes a TensorDict ``[n]``
-            with the ``observation`` of each environment, and returns one with ``action``, or the
-            actions.
-        num_workers: processes, this process where 0; all cores where None, if the work is worth
-            their start. The values do not depend on it.
-        layout: ``"ted"`` or ``"compact"``; None for compact where there are frames.
-        append: add the episodes to the dataset that is there.
-        check_actions: True refuses what is not an action, such as NaN, and says at the end how many
-            were out of bounds; ``"strict"`` refuses these, too, and False nothing.
+        out: the name of the dataset.
+        policy: ``"random"``, ``"module:function"`` or a function. The function gets a TensorDict
+            ``[n]`` with the ``observation`` of each environment, and returns one with ``action``,
+            or the actions.
+        num_workers: the number of processes; 0 records in this process, and None uses all cores if
+            the recording takes long enough. The values do not depend on it.
+        layout: ``"ted"`` or ``"compact"``; None for compact if observations are frames.
+        append: add the episodes to an existing dataset.
+        check_actions: True rejects invalid actions, such as NaN, and reports at the end how many
+            actions were out of bounds; ``"strict"`` rejects those as well; False checks nothing.
     """
 
     out: str = field(
         metadata={
             **{"metavar": "NAME", "complete": "recorded_names"},
-            "help": "The dataset is recorded/NAME.",
+            "help": "Name the dataset recorded/NAME.",
         }
     )
     _: KW_ONLY
@@ -131,15 +136,15 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
         default=RANDOM,
         metadata={
             **{"typed": str, "metavar": "random|MODULE:FUNCTION"},
-            "help": "Chooses actions: takes a TensorDict [n] with observation, gives one with "
-            "action.",
+            "help": "The policy: a function that gets a TensorDict [n] with observation, and "
+            "returns one with action.",
         },
     )
     num_workers: int | None = field(
         default=0,
         metadata={
             **PROCESSES,
-            "help": "Processes; by default all cores if the work is worth it, 0 for none.",
+            "help": "Number of processes, 0 for none; by default all cores for a long recording.",
         },
     )
     layout: str | None = field(default=None, metadata=LAYOUT)
@@ -148,23 +153,23 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
         default=True,
         metadata={
             **{"typed": Literal["true", "strict", "false"], "default": "true"},
-            "help": "true refuses actions that are NaN, infinite or of no category; strict also "
-            "those that are out of bounds, which true counts; false none.",
+            "help": "true rejects actions that are NaN, infinite or outside a discrete space, and "
+            "counts actions out of bounds; strict rejects these too; false checks nothing.",
         },
     )
 
     def __post_init__(self) -> None:
-        """Leave the checks to the Recording that is made of it, once there is a root."""
+        """Do not check the values yet: ``Recording`` does, after the cache root is known."""
 
 
 PolicyFunction = Callable[[TensorDictBase], Any]
-"""Takes a TensorDict ``[n]`` of observations; returns one with ``action``, or the actions."""
+"""A function of a TensorDict ``[n]`` of observations; returns one with ``action``, or actions."""
 
 
 class RandomActions:
-    """Actions drawn from the space, by a generator for each episode."""
+    """Random actions of a space, from a generator per episode."""
 
-    # seed_of: of a trajectory by its number.
+    # seed_of: returns the seed of a trajectory by its number.
 
     def __init__(
         self,
@@ -175,7 +180,7 @@ class RandomActions:
     ) -> None:
         self._leaves, self._seed_of = leaves, seed_of
         self._spaces = [deepcopy(space) for _ in range(num_envs)]
-        self._ids = np.full(num_envs, -1)  # of the trajectories that the spaces are seeded for
+        self._ids = np.full(num_envs, -1)  # the trajectories that the spaces have seeds of
 
     def act(self, rows: LaneRows, step: int) -> PolicyOutput:
         ids = rows.ids[:, step]
@@ -189,29 +194,33 @@ class RandomActions:
 def _column(leaf: SpaceLeaf, drawn: list[Any]) -> StepColumn:
     column = np.empty((len(drawn), *leaf.shape), leaf.dtype)
     for lane, action in enumerate(drawn):
-        leaf.keep(action, column[lane : lane + 1])
+        leaf.encode(action, column[lane : lane + 1])
     return column if leaf.is_text else torch.from_numpy(column)
 
 
-def named_policy(
+def recorded_policy(
     function: PolicyFunction, name: str, leaves: Sequence[SpaceLeaf]
 ) -> Callable[[TensorDictBase], TensorDictBase]:
-    """Return a policy as collectors call it, whose failures have its name."""
+    """Return a policy function in the form of the collectors' policies; errors name it."""
     shapes = {leaf.key: leaf.shape for leaf in leaves}
 
     def policy(rows: TensorDictBase) -> TensorDictBase:
-        given = rows.select("observation")
+        observations = rows.select("observation")
         try:
-            chosen = function(given)
+            returned = function(observations)
         except Exception as error:
-            raise RldsError(f"The policy {name} failed: {failure_of(error)}") from error
-        chosen = given if chosen is None else _as_rows(chosen, name, rows.batch_size)
+            raise RldsError(
+                f"The policy {name} failed: {failure_of(error)}", argument="policy"
+            ) from error
+        if returned is None:
+            returned = observations
+        output = _as_tensordict(returned, name, rows.batch_size)
         actions = TensorDict({}, rows.batch_size)
-        for key, value in flat_items(chosen).items():
+        for key, value in flat_items(output).items():
             if key in shapes:
                 is_row = value.shape == (*rows.batch_size, *shapes[key], 1)
                 column = value.squeeze(-1) if is_row else value
-                # One type for every step: a policy may draw some actions and compute others.
+                # The same dtype in every step: a policy may sample some actions and compute others.
                 actions[key] = column.to(
                     torch.float64 if column.is_floating_point() else torch.int64
                 )
@@ -220,15 +229,16 @@ def named_policy(
     return policy
 
 
-def _as_rows(chosen: Any, name: str, batch: torch.Size) -> TensorDictBase:
-    if isinstance(chosen, TensorDictBase):
-        return chosen
+def _as_tensordict(returned: Any, name: str, batch: torch.Size) -> TensorDictBase:
+    if isinstance(returned, TensorDictBase):
+        return returned
     try:
-        return TensorDict({"action": chosen}, batch)
+        return TensorDict({"action": returned}, batch)
     except RuntimeError as error:
-        raise UsageError(
-            f"The policy {name} returned actions that are not {batch.numel()}, one for each "
-            f"environment: {error}"
+        raise WrongRows(
+            f"The policy {name} must return {batch.numel()} actions, one per environment: {error}",
+            argument="policy",
+            expected=batch.numel(),
         ) from error
 
 

@@ -26,12 +26,13 @@ from datasets_cli import (
     RldsError,
     UsageError,
 )
-from datasets_cli.environments.collectors.options import SeveralProcesses
+from datasets_cli.environments.collectors.options import MultiProcessOptions
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.parallel import dask_cluster
 from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Tell
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from tests.support.clusters import DaskCluster, ray_cluster
+from tests.support.refusals import refused
 
 
 class Deadly(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -84,9 +85,9 @@ def expected() -> TensorDict:
     return rows(MultiSyncCollector)
 
 
-def check_made_again(kind: Any, expected: TensorDict, mark: Path, **arguments: Any) -> None:
+def check_replaced(kind: Any, expected: TensorDict, mark: Path, **arguments: Any) -> None:
     """Kill the second of two processes in the third batch, and check what follows."""
-    with pytest.warns(UserWarning, match=r"process 1 .* again.* last given row: \[\d+\]"):
+    with pytest.warns(UserWarning, match=r"process 1 .*: \[\d+\]"):
         found = rows(kind, mark, sync=True, **arguments)
     assert bool((found[0] == expected[0]).all())
     assert bool((found[1, :40] == expected[1, :40]).all())
@@ -101,10 +102,10 @@ def test_rows_and_their_order_are_those_of_multi_sync(expected: TensorDict) -> N
     assert bool((rows(DistributedCollector, sync=True) == expected).all())
 
 
-def test_a_process_that_dies_is_made_again_with_the_next_seed(
+def test_a_process_that_dies_is_replaced_with_the_next_seed(
     expected: TensorDict, tmp_path: Path
 ) -> None:
-    check_made_again(DistributedCollector, expected, tmp_path / "mark")
+    check_replaced(DistributedCollector, expected, tmp_path / "mark")
 
 
 def collected_into(buffer: ReplayBuffer, mark: Path, num: int, **arguments: Any) -> None:
@@ -113,12 +114,12 @@ def collected_into(buffer: ReplayBuffer, mark: Path, num: int, **arguments: Any)
         [make_env] * num, frames_per_batch=40, total_frames=120, replay_buffer=buffer,
         create_env_kwargs=[{}, {"mark": mark}][-num:], **arguments,
     )  # fmt: skip
-    with pytest.warns(UserWarning, match="made again"):
+    with pytest.warns(UserWarning, match=r"^Collector process"):
         assert [*collector] == [None] * 3
     collector.shutdown()
 
 
-def test_what_ended_with_a_process_is_truncated_in_the_buffer(tmp_path: Path) -> None:
+def test_interrupted_trajectories_are_truncated_in_the_buffer(tmp_path: Path) -> None:
     grid = ReplayBuffer(storage=LazyTensorStorage(1000, ndim=2))
     collected_into(grid, tmp_path / "grid", 2, sync=True)
     line = ReplayBuffer(storage=LazyTensorStorage(1000))
@@ -159,8 +160,8 @@ class InThisProcess(Cluster):
 
 
 def processes_of(cluster: Cluster, num: int, policy: Any = None) -> Processes:
-    options = SeveralProcesses([make_env] * num, policy, frames_per_batch=10)
-    return Processes(options, 10, nullcontext(cluster), renewed=True)
+    options = MultiProcessOptions([make_env] * num, policy, frames_per_batch=10)
+    return Processes(options, 10, nullcontext(cluster), restarts=True)
 
 
 def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,9 +170,9 @@ def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.Monk
     processes = processes_of(cluster, 2, policy)
     torch.nn.init.constant_(policy.module.weight, 0.2)
     processes.update_weights(None)
-    torch.nn.init.constant_(policy.module.weight, 0.3)  # which nobody is told
+    torch.nn.init.constant_(policy.module.weight, 0.3)  # without an update
     for worker in (0, 1):
-        processes.ask(worker, random=False)
+        processes.request(worker, random=False)
     for worker in (1, 0):
         batch = processes.batch(worker)
         expected = 0.2 * batch["observation"].sum(-1, keepdim=True)
@@ -181,32 +182,38 @@ def test_weights_are_put_once_an_update_for_all_workers(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("failures", "said"),
+    ("failures", "found"),
     [
-        ([LostWorker("at tcp://host died")] * 3, "process 0 at tcp://host died. Its environment"),
-        ([LostCluster("All of it is gone.")], "cluster failed: All of it is gone."),
-        ([ModuleNotFoundError("No module named 'mine'")], "cluster failed: No module named"),
+        ([LostWorker("at tcp://host died")] * 3, "at tcp://host died"),
+        ([LostCluster("All of it is gone.")], "All of it is gone."),
+        ([ModuleNotFoundError("No module named 'mine'")], "No module named 'mine'"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Collector process")
-def test_what_cannot_be_made_again_is_an_error(failures: list[Exception], said: str) -> None:
-    with pytest.raises(RldsError, match=said):
+def test_a_process_that_cannot_be_replaced_is_an_error(
+    failures: list[Exception], found: str
+) -> None:
+    with refused(RldsError, found=found):
         processes_of(InThisProcess(*failures), 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "argument"),
     [
-        ({"backend": "nccl"}, "backend='nccl'.*engine="),
-        ({"update_interval": 0}, "update_interval is 1 or more"),
-        ({"engine": "dask"}, "address"),
-        ({"engine": "slurm"}, "'slurm'"),
+        ({"backend": "nccl"}, "backend"),
+        ({"update_interval": 0}, "update_interval"),
         ({"collector_kwargs": {"init_random_frames": -2}}, "init_random_frames"),
     ],
 )
-def test_what_cannot_be_done_is_refused_by_name(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_arguments_are_refused_by_name(arguments: dict[str, Any], argument: str) -> None:
+    with refused(UsageError, argument=argument):
         DistributedCollector([make_env] * 2, **{"frames_per_batch": 10, **arguments})
+
+
+@pytest.mark.parametrize("engine", ["dask", "slurm"])
+def test_an_engine_without_a_cluster_is_refused(engine: Any) -> None:
+    with pytest.raises(UsageError, match=engine):
+        DistributedCollector([make_env] * 2, frames_per_batch=10, engine=engine)
 
 
 @pytest.fixture(scope="module")
@@ -216,12 +223,12 @@ def dask(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
 
 
 @pytest.mark.slow
-def test_workers_of_dask_give_the_same_rows_and_are_made_again(
+def test_workers_of_dask_give_the_same_rows_and_are_replaced(
     expected: TensorDict, tmp_path: Path, dask: DaskCluster
 ) -> None:
     engine: Any = {"engine": "dask", "address": dask.address}
     assert bool((rows(DistributedCollector, sync=True, **engine) == expected).all())
-    check_made_again(DistributedCollector, expected, tmp_path / "mark", **engine)
+    check_replaced(DistributedCollector, expected, tmp_path / "mark", **engine)
 
 
 @pytest.mark.slow
@@ -246,9 +253,9 @@ def test_a_cluster_of_dask_without_room_and_one_that_is_lost_are_errors(
 
 
 @pytest.mark.slow
-def test_actors_of_ray_give_the_same_rows_and_are_made_again(
+def test_actors_of_ray_give_the_same_rows_and_are_replaced(
     expected: TensorDict, tmp_path: Path
 ) -> None:
     with ray_cluster():
         assert bool((rows(RayCollector, sync=True) == expected).all())
-        check_made_again(RayCollector, expected, tmp_path / "mark")
+        check_replaced(RayCollector, expected, tmp_path / "mark")

@@ -1,4 +1,4 @@
-"""What collectors refuse, and why."""
+"""Invalid arguments and policies of collectors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import Collector, GymEnv, MultiSyncCollector, UsageError
+from datasets_cli import Collector, GymEnv, MultiSyncCollector, Unsupported, UsageError, WrongRows
+from tests.support.refusals import refused
 
 
 def make_env() -> GymEnv:
@@ -18,8 +19,9 @@ def make_env() -> GymEnv:
 
 
 def collector_of(environment: Any = make_env, policy: Any = None, **arguments: Any) -> Collector:
-    given = {"frames_per_batch": 40, "total_frames": 80, **arguments}
-    return Collector(environment, policy, **given)
+    return Collector(
+        environment, policy, **{"frames_per_batch": 40, "total_frames": 80, **arguments}
+    )
 
 
 def renames(tensordict: TensorDict) -> TensorDict:
@@ -31,49 +33,70 @@ def below_next(tensordict: TensorDict) -> TensorDict:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "argument", "found"),
     [
-        ({"frames_per_batch": 0}, "frames_per_batch"),
-        ({"total_frames": 0}, "or -1 for no end"),
-        ({"max_frames_per_traj": -2}, "max_frames_per_traj"),
-        ({"init_random_frames": 1.5}, "init_random_frames"),
-        ({"environment": "CartPole-v1"}, "takes an environment"),
-        ({"environment": lambda: 3}, "not 3"),
-        ({"environment": make_env(), "create_env_kwargs": {"a": 1}}, "made already"),
-        ({"policy": 3}, "policy is 3"),
-        ({"policy": lambda _: None}, "The policy returned NoneType"),
-        ({"policy": lambda tensordict: tensordict}, "the policy gave nothing"),
-        ({"policy": lambda _: torch.tensor([0.7, 0.3])}, "not in the environment's action_spec"),
-        ({"policy": lambda _: torch.tensor(1)}, r"shape \[2\]"),
-        ({"policy": renames}, "another tensor at"),
-        ({"policy": below_next}, "below 'next'"),
-        ({"postproc": 3}, "postproc must be a function"),
-        ({"replay_buffer": 3}, "replay_buffer must be a buffer"),
-        ({"exploration_type": "bold"}, "exploration_type is one of"),
-        ({"return_same_td": True}, "its own memory"),
-        ({"env_device": "cuda"}, "on the processor"),
-        ({"extend_buffer": False}, "whole batches"),
+        ({"frames_per_batch": 0}, "frames_per_batch", 0),
+        ({"total_frames": 0}, "total_frames", 0),
+        ({"max_frames_per_traj": -2}, "max_frames_per_traj", -2),
+        ({"init_random_frames": 1.5}, "init_random_frames", 1.5),
+        ({"environment": "CartPole-v1"}, "create_env_fn", "str"),
+        ({"environment": lambda: 3}, "create_env_fn", "int"),
+        ({"environment": make_env(), "create_env_kwargs": {"a": 1}}, "create_env_kwargs", ["a"]),
+        ({"policy": 3}, "policy", 3),
+        ({"policy": lambda _: None}, "policy", "NoneType"),
+        ({"postproc": 3}, "postproc", 3),
+        ({"pre_collect_hook": 3}, "pre_collect_hook", 3),
+        ({"replay_buffer": 3}, "replay_buffer", 3),
+        ({"exploration_type": "bold"}, "exploration_type", "bold"),
+        ({"return_same_td": True}, "return_same_td", True),
+        ({"env_device": "cuda"}, "env_device", "cuda"),
+        ({"extend_buffer": False}, "extend_buffer", False),
     ],
 )
-def test_what_cannot_be_done_is_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_invalid_arguments_are_refused_by_name(
+    arguments: dict[str, Any], argument: str, found: Any
+) -> None:
+    with refused(UsageError, argument=argument, found=found):
         collector_of(**arguments)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("policy", "error", "key"),
     [
-        ({"create_env_fn": make_env}, "takes a list"),
-        ({"create_env_fn": []}, "takes a list"),
-        ({"cat_results": "heap"}, "'stack' or a dimension"),
-        ({"create_env_kwargs": [{}]}, "each of 2 processes, not 1"),
-        ({"create_env_fn": [3, make_env]}, "Process 0 has 3"),
+        (lambda tensordict: tensordict, WrongRows, ("action",)),
+        (lambda _: torch.tensor([0.7, 0.3]), WrongRows, ("action",)),
+        (lambda _: torch.tensor(1), WrongRows, ("action",)),
+        (renames, UsageError, ("observation",)),
+        (below_next, UsageError, ("next", "hidden")),
     ],
 )
-def test_what_several_processes_cannot_do_is_refused(arguments: Any, said: str) -> None:
-    given = {"create_env_fn": [make_env] * 2, "frames_per_batch": 40, **arguments}
-    with pytest.raises(UsageError, match=said):
-        MultiSyncCollector(**given)
+def test_a_policy_that_writes_a_wrong_entry_is_refused(policy: Any, error: Any, key: Any) -> None:
+    with refused(error, key=key):
+        collector_of(policy=policy)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "found"),
+    [
+        ({"create_env_fn": make_env}, "create_env_fn", make_env),
+        ({"create_env_fn": []}, "create_env_fn", []),
+        ({"create_env_fn": [3, make_env]}, "create_env_fn", 3),
+        ({"cat_results": "heap"}, "cat_results", "heap"),
+        ({"create_env_kwargs": [{}]}, "create_env_kwargs", 1),
+        ({"num_workers": 3}, "num_workers", 3),
+    ],
+)
+def test_invalid_arguments_of_several_processes_are_refused(
+    arguments: Any, argument: str, found: Any
+) -> None:
+    options = {"create_env_fn": [make_env] * 2, "frames_per_batch": 40, **arguments}
+    with refused(UsageError, argument=argument, found=found):
+        MultiSyncCollector(**options)
+
+
+def test_weights_of_some_processes_are_unsupported() -> None:
+    with refused(Unsupported, argument="worker_ids", found=[0]):
+        collector_of().update_policy_weights_(worker_ids=[0])
 
 
 def test_a_policy_writes_the_same_entries_in_each_step() -> None:
@@ -84,22 +107,24 @@ def test_a_policy_writes_the_same_entries_in_each_step() -> None:
         tensordict["extra" if len(calls) < 5 else "other"] = torch.zeros(1)
         return tensordict.set("action", torch.tensor([1, 0]))
 
-    with pytest.raises(UsageError, match="Every row has the same entries"):
+    with pytest.raises(WrongRows) as raised:
         collector_of(policy=policy).next()
+    forms = raised.value.expected, raised.value.found
+    assert [sorted(each) for each in forms] == [["action", "extra"], ["action", "other"]]
 
 
 @pytest.mark.parametrize("later", [[0, 0], [1, 1], [0, 5]])
-def test_an_action_of_no_category_is_refused_in_each_step(later: list[int]) -> None:
+def test_an_action_outside_the_categories_is_refused_in_each_step(later: list[int]) -> None:
     actions = iter([[1, 0]] * 5)
 
     def policy(tensordict: TensorDict) -> TensorDict:
         return tensordict.set("action", torch.tensor(next(actions, later)))
 
-    with pytest.raises(UsageError, match="is not in the environment's action_spec"):
+    with refused(WrongRows, key=("action",), row=4, found=later):
         collector_of(policy=policy).next()
 
 
-def test_what_to_install_is_said_where_gymnasium_is_missing(
+def test_without_gymnasium_the_error_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = "datasets_cli.core.gymnasium_extra"
