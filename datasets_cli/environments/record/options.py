@@ -44,7 +44,7 @@ class RecordOptions(JsonForm):
         num_envs: the number of environments that each worker steps side by side. It changes the
             random numbers of a policy that uses torch's generator, and nothing else.
         seed: the seed of the environments, random actions and torch.
-        max_episode_steps: the step limit of an episode; None for the environment's own limit.
+        max_episode_steps: the step limit of an episode, by default the environment's own.
         env_options: further arguments of ``gymnasium.make``, JSON values.
     """
 
