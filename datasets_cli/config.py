@@ -220,15 +220,14 @@ def config_path() -> Path:
 
 def read_config_file(text: str) -> ConfigFile:
     """Return what the text of the user's config file says."""
-    path = config_path()
     try:
         return decode(ConfigFile, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"{path} is not valid TOML ({error}). Correct it or move it away."
+            f"{config_path()} is not valid TOML ({error}). Correct it or move it away."
         ) from error
     except WrongValue as error:
-        raise UsageError(f"{path} is not as expected: {error}. Correct it.") from error
+        raise UsageError(f"{config_path()} is not as expected: {error}. Correct it.") from error
 
 
 def read_user_text(path: Path) -> str | None:

@@ -23,7 +23,7 @@ import reprlib
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import PurePath
 from types import NoneType, UnionType
 from typing import Any, ClassVar, NamedTuple, TypeVar, cast
@@ -158,6 +158,8 @@ def has(needed: Mapping[str, Any], **others: Any) -> Check:
     """Return the check of an object that has values by hints; it stays one, with all else in it."""
     hints = {**needed, **others}
     known = [_Field(name, name, name in needed, *_shape(hint)) for name, hint in hints.items()]
+    if needed:  # a valid object has attributes, and so is true
+        return Check("an object", partial(_attributes, known))
     return Check("an object", lambda value: _attributes(known, value) is not None)
 
 
@@ -191,24 +193,20 @@ class _Shape(NamedTuple):
     holds: Make | None = None
 
 
-def _made(shape: _Shape, value: Any) -> Any:
-    """Return what is made of a value."""
-    types, expected, make, holds = shape
-    if type(value) in types:
-        made = value if make is None else make(value)
-        if holds is None or holds(made):
-            return made
-    raise WrongValue("", expected, value)
-
-
 def _each(shape: _Shape, named: Iterable[tuple[str | int, Any]]) -> list[Any]:
     """Return what is made of values, which an error names."""
+    types, expected, make, holds = shape
     all_made = []
     for name, value in named:
         try:
-            all_made.append(_made(shape, value))
+            if type(value) not in types:
+                raise WrongValue("", expected, value)
+            made = value if make is None else make(value)
+            if holds is not None and not holds(made):
+                raise WrongValue("", expected, value)
         except WrongValue as error:
             raise error.below(name) from None
+        all_made.append(made)
     return all_made
 
 
@@ -241,14 +239,19 @@ def _union(*hints: Any) -> _Shape:
     *words, last = [shape.expected for shape in shapes]
     expected = f"{', '.join(words)} or {last}"
     if not any(shape.make for shape in shapes):
-        tests = {kind: shape.holds or (lambda item: True) for kind, shape in by_type.items()}
-        return _Shape(tuple(tests), expected, holds=lambda item: tests[type(item)](item))
+        tests = {kind: shape.holds for kind, shape in by_type.items()}
+
+        def holds(item: Any) -> object:
+            test = tests[type(item)]
+            return test is None or test(item)
+
+        return _Shape(tuple(tests), expected, holds=holds if any(tests.values()) else None)
 
     def make(value: Any) -> Any:
         if value is None:  # nothing is made of it
             return None
         try:
-            return _made(by_type[type(value)], value)
+            return _each(by_type[type(value)], [("", value)])[0]
         except WrongValue as error:
             if error.where or type(value) is dict:
                 raise
@@ -273,13 +276,13 @@ def _mapping(_: Any, hint: Any) -> _Shape:
 def _items(kind: Any, hint: Any) -> Callable[..., Any]:
     """Return what makes items; an error has their names, or numbers where they have none."""
     shape = _shape(hint)
-    is_plain, are_known = shape.make is None, {*shape.types}.issuperset
-    holds = shape.holds or (lambda item: True)
+    is_plain, are_known, holds = shape.make is None, {*shape.types}.issuperset, shape.holds
 
     def make(values: Collection[Any], names: Iterable[str] = ()) -> Any:
         # Keys and shapes are most of a manifest: what is taken as it is, is checked in one go.
         try:
-            if is_plain and are_known(map(type, values)) and all(map(holds, values)):
+            is_taken = is_plain and are_known(map(type, values))
+            if is_taken and (holds is None or all(map(holds, values))):
                 return kind(values)
         except WrongValue:
             pass  # which of them it is, is found one by one

@@ -128,8 +128,13 @@ def check_types(options: Any) -> None:
             *others, last = [KINDS.get(kind) or f"a {kind.__name__}" for kind in kinds]
             expected = f"{', '.join(others)} or {last}" if others else last
             instead = options.__dataclass_fields__[name].metadata.get("instead", "")
-            found = f"not {reprlib.repr(value)}.{' ' * bool(instead)}{instead}"
-            raise UsageError(f"{argument(name)} must be {expected}, {found}")
+            raise UsageError(
+                f"{argument(name)} must be {expected}, not {reprlib.repr(value)}.",
+                argument=name,
+                expected=expected,
+                found=value,
+                advice=instead,
+            )
 
 
 @functools.cache

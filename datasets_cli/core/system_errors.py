@@ -16,6 +16,7 @@ from datasets_cli.errors import (
     DiskFull,
     RldsError,
     UsageError,
+    WrongSize,
 )
 
 # EFBIG: a file size limit; EDQUOT: a quota. To a user each is a full disk.
@@ -57,9 +58,12 @@ def check_memory(size_bytes: int, what: str, free: int | None = None) -> None:
     """Check that a copy fits into half of the free memory, or of what is free elsewhere."""
     free = free_memory() if free is None else free
     if size_bytes > SMALL_BYTES and size_bytes > free // 2:
-        raise UsageError(
+        raise WrongSize(
             f"{what}: a copy of these rows takes {size_bytes:,} bytes, more than half of the "
-            f"{free:,} bytes of free memory. Ask for fewer rows, or sample batches."
+            f"{free:,} bytes of free memory.",
+            expected=f"{free // 2:,} bytes at most",
+            found=size_bytes,
+            advice="Ask for fewer rows, or sample batches.",
         )
 
 

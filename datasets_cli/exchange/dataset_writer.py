@@ -41,7 +41,7 @@ from datasets_cli.store.cache_root import CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore, sweep
 from datasets_cli.store.content import source_digest
 from datasets_cli.store.lock import locked
-from datasets_cli.store.manifest import Manifest, Said
+from datasets_cli.store.manifest import Manifest, Metadata
 
 COLUMNS, EPISODES = "columns.json", "episodes"
 
@@ -286,7 +286,7 @@ def checked_info(info: Mapping[str, Any] | None) -> dict[str, Any]:
             f"{MOST_INFO_BYTES:,} are kept in a manifest. Keep it as a file beside the data."
         )
     try:
-        return dict(decode(cast("Any", Said), json.loads(text), argument("info")))
+        return dict(decode(cast("Any", Metadata), json.loads(text), argument("info")))
     except WrongValue as error:
         raise UsageError(f"{error}.") from error
 

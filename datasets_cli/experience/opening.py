@@ -19,7 +19,6 @@ from datasets_cli.install.find import (
     check_folder,
     folder_meant,
     installed_id,
-    is_installed,
     is_there,
 )
 from datasets_cli.install.installation import find_installed, install_dataset
@@ -27,7 +26,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.replay.storages.dataset import DatasetStorage, reopen_storage
 from datasets_cli.replay.storages.options import StorageOptions
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, has_manifest
 from datasets_cli.store.dataset import Accept, warn_caller
 from datasets_cli.store.manifest import LAYOUTS, Manifest
 
@@ -45,8 +44,8 @@ def open_or_install(
         variant or options.source is not None or options.download == "force" or num_workers
     )
     is_plain = not has_options and num_workers is not None and options.layout in (None, *LAYOUTS)
-    if is_plain and is_installed(CacheRoot(config.root), id):
-        rows = _open(*_unchecked(id, config, options.layout), config, options)
+    if is_plain and has_manifest(folder := CacheRoot(config.root).dataset(id)):
+        rows = _open(folder, partial(check_asked, id=id, layout=options.layout), config, options)
         return _without_defects(rows, config, options.audit)
     install_options = InstallOptions(
         layout=options.layout,
@@ -103,12 +102,8 @@ def _find(
         return install_dataset(id, config, install_options, progress=progress).path, None
     if install_options.source is not None:
         return find_installed(id, config, install_options).path, None
-    return _unchecked(id, config, install_options.layout)
-
-
-def _unchecked(id: str, config: Config, layout: str | None) -> tuple[Path, Accept]:
-    """Return the folder of a dataset, and the check of its manifest, which is then read once."""
-    return CacheRoot(config.root).dataset(id), partial(check_asked, id=id, layout=layout)
+    accept = partial(check_asked, id=id, layout=install_options.layout)
+    return CacheRoot(config.root).dataset(id), accept
 
 
 def _open(
@@ -133,7 +128,7 @@ def _without_defects(rows: DatasetStorage, config: Config, audit: str) -> Datase
     id = rows.dataset.id
     if audit == "ignore" or (audit == "warn" and id in _WARNED):
         return rows
-    report = load_report(CacheRoot(config.root), rows.dataset.manifest.content)
+    report = load_report(CacheRoot(config.root), rows.dataset.content)
     if report is None or not (wrong := report.at_least("wrong")):
         return rows
     text = f"{id} has defects: {' '.join(f'{each.rule}: {each}.' for each in wrong)}"

@@ -319,7 +319,12 @@ class ExperienceReplay(TensorDictReplayBuffer):
     ) -> None:
         """Open a dataset, installed first if need be, as this buffer."""
         if options.download not in (False, True, "force"):
-            raise UsageError(f"download is True, False or 'force', not {options.download!r}.")
+            raise UsageError(
+                f"download must be True, False or 'force', not {options.download!r}.",
+                argument="download",
+                expected=(True, False, "force"),
+                found=options.download,
+            )
         given = os.fspath(options.dataset_id)
         self.config = load_config(root=options.root)
         if given[:1] in ("/", ".") or not isinstance(options.dataset_id, str):
@@ -550,7 +555,7 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 advice="Delete that folder yourself.",
             )
         copy = identity(self.data_path)
-        if read_manifest(self.data_path).content != self._rows.dataset.manifest.content:
+        if read_manifest(self.data_path).content != self._rows.dataset.content:
             copy = None  # the folder has another dataset by now
         remove(self.dataset_id, self.config, copy)
 

@@ -51,7 +51,7 @@ class ViewChoices:
         dataset = self._rows.dataset
         if dataset.selection is not None:
             return dataset.selection
-        return whole_dataset(dataset.manifest.content, dataset.offsets.numpy())
+        return whole_dataset(dataset.content, dataset.offsets.numpy())
 
     def episodes_at(self, numbers: NumbersOrMask) -> Selection:
         """Return a view of trajectories: a buffer over their rows, which are not copied.

@@ -32,7 +32,7 @@ _FAILED = ctypes.c_void_p(-1).value
 def map_array(path: Path | str, dtype: str | np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """Return the file's bytes as a read-only array of this element type and shape."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    mapping = map_sized(path, size) if size else b""  # no file
+    mapping = map_bytes(path, size) if size else b""  # no file
     return np.frombuffer(mapping, dtype).reshape(shape)
 
 
@@ -42,20 +42,14 @@ def forget_pages(array: np.ndarray) -> None:
         _ADVISE(array.ctypes.data, array.nbytes, mmap.MADV_DONTNEED)
 
 
-def map_sized(path: Path | str, size: int) -> memoryview:
-    """Map a whole file of a known size read-only."""
-    mapping = map_bytes(path)
-    if len(mapping) != size:
-        raise damaged(path, f"{path}: expected {size} bytes, found {len(mapping)}")
-    return mapping
-
-
-def map_bytes(path: Path | str) -> memoryview:
-    """Map a whole file read-only."""
+def map_bytes(path: Path | str, expected: int | None = None) -> memoryview:
+    """Map a whole file read-only; check its size if one is expected."""
     descriptor, size = open_sized(path)  # a file object would cost more than the mapping
     try:
         if not size:
             raise damaged(path, f"{path} is empty")
+        if expected not in (None, size):
+            raise damaged(path, f"{path}: expected {expected} bytes, found {size}")
         return map_descriptor(descriptor, size)
     finally:
         os.close(descriptor)

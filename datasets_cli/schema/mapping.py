@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
-from datasets_cli.errors import UsageError
-from datasets_cli.schema.mapped_bytes import map_sized
+from datasets_cli.errors import UsageError, WrongSize
+from datasets_cli.schema.mapped_bytes import map_bytes
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class DeviceOptions:
     pin_memory: bool = False
     contiguous: bool = False
 
-    @property
+    @cached_property
     def storage_device(self) -> torch.device | None:
         """The device whose memory holds the rows; None where they stay on the disk."""
         return None if self.pin_memory else self.device
@@ -63,10 +63,13 @@ def check_device_room(path: str, size: int, device: torch.device) -> None:
         return
     kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if size > (free := torch.cuda.mem_get_info(device)[0] + kept):
-        raise UsageError(
-            f"{path}: a copy takes {size:,} bytes, more than the {free:,} bytes of free memory of "
-            f"{device}. Pass pin_memory=True too, which leaves rows on the disk; or read fewer "
-            "columns=."
+        raise WrongSize(
+            f"{path}: a copy takes {size:,} bytes; {device} has {free:,} bytes of free memory.",
+            argument="device",
+            path=path,
+            expected=f"{free:,} bytes at most",
+            found=size,
+            advice="Pass pin_memory=True too, to leave rows on the disk; or read fewer columns=.",
         )
 
 
@@ -152,4 +155,4 @@ def map_file(path: Path | str, dtype: torch.dtype, shape: tuple[int, ...]) -> to
     # the size of the memory.
     if (size := math.prod(shape) * dtype.itemsize) == 0:
         return torch.empty(shape, dtype=dtype)  # no file
-    return torch.frombuffer(map_sized(path, size), dtype=dtype).view(shape)
+    return torch.frombuffer(map_bytes(path, size), dtype=dtype).view(shape)

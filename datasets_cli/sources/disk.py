@@ -166,7 +166,8 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         reason = os.strerror(error.errno or errno.ENOSPC)  # h5py's own text is a dump
         raise DiskFull(
             f"The disk is full: {path} cannot be written ({reason}). Nothing that was "
-            "installed is lost, and what has been downloaded is kept. Make room and run again."
+            "installed is lost, and what has been downloaded is kept. Make room and run again.",
+            path=path,
         ) from error
 
 

@@ -60,7 +60,8 @@ class ArraySource:
     selection: Selection | None = None
 
     def __init__(self, folder: Path, manifest: Manifest, record: Record) -> None:
-        self.folder, self.id, self._manifest, self.record = folder, manifest.id, manifest, record
+        self.folder, self._manifest, self.record = folder, manifest, record
+        self.id, self.content = manifest.id, manifest.content
         self._trajectories = TrajectoryTable(
             f"{folder}/{TRAJECTORIES}", manifest.num_transitions, manifest.num_trajectories
         )

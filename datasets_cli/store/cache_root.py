@@ -1,4 +1,4 @@
-"""The cache root: which folder holds what.
+"""The folders of the cache root.
 
 <root>/datasets/<family>/<name…>/    committed datasets; one exists exactly when its manifest does
 <root>/downloads/<family>/<name…>/   raw files, removed after the commit unless asked otherwise
@@ -6,15 +6,15 @@
 <root>/downloads/recorded/.<name>.recorded/    the same after it, until they are deleted
 <root>/tmp/<slug>-<owner>/           a dataset that is being written (``sources/new_files.py``)
 <root>/tmp/trash-<slug>-<owner>/     a dataset that is being replaced or deleted
-<root>/locks/<slug>.lock             one lock per id, while it is held (economy, not correctness)
+<root>/locks/<slug>.lock             one lock per id, while it is held (saves work; not needed)
 <root>/catalogue/                    cached remote catalogues
-<root>/tables/<content>/             what was found out about a dataset after it was committed
+<root>/tables/<content>/             tables computed of a committed dataset
 
-<folder>/.<name>.<plan>.partial/     a run of preprocess that makes <folder>/<name>
-<folder>/.<name>.lock                while a process works on that
+<folder>/.<name>.<plan>.partial/     an unfinished run of preprocess into <folder>/<name>
+<folder>/.<name>.lock                the lock of that folder, while it is held
 
-A committed dataset is never written again. Its tables are found by its content, so that they serve
-every layout; where the root is read-only, they are in the user's cache.
+A committed dataset is never written again. Its tables are found by its content, so that every
+layout shares them; if the root is read-only, they are in the user's cache.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ logger = logging.getLogger(__name__)
 
 # Letters, digits and the punctuation that publishers use; no part may look like an option or a
 # hidden file, or leave the folder.
-_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]*")
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.@+~=-]{0,199}"
+_ID = re.compile(rf"{_PART}(?:/{_PART})*")
+_GLOB = re.compile(r"[*?[]")
 _RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 _TRASH = "trash-"
 _RECORDED = ".recorded"
@@ -52,10 +54,10 @@ _STEM = re.compile(rf"({_TRASH})?(.+\.[0-9a-f]{{8}})")
 
 @dataclass(frozen=True)
 class CacheRoot:
-    """The folders below one cache root. Nothing is created by asking for a path."""
+    """The folders below one cache root. No method creates them."""
 
     path: Path
-    apart: Path | None = None  # where tables are written of who only reads the root
+    apart: Path | None = None  # the folder of tables for a user who only reads the root
 
     def dataset(self, id: str) -> Path:
         """Return the folder of a committed dataset."""
@@ -89,13 +91,12 @@ class CacheRoot:
         return self.path / "catalogue" / f"{check_id(family)}.json"
 
     def tables(self, content: str) -> Path:
-        """Return the folder to write tables and statistics of the data with this identity to."""
+        """Return the folder that tables and statistics of data with this identity go to."""
         return self.tables_to_read(content)[0]
 
     def tables_to_read(self, content: str) -> tuple[Path, ...]:
-        """Return the folders with tables of the data with this identity, first that to write to."""
-        # The other one has those of a time, or of a user, when the root could, or could not, be
-        # written.
+        """Return the folders of tables of data with this identity; new tables go to the first."""
+        # Both are read: the root may have been writable at another time, or for another user.
         own = self.path / "tables" / content
         users = platformdirs.user_cache_path("rlds") / "tables" / content
         existing = next(folder for folder in (own, *own.parents) if folder.exists())
@@ -188,21 +189,25 @@ def lock_of(dest: Path) -> Path:
 
 
 def refuse_id(id: object) -> NoReturn:
-    """Refuse what a user gives as an id, or as a glob of ids, and is not text."""
+    """Reject an id, or a glob of ids, that is not text."""
     raise UsageError(
-        f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}."
+        f"A dataset's id is text, such as 'd4rl/door-human-v0', not {reprlib.repr(id)}.",
+        argument="id",
+        expected="text",
+        found=id,
     )
 
 
 def check_id(id: str) -> str:
     """Return ``id`` if it is a relative path of plain names."""
-    parts = id.split("/") if isinstance(id, str) else refuse_id(id)
-    if any(character in id for character in "*?["):
+    if not isinstance(id, str):
+        refuse_id(id)
+    if _GLOB.search(id):
         raise UsageError(
             f"{id!r} is a glob, and one id is needed here. Write one of the ids that this shows: "
             f"rlds list {id!r}"
         )
-    if not all(_PART.fullmatch(part) and len(part) <= 200 for part in parts) or len(id) > 600:
+    if not _ID.fullmatch(id) or len(id) > 600:
         raise UsageError(
             f"{id!r} cannot be a dataset id. An id is family/name, each part made of letters, "
             "digits and . _ - + = @ ~, and starting with a letter, a digit or _."
@@ -249,8 +254,8 @@ def _slug(id: str) -> str:
 
 
 def has_manifest(folder: Path) -> bool:
-    """Return whether a folder has anything under a manifest's name, which makes it a dataset."""
-    # Also a folder, pipe or broken link under that name makes one, which is damaged.
+    """Return whether a folder is a dataset: it contains an entry of a manifest's name."""
+    # If that is a folder, a pipe or a broken link, the dataset is damaged.
     return os.path.lexists(folder / MANIFEST_FILENAME)
 
 

@@ -1,7 +1,7 @@
 """Checking an installed dataset against its manifest, without opening its data.
 
-The manifest's word is not trusted either: first it is checked against itself, so that nothing is
-mapped by a number that does not fit. What it does not list is never opened.
+The manifest is not trusted either: its entries are first checked against each other, before a file
+is mapped by its numbers. A file that it does not list is never opened.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from datasets_cli.sources.regular_file import digest_of, kind_of, open_regular
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, check_record, row_map_dtype
 from datasets_cli.store.manifest import Manifest
 
-# What a path that the file system cannot have gives: there is no such file.
+# Errors of paths that cannot exist on this file system.
 _NO_SUCH = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL})
 OUTSIDE = "the manifest names a file outside the folder"
 NO_RECORD = Record(size=0, num_records=0, fields=(), constants=(), made=(), frames=())
-"""What a dataset in the ``ted`` layout has."""
+"""The record of a dataset in the ``ted`` layout."""
 _VOCABULARY = (VALUES_FILENAME, OFFSETS_FILENAME)
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> Record:
     """Check that every file is a regular file inside the folder, of exactly the right size."""
-    # The right size is the manifest's, and what its columns need. Costs one `lstat` a file.
-    # tensordict's own loader drops a missing leaf, grows a short one with zeros and follows
+    # The right size is that in the manifest, and that of its columns. Costs one `lstat` a file.
+    # tensordict's own loader drops a missing leaf, extends a short one with zeros and follows
     # symbolic links.
     record = check_entries(folder, manifest)
     needed = _sizes_needed(manifest, record)
@@ -59,7 +59,7 @@ def check_digests(folder: Path, manifest: Manifest) -> Record:
         try:
             with open_regular(folder / name) as file:
                 digest = digest_of(file)
-        except FileNotFoundError:  # it was there when its size was compared
+        except FileNotFoundError:  # deleted after its size was compared
             raise
         except OSError as error:
             problems.append(f"{name}: it cannot be read ({error.strerror or error})")
@@ -102,8 +102,8 @@ def _sizes_needed(manifest: Manifest, record: Record) -> dict[str, int]:
 
 
 def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]:
-    """Yield what is wrong with the frame files that the manifest does not list."""
-    # They are not opened. A regular file is left alone; anything else was put there on purpose.
+    """Yield the problems of frame files that the manifest does not list."""
+    # They are not opened. A regular file is ignored; any other kind was put there on purpose.
     for field in record.frames:
         if field.filename not in manifest.files:
             yield f"{field.filename}: is not listed, and the frames are in it"
@@ -114,7 +114,7 @@ def _unlisted(folder: Path, manifest: Manifest, record: Record) -> Iterator[str]
 
 
 def _problems_of_text(manifest: Manifest) -> list[str]:
-    """Return what is wrong with the vocabulary, whose number of values is in no column."""
+    """Return the problems of the vocabulary, whose number of values no column gives."""
     if not manifest.texts:
         return []
     problems = [f"{name}: is not listed" for name in _VOCABULARY if name not in manifest.files]
@@ -125,7 +125,7 @@ def _problems_of_text(manifest: Manifest) -> list[str]:
 
 
 def _differences(folder: str, manifest: Manifest) -> Iterator[str]:
-    """Yield how files differ from what the manifest says of them."""
+    """Yield the differences between the files and their entries in the manifest."""
     above: dict[str, str] = {}
     for name, entry in manifest.files.items():
         parent, _, own = name.rpartition("/")
@@ -144,7 +144,7 @@ def _differences(folder: str, manifest: Manifest) -> Iterator[str]:
 
 
 def _link_above(folder: str, parent: str) -> str:
-    """Return what is wrong with a folder of the dataset: links lead out, and so does ``..``."""
+    """Return the problem of a folder within the dataset: ``..`` or a link leads outside it."""
     parts = parent.split("/") if parent else []
     if not all(parts) or ".." in parts or "\\" in parent:
         return OUTSIDE
@@ -157,7 +157,7 @@ def _link_above(folder: str, parent: str) -> str:
 
 
 def _look_at(path: Path | str) -> os.stat_result | None:
-    """Return what is at a path, a link itself and not what it leads to; None where nothing is."""
+    """Return the status of a path, without following a link; None if it does not exist."""
     try:
         return os.lstat(path)
     except OSError as error:
@@ -170,7 +170,7 @@ def _look_at(path: Path | str) -> os.stat_result | None:
 
 def _raise_problems(folder: Path, manifest: Manifest, problems: list[str]) -> None:
     if problems:
-        what = f"{manifest.id} under {folder} is not what its manifest says"
+        what = f"{manifest.id} under {folder} differs from its manifest"
         raise damaged(folder, f"{what}: {'; '.join(problems)}")
 
 

@@ -1,9 +1,9 @@
-"""Giving a finished folder its name, and deleting one, so that no half is ever seen.
+"""Committing and deleting a dataset, so that a reader never sees half of one.
 
-A dataset exists exactly when its manifest does. The manifest is written last, everything is brought
-to the disk, and one rename on one disk makes the folder visible. A folder that has files cannot be
-renamed over, so a replacement is two renames, with the old copy in the trash between them; a run
-killed there is repaired by the next one (``restore``). Who reads meanwhile reads one of the two
+A dataset exists exactly when its manifest does. The manifest is written last, all files are flushed
+to the disk, and one rename on the same disk makes the folder visible. A rename cannot replace a
+folder with files, so a replacement is two renames, with the old copy in the trash between them. The
+next run repairs one that was killed there (``restore``). A reader meanwhile reads one of the two
 copies (``read_one_copy``).
 """
 
@@ -27,10 +27,10 @@ from datasets_cli.store.tables import remove_tables
 Result = TypeVar("Result")
 
 Identity = tuple[int, int] | None
-"""What tells a folder from another one that takes its name; None for no folder."""
+"""Identifies a folder, also after another folder has taken its name; None for no folder."""
 
 TRIES = 10
-"""How often a folder is read again that is replaced while it is read."""
+"""How often a folder is read if it is replaced while it is read."""
 
 
 def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool = True) -> bool:
@@ -54,7 +54,7 @@ def commit(root: CacheRoot, staging: Path, manifest: Manifest, *, replace: bool 
 
 def discard(root: CacheRoot, trash: Path, new: Manifest) -> None:
     """Delete a replaced copy, and the tables about its data unless the new data are the same."""
-    # What was replaced is what is in the trash, whatever was there when the call began.
+    # The replaced copy is the one in the trash, even if it is not the one of the call's start.
     with suppress(OSError, RldsError):
         if (content := read_manifest(trash).content) != new.content:
             remove_tables(root, content)
@@ -64,7 +64,7 @@ def discard(root: CacheRoot, trash: Path, new: Manifest) -> None:
 def commit_folder(
     staging: Path, target: Path, manifest: Manifest, trash: Path | None = None
 ) -> bool:
-    """Write the manifest, bring everything to the disk and rename the folder."""
+    """Write the manifest, flush all files to the disk, and rename the folder."""
     with disk_errors(staging):
         write_manifest(staging, manifest)
         flush(staging / MANIFEST_FILENAME)
@@ -104,7 +104,7 @@ def _two_disks(here: Path, there: Path) -> UsageError:
 
 
 def remove(root: CacheRoot, id: str) -> None:
-    """Delete a dataset: first by a rename, so that it is either there or gone."""
+    """Delete a dataset: first by a rename, so that no reader sees half of it."""
     target, trash = root.dataset(id), root.new_trash(id)
     make_folder(trash.parent)
     with _one_disk(target, trash):
@@ -115,7 +115,7 @@ def remove(root: CacheRoot, id: str) -> None:
 
 
 def restore(root: CacheRoot, id: str) -> None:
-    """Repair what killed runs left: bring back a replaced copy, sweep stagings and trash."""
+    """Repair the state after killed runs: restore a replaced copy, sweep stagings and trash."""
     # The caller holds the lock of `id`.
     for trash in root.trashed(id):
         if has_manifest(trash) and not root.dataset(id).exists():
@@ -126,7 +126,7 @@ def restore(root: CacheRoot, id: str) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete a folder if it is there, its manifest first: half of a copy is never brought back."""
+    """Delete a folder if it exists, its manifest first: half of a copy is never restored."""
     if not folder.is_symlink():  # whose target stays
         with suppress(OSError):
             (folder / MANIFEST_FILENAME).unlink()
@@ -145,7 +145,7 @@ def remove_empty_parents(folder: Path, top: Path) -> None:
 
 
 def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
-    """Return what a function reads in a folder, all of it of one copy."""
+    """Return the result of a function that reads a folder, all of it from one copy."""
     # A replacement is two renames: without this, one copy's manifest could meet another's files.
     for _ in range(TRIES):
         before = identity(folder)
@@ -161,12 +161,14 @@ def read_one_copy(folder: Path, read: Callable[[], Result]) -> Result:
             if identity(folder) == before:
                 return result
     raise DamagedDataset(
-        f"{folder} was replaced {TRIES} times while it was read. Wait for what replaces it."
+        f"{folder} was replaced {TRIES} times while it was read.",
+        path=folder,
+        advice="Wait for the process that replaces it.",
     )
 
 
 def check_same(root: CacheRoot, id: str, copy: Identity) -> None:
-    """Check that an id, whose lock is held, has the copy that was there when the call began."""
+    """Check that an id, whose lock is held, has the same copy as when the call began."""
     if identity(root.dataset(id)) != copy:
         raise LockedError(
             f"Another process has replaced or deleted {id} since this call began. Nothing was "
@@ -175,9 +177,9 @@ def check_same(root: CacheRoot, id: str, copy: Identity) -> None:
 
 
 def identity(folder: Path) -> Identity:
-    """Return what tells a folder from another one that takes its name; None for no folder."""
+    """Return the identity of a folder, or None if there is no folder."""
     try:
         status = folder.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_ctime_ns  # the number of a deleted folder is given out again
+    return status.st_ino, status.st_ctime_ns  # the inode of a deleted folder is used again

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError
+from datasets_cli.errors import UnknownKey, UnverifiedDataset, UsageError, WrongState
 from datasets_cli.schema.bits import to_array, torch_dtype
 from datasets_cli.schema.columns import (
     REWARD,
@@ -41,12 +41,12 @@ from datasets_cli.store.previous_reward import (
 from datasets_cli.store.selection import SelectedRowMap, SelectedRows, SelectedTexts, Selection
 from datasets_cli.store.text_rows import TextRows
 
-TEXT_BYTES = 1 << 10  # what tensordict's objects take for each text of a batch
+TEXT_BYTES = 1 << 10  # memory of tensordict's objects for each text of a batch
 PACKAGE = __name__.partition(".")[0]
 
 
 Accept = Callable[[Manifest], None]
-"""Raises where a manifest is not that of the dataset that is wanted."""
+"""Raises an error if the manifest is of another dataset than the caller's."""
 
 
 class Dataset(ArraySource):
@@ -69,7 +69,7 @@ class Dataset(ArraySource):
             self._columns = with_previous_reward(self._columns)
         self.device_options = device_options
         self._files = MappedFiles(folder, manifest.files, device_options.storage_device)
-        self._whole: Dataset | None = None  # not itself: a circle would keep its files mapped
+        self._whole: Dataset | None = None  # not self: a reference cycle would keep files mapped
         self._row_map: SelectedRowMap | None = None
         self.texts: TextRows | SelectedTexts | None = None
         known = [each.key for each in self._columns] + [each.key for each in manifest.texts]
@@ -80,38 +80,43 @@ class Dataset(ArraySource):
         texts = tuple(each for each in manifest.texts if text and self._is_read(each.key))
         if texts:
             self.texts = TextRows(folder, texts, manifest.files, manifest.num_transitions)
-        numbers: tuple[Key, ...] = tuple(column.key for column in self.columns_read)
-        self.keys = numbers + (self.texts.keys if self.texts else ())
+        numbers = [column.key for column in self.columns_read]
+        self.keys: tuple[Key, ...] = (*numbers, *(self.texts.keys if self.texts else ()))
         self._check_chosen()
         self._rows: LayoutRows = self.rows_of(frozenset(numbers))
         self.gather = self._rows.gather  # one call fewer in every batch
         self.read = self._rows.read
 
     def _is_read(self, key: Key) -> bool:
-        """Return whether a column is at or below a key that is chosen."""
+        """Return whether a column is at or below a chosen key."""
         return self.chosen is None or any(key[: len(each)] == each for each in self.chosen)
 
     def _check_chosen(self) -> None:
-        """Check that something is read under each key that is chosen, and numbers are."""
+        """Check that each chosen key has columns, and that one of them contains numbers."""
         for each in self.chosen or ():
             if not any(key[: len(each)] == each for key in self.keys):
-                raise UsageError(f"columns: {self._missing(each)}")
+                raise UnknownKey(f"columns: {self._missing(each)}", argument="columns", key=each)
         if not self.columns_read:
             raise UsageError(
-                f"columns names no column of numbers of {self.id}. Expected one or more "
-                f"of {self._known()}."
+                f"columns does not name a numeric column of {self.id}. Expected one or more "
+                f"of {self._known()}.",
+                argument="columns",
+                id=self.id,
+                found=self.chosen,
             )
 
     def select(self, selection: Selection) -> Dataset:
-        """Return the rows of a selection, read as if they were a dataset."""
-        # The files are those of this one. The numbers of rows and trajectories are the selection's;
-        # the manifest stays that of the whole dataset.
+        """Return the rows of a selection as a dataset, with the same files and manifest."""
+        # The numbers of rows and trajectories are the selection's.
         manifest = self._manifest
         if selection.content != manifest.content:
-            raise UsageError(
-                f"The view was made of a dataset of the content {selection.content[:16]}; what is "
-                f"installed as {manifest.id} now has the content {manifest.content[:16]}. Make the "
-                "view again, or install what it was made of."
+            raise WrongState(
+                f"The view is of a dataset with content {selection.content[:16]}; {manifest.id} is "
+                f"installed with content {manifest.content[:16]}.",
+                id=manifest.id,
+                expected=selection.content,
+                found=manifest.content,
+                advice="Make the view again, or install the dataset that it is of.",
             )
         whole = self if self._whole is None else self._whole
         selected = copy.copy(whole)
@@ -126,11 +131,11 @@ class Dataset(ArraySource):
 
     @property
     def whole(self) -> Dataset:
-        """The dataset of all rows; itself, where nothing is selected."""
+        """The dataset of all rows; itself if it is not a selection."""
         return self if self._whole is None else self._whole
 
     def warn_if_unverified(self) -> None:
-        """Warn that it is unverified, at the line outside this package that opened it."""
+        """Warn that the dataset is unverified, at the line outside this package that opened it."""
         warn_if_unverified(self._manifest)
 
     def __len__(self) -> int:
@@ -143,14 +148,14 @@ class Dataset(ArraySource):
 
     @cached_property
     def row_bytes(self) -> int:
-        """Bytes of the numbers of a row that are read."""
-        return sum(column.row_bytes for column in self.columns_read)
+        """Bytes of the numeric columns of a row that are read."""
+        return sum([column.row_bytes for column in self.columns_read])
 
     def columns(self, key: Key) -> dict[Key, torch.Tensor]:
-        """Return copies of the whole leaf ``key``, or of every leaf below it; no text."""
+        """Return copies of all rows of a leaf, or of every leaf below a key, without text."""
         wanted = [c for c in self.columns_read if c.key[: len(key)] == key]
         if not wanted:
-            raise UnknownKey(self._missing(key))
+            raise UnknownKey(self._missing(key), key=key)
         check_memory(sum(column.row_bytes for column in wanted) * len(self), self.id)
         rows = self.rows_of(frozenset(column.key for column in wanted))
         whole = {
@@ -166,23 +171,23 @@ class Dataset(ArraySource):
         return whole
 
     def blocks(self) -> Iterator[Columns]:
-        """Yield all rows in their order, in bounded runs, as numpy columns; no text."""
+        """Yield all rows in order, in bounded runs, as numpy columns without text."""
         rows = TreeRows(self._rows, to_array, torch.from_numpy)
         step = rows_per_block(self.row_bytes)
         for start in range(0, len(self), step):
             yield rows.run(start, min(start + step, len(self)))
 
     def arrays_of(self, keys: frozenset[Key]) -> ArrayRows:
-        """Return the rows with only these leaves, in numpy; no other is read."""
+        """Return the rows with only these leaves, as numpy arrays; no other leaf is read."""
         return TreeRows(self.rows_of(keys), to_array, torch.from_numpy)
 
     def _missing(self, key: Key) -> str:
-        """Return why there is nothing to read below a key."""
+        """Return the reason why no column is read at or below a key."""
         manifest, id = self._manifest, self.id
         if any(text.key[: len(key)] == key for text in manifest.texts):
-            return f"{show_key(key)} of {id} is text, which is read where asked: pass text=True."
+            return f"{show_key(key)} of {id} is text. Pass text=True to read it."
         if any(column.key[: len(key)] == key for column in self._columns):
-            return f"{show_key(key)} of {id} is not read: columns= leaves it out. Name it there."
+            return f"{show_key(key)} of {id} is not read. Add it to columns=."
         refuse_missing_reward(key, "this call", id)
         nested = key_in((column.key for column in self._columns), key)
         hint = f" Write {nested}." if nested != key else ""
@@ -195,7 +200,7 @@ class Dataset(ArraySource):
         return ", ".join(show_key(key) for key in (*numbers, *texts))
 
     def rows_of(self, keys: frozenset[Key]) -> LayoutRows:
-        """Return the rows with only these leaves; no other is read."""
+        """Return the rows with only these leaves; no other leaf is read."""
         if self._row_map is not None:
             return SelectedRows(self.whole.rows_of(keys), self._row_map)
         manifest = self._manifest
@@ -205,12 +210,12 @@ class Dataset(ArraySource):
         if manifest.layout == "compact":
             num_rows, options = manifest.num_transitions, self.device_options
             return CompactRows(self._files, self.record, num_rows, options, keys)
-        columns = tuple(column for column in manifest.columns if column.key in keys)
+        columns = [column for column in manifest.columns if column.key in keys]
         return LeafRows(self._files, columns, manifest.num_transitions, self.device_options)
 
     @property
     def packed_rows(self) -> CompactRows | None:
-        """What reads all rows as records, in memory; None where more is done to read them."""
+        """The reader of all rows as records in memory; None if text or a device is involved."""
         is_plain = self.texts is None and not self.device_options.moves
         return self._rows if is_plain and isinstance(self._rows, CompactRows) else None
 
@@ -237,8 +242,8 @@ def open_dataset(
 ) -> Dataset:
     """Open the dataset in ``folder``; see ``Dataset``."""
 
-    # All of it is open then: what happens to the folder later does not matter. A copy that takes
-    # its place meanwhile is opened instead, so that never one's manifest meets another's files.
+    # All files are open afterwards, whatever happens to the folder. If another copy replaces the
+    # dataset meanwhile, that copy is opened: a manifest never meets the files of another copy.
     def read() -> Dataset:
         manifest = read_manifest(folder)
         if accept is not None:
@@ -254,18 +259,18 @@ def open_dataset(
 
 def warn_if_unverified(manifest: Manifest) -> None:
     """Warn that a dataset is unverified, at the line outside this package that opened it."""
-    if manifest.state == "unverified":
+    if reasons := manifest.unverified:
         warn_caller(
-            f"{manifest.id} is unverified: {_reason(manifest)} To open it without this warning: "
-            'warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
+            f"{manifest.id} is unverified: {_explained(manifest, reasons[0])} To open it without "
+            'this warning: warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
             UnverifiedDataset,
         )
 
 
 def warn_caller(text: str, category: type[Warning]) -> None:
     """Warn at the line outside this package that called it."""
-    # Python's filters decide what becomes of it. Its memory of what was shown before, which would
-    # hide the second opening at one line, is not used.
+    # Python's filters apply, but not its registry of shown warnings, which would hide the second
+    # opening at one line.
     caller = sys._getframe()
     while caller.f_back is not None:
         if str(caller.f_globals.get("__name__")).partition(".")[0] != PACKAGE:
@@ -281,15 +286,15 @@ def warn_caller(text: str, category: type[Warning]) -> None:
     )
 
 
-def _reason(manifest: Manifest) -> str:
-    """Return why it is unverified, and what to do."""
+def _explained(manifest: Manifest, reason: str) -> str:
+    """Return why a dataset is unverified, and what to do."""
     if manifest.parent is None:
         return (
-            f"its raw files are not known to be the publisher's ({manifest.unverified[0]}). "
-            f"For the published ones: rlds download --force {manifest.id}."
+            f"its raw files are not known to be the publisher's ({reason}). "
+            f"For the published files: rlds download --force {manifest.id}."
         )
     parent = manifest.parent["id"]
     return (
         f"it is derived from {parent}, whose raw files are not known to be the publisher's. "
-        f"Install those (rlds download --force {parent}) and derive it again."
+        f"Install the published files (rlds download --force {parent}), and derive it again."
     )

@@ -24,20 +24,20 @@ FORMAT_VERSION = 2
 LAYOUTS = ("ted", "compact")
 UNVERIFIED = "not verified"
 UNCHECKED = frozenset({"size", "nothing"})
-"""What ``RawFile.checked`` says of a file whose publisher states no checksum."""
+"""Values of ``RawFile.checked`` for a file without a published checksum."""
 MAX_MANIFEST_BYTES = 64 << 20
 MAX_NAME_BYTES = 255
 
 STATES = ("installed", "unchecked", "unverified")
-"""How far the raw files of a dataset without damage are known to be the publisher's."""
+"""States of an undamaged dataset; see ``Manifest.state``."""
 
 Digest = Annotated[str, Check("64 hexadecimal digits", re.compile("[0-9a-f]{64}").fullmatch)]
 _State = Annotated[str, Check(f"one of {', '.join(STATES)}", STATES.__contains__)]
 _Text = str | None
 _Number = float | None
 
-# Entries stay objects of JSON, with whatever else they have; no code after the reader meets another
-# type of what is named here.
+# Entries stay JSON objects, and may have further names. The types of the names below are checked
+# here once, so that no other code checks them.
 _Object = Mapping[str, Any]
 _is_function = has(
     {"name": str, "digest": Digest}, **{"pipeline": _Object, "parts": Mapping[str, str]}
@@ -61,7 +61,7 @@ _Recipe = Annotated[
     ),
 ]
 _Successors = Annotated[_Object, has({}, rule=str, version=int, dropped_steps=Count)]
-Said = Annotated[
+Metadata = Annotated[
     _Object,
     has(
         {},
@@ -69,7 +69,7 @@ Said = Annotated[
         **{"ref_min_score": _Number, "ref_max_score": _Number},
     ),
 ]
-"""What is said of the data."""
+"""The publisher's metadata."""
 _Parent = Annotated[
     _Object,
     has(
@@ -78,7 +78,7 @@ _Parent = Annotated[
         **{"layout": str, "where": str, "max_trajectories": Count, "dropped": str},
     ),
 ]
-_Function = Annotated[  # empty where not derived
+_Function = Annotated[  # empty unless derived
     _Object, Check("an object", lambda value: not value or _is_function.holds(value))
 ]
 _Statistics = Mapping[str, Mapping[str, _Number]]
@@ -95,24 +95,24 @@ class Manifest(JsonForm):
         num_transitions: rows N.
         num_trajectories: trajectories K.
         columns: every leaf.
-        files: ``{relative path: {"bytes": size, "sha256": digest}}`` of every file but this one.
-        resources: what was read: name, URL, size, sha256 and validator actually seen, and whether
-            each was checked against the catalogue; of your own data also ``columns_sha256``, the
-            sha256 of the columns as they were read.
+        files: ``{relative path: {"bytes": size, "sha256": digest}}`` of every other file.
+        resources: the source files: name, URL, size, sha256 and validator, and how each was
+            checked against the catalogue; for your own data also ``columns_sha256``, the sha256 of
+            the columns.
         recipe: family, version, licence, citation and homepage of the recipe.
-        successors: which rule of the format gave ``next.observation`` and how many rows it dropped.
-        metadata: what the publisher says: spaces, reference scores, known traps, and so on.
+        successors: the rule that gave ``next.observation``, and the number of rows it dropped.
+        metadata: the publisher's metadata: spaces, reference scores, known traps, and so on.
         statistics: return, length and reward statistics over all trajectories.
-        record: how the columns are laid out in records, in the ``compact`` layout.
+        record: the layout of columns in records, for the ``compact`` layout.
         texts: every column of text.
         parent: id, content and state of the dataset that this one was derived from.
         function: name and digest of the function that derived it.
-        arguments: of that run: the rows read, and how many the function took at once.
-        seed: of that run.
-        tool: name and version of the program that wrote it.
-        content: the identity, 64 hexadecimal digits, equal for every layout of the same data; see
-            ``store.content``, which computes it where it is not given.
-        format_version: of the file.
+        arguments: the rows that the function was given, and how many at once.
+        seed: the seed of that run.
+        tool: name and version of the program that wrote the dataset.
+        content: the identity, 64 hexadecimal digits, equal for every layout of the same data; by
+            default ``store.content`` computes it.
+        format_version: the version of the file format.
     """
 
     id: str
@@ -124,7 +124,7 @@ class Manifest(JsonForm):
     resources: tuple[_Resource, ...] = ()
     recipe: _Recipe = field(default_factory=dict)
     successors: _Successors = field(default_factory=dict)
-    metadata: Said = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
     statistics: _Statistics = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[TextColumn, ...] = ()
@@ -141,7 +141,7 @@ class Manifest(JsonForm):
             object.__setattr__(self, "content", self.computed_content())
 
     def __repr__(self) -> str:
-        # ``to_json`` has all of it, of a long run 80,000 characters.
+        # `to_json` of a long run would be 80,000 characters.
         return (
             f"{type(self).__name__}({self.id}, {self.layout}, {self.state}: "
             f"{counted(self.num_transitions, 'transition')} in "
@@ -152,7 +152,7 @@ class Manifest(JsonForm):
 
     @property
     def all_columns(self) -> tuple[AnyColumn, ...]:
-        """Every leaf, and then every column of text."""
+        """Every leaf, followed by every column of text."""
         return (*self.columns, *self.texts)
 
     @property
@@ -166,18 +166,18 @@ class Manifest(JsonForm):
         return any(column.key[:2] == REWARD for column in self.columns)
 
     def check_rewards(self, what: str) -> None:
-        """Raise ``NoRewards`` if rows have no rewards, of which ``what`` is computed."""
+        """Raise ``NoRewards`` if rows have no rewards, which ``what`` needs."""
         if not self.has_rewards:
             raise NoRewards.of(what, self.id)
 
     @property
     def dropped_steps(self) -> int:
-        """Steps of the publisher's files that are no rows, because nothing follows them there."""
+        """Steps of the publisher's files that were dropped because they lack a successor."""
         return int(self.successors.get("dropped_steps", 0))
 
     @property
     def unverified(self) -> list[str]:
-        """Why files are not known to be the publisher's, each reason once."""
+        """The reasons why files are not known to be the publisher's, each once."""
         checks = [str(resource.get("checked", "")) for resource in self.resources]
         if self.parent and self.parent.get("state") == "unverified":
             checks.append(f"{UNVERIFIED}: it is derived from {self.parent['id']}, which is not")
@@ -185,10 +185,10 @@ class Manifest(JsonForm):
 
     @property
     def state(self) -> str:
-        """How far the raw files are known to be the publisher's.
+        """Whether the raw files are known to be the publisher's.
 
-        ``"unverified"``: they were taken without a check, or differ. ``"unchecked"``: the publisher
-        states no checksum for some file. Else ``"installed"``. Derived data has its parent's state.
+        ``"unverified"``: a file was not checked, or differs. ``"unchecked"``: a file has no
+        published checksum. Otherwise ``"installed"``. Derived data has its parent's state.
         """
         if self.unverified:
             return "unverified"
@@ -198,7 +198,7 @@ class Manifest(JsonForm):
         return "unchecked" if is_unchecked else "installed"
 
     def computed_content(self) -> str:
-        """Return the identity of what the other fields describe."""
+        """Return the identity of the data that the other fields describe."""
         if self.parent is None:
             origin = recipe_origin(self.recipe, self.successors, self.resources, self.metadata)
         else:
@@ -207,7 +207,7 @@ class Manifest(JsonForm):
         return content_of(self.id, origin, *size, self.all_columns)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the entries of the file, without texts where there are none."""
+        """Return the entries of the file; ``texts`` only if the dataset has text."""
         entries = super().json_fields()
         entries["columns"] = [column.entry(self.num_transitions) for column in self.columns]
         if not self.has_rewards:
@@ -221,7 +221,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read the manifest of a dataset folder, which may hold anything."""
+    """Read and validate the manifest of a dataset folder."""
     path = folder / MANIFEST_FILENAME
     try:
         data = read_bounded(path, MAX_MANIFEST_BYTES)
@@ -252,7 +252,7 @@ def _format_version(document: Mapping[str, Any]) -> int:
 
 
 def _from_document(document: dict[str, Any]) -> Manifest:
-    """Return the manifest that a JSON object is."""
+    """Validate a JSON object, and return it as a manifest."""
     if "content" not in document:
         raise WrongValue("content", "64 hexadecimal digits")
     manifest = decode(Manifest, document)
@@ -262,10 +262,10 @@ def _from_document(document: dict[str, Any]) -> Manifest:
 
 
 def _check_columns(manifest: Manifest) -> None:
-    """Check that columns have their own keys, and no more values than a number can count."""
+    """Check that columns have distinct keys, and less than 2**48 values each."""
     columns = (*manifest.columns, *(text.codes for text in manifest.texts))
     for column in columns:
-        # Also where a dimension is 0 and there is no file: torch multiplies the other sizes.
+        # A dimension of 0 is left out: torch multiplies the other sizes even so.
         values = manifest.num_transitions * math.prod(filter(None, column.shape))
         if values >= LARGEST:
             raise ValueError(
@@ -275,10 +275,10 @@ def _check_columns(manifest: Manifest) -> None:
 
 
 def _check_keys(keys: list[Key]) -> None:
-    """Check that there are keys, none twice, and that none is a leaf and has leaves below it."""
+    """Check that keys are distinct, that there is one, and that no leaf is also a group."""
     known = set(keys)
     if not keys or len(known) != len(keys):
-        raise ValueError(f"columns has {len(keys)} keys; expected one or more, none of them twice")
+        raise ValueError(f"columns has {len(keys)} keys; expected one or more distinct keys")
     above = {key[:depth]: key for key in keys for depth in range(1, len(key))}
     for key in above.keys() & known:
         raise ValueError(
@@ -288,11 +288,16 @@ def _check_keys(keys: list[Key]) -> None:
 
 
 def _check_filenames(names: Iterable[str]) -> None:
-    """Refuse names that no disk takes; ``check_sizes`` refuses those outside the folder."""
+    """Reject names that no file can have; ``check_sizes`` rejects files outside the folder."""
     for name in names:
-        longest = max(len(part.encode()) for part in name.split("/"))
-        if "\0" in name or longest > MAX_NAME_BYTES or len(name) > MAX_NAME_BYTES * 8:
+        is_short = len(name.encode()) <= MAX_NAME_BYTES  # and so is each part
+        if "\0" in name or not (is_short or _has_short_parts(name)):
             raise ValueError(f"files has the name {reprlib.repr(name)}, which no file can have")
+
+
+def _has_short_parts(name: str) -> bool:
+    longest = max(len(part.encode()) for part in name.split("/"))
+    return longest <= MAX_NAME_BYTES and len(name) <= MAX_NAME_BYTES * 8
 
 
 def _of_another_version(path: Path, version: int) -> DamagedDataset:
@@ -308,6 +313,6 @@ def _of_another_version(path: Path, version: int) -> DamagedDataset:
 
 
 def _damaged(path: Path, problem: object) -> DamagedDataset:
-    # What is quoted may be of any length, and break lines.
+    # The quoted value may be of any length, and contain line breaks.
     plain = "".join(char if char.isprintable() else "?" for char in str(problem)[:300])
     return damaged(path, f"{path} is not a valid manifest: {plain}")

@@ -1,4 +1,4 @@
-"""The reward of the step before, at the root of rows: made when they are read, and never stored."""
+"""The reward of the previous step, at the root of rows: computed when they are read, not stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREVIOUS_REWARD: Key = ("reward",)
 
 
 def with_previous_reward(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    """Return the columns of rows that also have the reward of the step before, if they have any."""
+    """Return the columns of rows with the previous reward added, if they have rewards."""
     rewards = [column for column in columns if column.key == REWARD]
     if any(column.key[:1] == PREVIOUS_REWARD for column in columns):
         return columns
@@ -24,7 +24,7 @@ def with_previous_reward(columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 
 class PreviousRewardRows:
-    """The rows of a layout with the reward of the step before; see ``LayoutRows``.
+    """The rows of a layout with the reward of the previous step; see ``LayoutRows``.
 
     trajectory      0    0    0    1    1
     next.reward     a    b    c    d    e
@@ -55,7 +55,7 @@ class PreviousRewardRows:
         return self._rows.read(index).with_leaf(PREVIOUS_REWARD[0], before)
 
     def _before(self, index: torch.Tensor) -> torch.Tensor:
-        """Return the reward of the step before the rows ``index`` int64 ``[B]``, ``[B, 1]``."""
+        """Return the previous rewards ``[B, 1]`` of the rows ``index`` int64 ``[B]``."""
         rows = index.cpu().numpy()
         starts = self._starts.take(self._starts.searchsorted(rows), mode="clip")
         reward: torch.Tensor = entry(self._rewards.gather((index - 1).clamp(min=0)), REWARD)

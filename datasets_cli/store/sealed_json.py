@@ -1,14 +1,13 @@
-"""JSON that finds its own damage: one document, with the sha256 of the file that holds it.
+"""JSON with a digest: one document that contains the sha256 of its file.
 
     {
      "content": "9f86…",
      "digest": "2c26…",        sha256 of these bytes, with zeros where these 64 digits are
      …
 
-The digest finds damage, such as a flipped bit, and nothing else: whoever changes the document on
-purpose can state another one. A reader must be able to take any bytes for the document, so what
-plain JSON readers let pass is refused here: NaN, infinity, a text that UTF-8 does not have, and
-nesting that no code below could follow.
+The digest detects damage, such as a flipped bit, but not intent: whoever changes the document can
+compute a new one. Any bytes may be read as a document. So values that other JSON readers accept are
+rejected here: NaN, infinity, unpaired surrogates, and nesting deeper than ``MAX_DEPTH``.
 """
 
 from __future__ import annotations
@@ -24,15 +23,14 @@ from datasets_cli.core.checked_json import is_deeper
 DIGEST = "digest"
 MAX_DEPTH = 64
 _ZEROS = "0" * 64
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # of a pair that stands for one character, or of none
-# One space is the indent of the first level alone, and no text of JSON holds a line break, so that
-# this line cannot be anywhere else.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # half of a surrogate pair, or an unpaired one
+# Unique: only the first level is indented by one space, and JSON texts contain no line breaks.
 _MARK = b'\n "digest": "'
 
 
 def seal(document: dict[str, Any]) -> bytes:
-    """Return a document as JSON with its digest, for people and programs to read."""
-    # What stands for bytes that were no UTF-8, in a publisher's text, becomes a question mark.
+    """Return a document as JSON with its digest, readable by people and programs."""
+    # Surrogates, for bytes of a publisher's text that are not UTF-8, become question marks.
     sealed = {**document, DIGEST: _ZEROS}
     text = json.dumps(sealed, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False)
     data = text.encode(errors="replace") + b"\n"
@@ -41,12 +39,12 @@ def seal(document: dict[str, Any]) -> bytes:
 
 
 def check_seal(data: bytes, document: dict[str, Any]) -> None:
-    """Check the digest that a document has."""
+    """Check the digest of a document."""
     before, after = _around(data)
     digest = hashlib.sha256(before + _ZEROS.encode() + after).hexdigest()
     if digest != (stated := document.get(DIGEST)):
         raise ValueError(
-            f"its bytes have the sha256 {digest[:12]}…, and its {DIGEST} says {str(stated)[:12]}…"
+            f"its bytes have the sha256 {digest[:12]}…; its {DIGEST} is {str(stated)[:12]}…"
         )
 
 
@@ -59,7 +57,7 @@ def _around(data: bytes) -> tuple[bytes, bytes]:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Return the document that some bytes are, with or without a digest."""
+    """Parse a document, with or without a digest."""
     try:
         text = data.decode()
         document = _DECODER.decode(text)
@@ -75,7 +73,7 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> float:
-    raise ValueError(f"it has {text}, which is not JSON")
+    raise ValueError(f"it contains {text}, which is not JSON")
 
 
 def _finite(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Which trajectories a view has, as numbers, and its rows, read as if they were a dataset's."""
+"""The trajectories of a view, as numbers, and its rows, read like the rows of a dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows, LayoutRows
 from datasets_cli.store.text_rows import TextRows, Values
 
-PRESET = "view("  # how a step begins that is a preset, with all its arguments
+PRESET = "view("  # begins a step that is a preset with all its arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,34 +51,35 @@ class Selection:
     def rows(self, start: int, stop: int, step: str = "") -> Selection:
         """Return the rows ``start`` to ``stop - 1``; both may be inside a trajectory."""
         offsets = offsets_of(self.lengths)
-        # What each trajectory keeps of its rows, counted in all of them.
+        # The rows that remain of each trajectory, numbered in this selection.
         first = np.maximum(offsets[:-1], start)
         lengths = np.minimum(offsets[1:], stop) - first
         kept = lengths > 0
         return self.runs(first[kept], lengths[kept], step or f"rows({start}, {stop})")
 
     def runs(self, first: np.ndarray, lengths: np.ndarray, step: str) -> Selection:
-        """Return runs of these rows, each within a trajectory: first rows, lengths, int64 `[R]`."""
+        """Return runs of these rows, each within a trajectory."""
+        # first, lengths: of each run, int64 `[R]`.
         offsets = offsets_of(self.lengths)
         places = trajectory_of(offsets, first)
-        # How many of its rows a trajectory loses at its beginning: 0 where a run begins with it.
+        # The first row of each run in the trajectory of the dataset.
         firsts = self.firsts[places] + first - offsets[places]
         return Selection(self.content, self.numbers[places], firsts, lengths, (*self.steps, step))
 
     def are_whole(self, offsets: np.ndarray) -> np.ndarray:
-        """Return which of the trajectories are whole, bool ``[K]``."""
+        """Return a mask of the trajectories that are whole, bool ``[K]``."""
         # offsets: of the dataset, int64 `[T + 1]`.
         whole: np.ndarray = self.lengths == lengths_of(offsets)[self.numbers]
         return whole
 
     def ends_early(self, offsets: np.ndarray) -> np.ndarray:
-        """Return which trajectories do not have the last row of the dataset's, bool ``[K]``."""
+        """Return a mask of the trajectories without their last row, bool ``[K]``."""
         early: np.ndarray = self.firsts + self.lengths < lengths_of(offsets)[self.numbers]
         return early
 
     @property
     def digest(self) -> str:
-        """The sha256 of which rows there are in which order, and of presets, as 64 hex digits."""
+        """The sha256 of the rows in their order, and of presets, as 64 hexadecimal digits."""
         hashed = hashlib.sha256(self.content.encode("ascii"))
         for part in (self.numbers, self.firsts, self.lengths):
             hashed.update(part.astype("<i8").tobytes())
@@ -88,7 +89,7 @@ class Selection:
         return hashed.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # In the smallest type that has them, so that pickles are small.
+        # In the smallest dtype of the numbers, so that pickles are small.
         parts = (
             part.astype(np.min_scalar_type(int(part.max(initial=0))))
             for part in (self.numbers, self.firsts, self.lengths)
@@ -97,14 +98,14 @@ class Selection:
 
 
 def whole_dataset(content: str, offsets: np.ndarray) -> Selection:
-    """Return the selection of all trajectories of a dataset, in their order."""
+    """Return the selection of all trajectories of a dataset, in order."""
     # offsets: of its trajectories, int64 `[T + 1]`.
     numbers = np.arange(len(offsets) - 1)
     return Selection(content, numbers, np.zeros_like(numbers), lengths_of(offsets))
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """Return the offsets int64 ``[K + 1]`` of trajectories of some lengths int64 ``[K]``."""
+    """Return the offsets int64 ``[K + 1]`` of trajectories with lengths int64 ``[K]``."""
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
 
 
@@ -120,21 +121,23 @@ def _from_parts(
 
 
 MAPPED_ROWS = 10_000_000
-"""Up to this many rows each has its dataset's row in memory, 4 or 8 bytes; beyond it the trajectory
-of a row is searched for, which takes as long as a gather, and memory grows with trajectories."""
+"""Maximum rows of a view whose rows of the dataset are in memory, 4 or 8 bytes each.
+
+In a larger view the trajectory of a row is searched for, which takes as long as a gather; memory
+grows with the number of trajectories only."""
 
 
 class SelectedRowMap:
-    """Gives the dataset's rows for those of a selection."""
+    """Maps the rows of a selection to rows of the dataset."""
 
     # offsets: of the dataset's trajectories, int64 `[T + 1]`.
 
     def __init__(self, selection: Selection, offsets: np.ndarray) -> None:
         self.offsets = offsets_of(selection.lengths)
         self._num_rows = int(self.offsets[-1])
-        # The dataset's row that each run begins with.
+        # The first row of each run in the dataset.
         starts = offsets[selection.numbers] + selection.firsts
-        # A row and the dataset's row differ by the same for all rows of a trajectory.
+        # All rows of a trajectory are shifted by the same number of rows.
         self._shifts = starts - self.offsets[:-1]
         self._one_run = bool((self._shifts == self._shifts[:1]).all())
         self._is_mapped = not self._one_run and self._num_rows <= MAPPED_ROWS
@@ -147,11 +150,11 @@ class SelectedRowMap:
         return torch.from_numpy(self.numbers(checked_numbers(index, self._num_rows)))
 
     def numbers(self, rows: np.ndarray) -> np.ndarray:
-        """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]`` that are there."""
+        """Return the dataset's rows int64 ``[B]`` for rows int64 ``[B]``, which must exist."""
         if self._is_mapped:
             return self._map.take(rows, 0, None, "clip").astype(np.int64)
         shifts = self._shifts[:1]
-        # Run k holds the rows from offsets[k] on: as many runs end at or before a row.
+        # Run k begins at offsets[k]; its number is the number of runs that end at or before a row.
         if not self._one_run:
             shifts = self._shifts.take(self.offsets[1:].searchsorted(rows, side="right"))
         numbers: np.ndarray = rows + shifts
@@ -166,7 +169,7 @@ class SelectedRowMap:
 
 
 class SelectedRows:
-    """The rows of a layout, numbered as a selection has them; see ``store.dataset.Rows``."""
+    """The rows of a layout, numbered as in a selection; see ``LayoutRows``."""
 
     def __init__(self, rows: LayoutRows, row_map: SelectedRowMap) -> None:
         self._rows, self._map = rows, row_map
@@ -186,12 +189,12 @@ class SelectedRows:
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
     ) -> torch.Tensor:
-        """Return the last steps of a leaf, of a run its own; see ``LayoutRows.history``."""
+        """Return the last steps of a leaf; see ``LayoutRows.history``."""
         return self._rows.history(key, self._map.rows(index), age, length)
 
 
 class SelectedTexts:
-    """Columns of text, of which rows are numbered as a selection has them; see ``TextRows``."""
+    """Columns of text, with rows numbered as in a selection; see ``TextRows``."""
 
     def __init__(self, texts: TextRows, row_map: SelectedRowMap) -> None:
         self._texts, self._map = texts, row_map

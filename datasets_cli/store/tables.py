@@ -1,11 +1,10 @@
-"""Tables and arrays of a committed dataset: what was found out about it later, and is not in it.
+"""Tables and arrays that are computed of a committed dataset, and cached beside it.
 
 <root>/tables/<content>/<name>.json     one JSON object a file, replaced whole
 <root>/tables/<content>/<name>.array    32 bytes of sha256, then the values, little-endian
 
-The digest is of what the array is as well as of its values, so that a file under another's name, or
-of another shape, is not an array. All can be made again at any time: what cannot be read, or is not
-what was written, is as good as absent.
+The digest covers the name, dtype and shape of the array and its values, so that a renamed file is
+rejected. Every file can be computed again: one that is damaged or cannot be read counts as missing.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ PIECE_BYTES = 1 << 16
 
 
 def save_table(root: CacheRoot, content: str, name: str, table: Mapping[str, Any]) -> None:
-    """Keep a table, in place of an older one of that name."""
+    """Write a table; it replaces an older one of that name."""
     with replacing(root.tables(content) / f"{name}.json") as new:
         new.write_text(json.dumps(table, allow_nan=False), encoding="ascii")
 
@@ -63,7 +62,7 @@ def write_array(
     shape: tuple[int, ...],
     blocks: Iterable[tuple[int, np.ndarray]],
 ) -> None:
-    """Keep an array of which there is a block at a time, in place of an older one."""
+    """Write an array block by block; it replaces an older one of that name."""
     import numpy as np
 
     row_bytes = math.prod(shape[1:]) * dtype.itemsize
@@ -83,13 +82,12 @@ def write_array(
 def map_array(
     root: CacheRoot, content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]
 ) -> np.ndarray | None:
-    """Return an array, or None if it was changed or does not have this type and shape."""
+    """Return an array, or None if it is missing, damaged, or of another dtype or shape."""
     import numpy as np
 
     from datasets_cli.schema.mapped_bytes import map_descriptor
 
-    # It is little-endian, and read from its file when used.
-    # Processes that use the same one share the memory that it takes; it cannot be written.
+    # The array is little-endian, read-only, and mapped: processes share its memory.
     size = DIGEST_BYTES + math.prod(shape) * dtype.itemsize
     for folder in root.tables_to_read(content):
         try:
@@ -108,7 +106,7 @@ def map_array(
 
 
 def _kind(content: str, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> hashlib._Hash:
-    """Return the hash of what an array is, to which its values are added."""
+    """Return the hash of an array's name, dtype and shape; its values are added to it."""
     what = f"{content} {name} {dtype.newbyteorder('<').str} {list(shape)}\n"
     return hashlib.sha256(what.encode())
 

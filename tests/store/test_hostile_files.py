@@ -17,7 +17,7 @@ import torch
 import zstandard
 
 from datasets_cli import FrameStack, open_storage
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, WrongSize
 from datasets_cli.schema.mapped_bytes import TrajectoryTable
 from datasets_cli.schema.mapping import DeviceOptions
 from datasets_cli.store.check import _problems_of_text, check_digests, check_sizes
@@ -29,6 +29,7 @@ from datasets_cli.store.layouts.ted_writer import TedWriter
 from datasets_cli.store.manifest import read_manifest
 from datasets_cli.store.sealed_json import seal
 from tests.store.test_compact import frames_of, pixel_rows, write
+from tests.support.refusals import refused
 
 LENGTHS = [30, 1, 9]
 DICTIONARY = "frames/observation.zst.dictionary"
@@ -341,5 +342,5 @@ def test_a_copy_on_a_device_that_is_this_memory_must_fit(
     monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
     monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1000)
     open_dataset(compact)
-    with pytest.raises(UsageError, match="more than half of the 1,000 bytes of free memory"):
+    with refused(WrongSize, expected="500 bytes at most"):
         open_dataset(compact, DeviceOptions(device=torch.device("cpu")))

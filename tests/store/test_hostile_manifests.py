@@ -176,7 +176,7 @@ def test_a_file_outside_the_folder_is_named_so(name: str, folders: dict[str, Pat
         (lambda e: e.update(columns=[]), "columns has 0 keys; expected one or more"),
         (
             lambda e: e["columns"].append(e["columns"][0]),
-            "expected one or more, none of them twice",
+            "expected one or more distinct keys",
         ),
         (lambda e: e["columns"][0].update(key=["next"]), "columns: expected either next or next"),
         (lambda e: e["columns"][0].update(key=[]), r"columns\[0\].key: expected a list of 1 to"),

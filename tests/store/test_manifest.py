@@ -206,7 +206,7 @@ def test_any_value_in_any_place_is_read_or_damaged(data: st.DataObject, tmp_path
         (("columns", 0, "shape"), [0, 2**47, 8], "fewer than 2**48"),
         (("columns", 0, "shape"), [1] * 100, "at most 62 dimensions"),
         (("columns", 0, "key"), [], "columns[0].key: expected a list of 1 to"),
-        (("columns", 0, "key"), ["next", "reward"], "none of them twice"),
+        (("columns", 0, "key"), ["next", "reward"], "distinct keys"),
         (("columns", 0, "key"), ["next"], "expected either next or next.reward"),
         (
             ("files",),
@@ -239,7 +239,7 @@ def test_the_message_says_what_is_wrong(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format_version": NaN}', "it has NaN"),
+        ('{"format_version": NaN}', "it contains NaN"),
         ('{"format_version": 1e999}', "is too large"),
         ('{"format_version": ' + "7" * 5000 + "}", "4300"),
         ("[" * 100_000, "deep"),

@@ -114,6 +114,7 @@ def given(part: Any) -> Any:
     return part.part if isinstance(part, _Completed) else part
 
 
+@functools.cache
 def members_of(protocol: type) -> frozenset[str]:
     """Return the names of all public members of a protocol, ``__len__`` included."""
     return frozenset(
@@ -140,22 +141,24 @@ class _Completed:
 
 def _complete(part: Any, protocol: Any, known: dict[str, bool]) -> Any:
     """Return a part that has every member of a protocol; the defaults are added if need be."""
-    lacking = {name for name in members_of(protocol) if not hasattr(part, name)}
+    # The class first: a property of the part may take time.
+    kind = type(part)
+    members = members_of(protocol)
+    lacking = {name for name in members if not (hasattr(kind, name) or hasattr(part, name))}
     if not lacking and all(getattr(part, name) == value for name, value in known.items()):
         return part
     required = protocol.__abstractmethods__
     if missing := [name for name in lacking if name in required or not hasattr(protocol, name)]:
         raise UsageError(
-            f"{type(part).__name__} lacks members of {protocol.__name__}: "
-            f"{', '.join(sorted(missing))}.",
+            f"{kind.__name__} lacks members of {protocol.__name__}: {', '.join(sorted(missing))}.",
             expected=protocol.__name__,
-            found=type(part).__name__,
+            found=kind.__name__,
             advice=f"Derive it from {protocol.__name__}, and define them.",
         )
-    own: dict[str, Any] = {name: _forward(name) for name in members_of(protocol) - lacking}
+    own: dict[str, Any] = {name: _forward(name) for name in members - lacking}
     if "__len__" in own:
         own["__len__"] = lambda self: len(self.part)
-    completed: Any = type(type(part).__name__, (_Completed, protocol), {**own, **known})()
+    completed: Any = type(kind.__name__, (_Completed, protocol), {**own, **known})()
     completed.part, completed.completed_by = part, (protocol, known)
     return completed
 

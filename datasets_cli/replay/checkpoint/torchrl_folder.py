@@ -46,7 +46,7 @@ from datasets_cli.replay.samplers.prioritized import are_priorities
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
 from datasets_cli.replay.storages.collate import map_rows
-from datasets_cli.replay.storages.description import MOST_DEPTH, describe, from_json
+from datasets_cli.replay.storages.description import MOST_DEPTH, describe, value_of
 from datasets_cli.schema.bits import TYPE_NAMES
 from datasets_cli.schema.columns import (
     META_FILENAME,
@@ -312,7 +312,9 @@ class _Level:
         """Return the level of a folder in this level."""
         if self.depth == MOST_DEPTH:
             raise DamagedDataset(
-                f"{self.folder} is more than {MOST_DEPTH} folders deep.", path=self.folder
+                f"{self.folder} is more than {MOST_DEPTH} folders deep.",
+                path=self.folder,
+                expected=f"{MOST_DEPTH} levels at most",
             )
         return replace(self, folder=self.folder / name, batch=batch, depth=self.depth + 1)
 
@@ -522,7 +524,7 @@ def _stacked(level: _Level, data: Rows, ndim: int) -> Rows:
 
 def _value(level: _Level, data: Rows) -> Rows:
     try:
-        return from_json(data)
+        return value_of(data)
     except ValueError as error:
         raise DamagedDataset(f"{level.meta}: {error}.", path=level.meta) from error
 

@@ -120,9 +120,9 @@ class DatasetStorage(Storage):
 
     def reference(self) -> StateDict:
         """Return id, content and number of rows of the dataset, and the digest of a view."""
-        manifest, selection = self.dataset.manifest, self.dataset.selection
+        dataset, selection = self.dataset, self.dataset.selection
         view = {} if selection is None else {"view": selection.digest}
-        return {"id": manifest.id, "content": manifest.content, "num_rows": len(self), **view}
+        return {"id": dataset.id, "content": dataset.content, "num_rows": len(self), **view}
 
     def has(self, key: Key) -> bool:
         """Return whether rows have a leaf."""

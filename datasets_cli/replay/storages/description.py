@@ -1,21 +1,21 @@
-"""Values, and rows of any structure, as JSON; what JSON has no form for is tagged.
+"""Values, and rows of any structure, as JSON. Types that JSON lacks are tagged.
 
-text, 64-bit integers, finite numbers, bool, None, lists, dicts     as they are
+str, 64-bit integers, finite numbers, bool, None, lists, dicts      unchanged
 bytes                 {"__rlds__": ["bytes", "aGk="]}               base64
 NaN and infinities    {"__rlds__": ["float", "nan"]}
 larger integers       {"__rlds__": ["int", "0x1..."]}
 tuples                {"__rlds__": ["tuple", [...]]}
-other dicts           {"__rlds__": ["dict", [[key, value], ...]]}   keys that are not text
+other dicts           {"__rlds__": ["dict", [[key, value], ...]]}   a key is not a str
 
-States, pickles of lists, and dumps of rows that are not TensorDicts have rows in the same form, and
-the tensors of these beside it, as columns; a tensorclass becomes a TensorDict:
+States, dumps and pickles of lists store rows in the same form. Their tensors are stored beside it,
+as columns. A tensorclass becomes a TensorDict:
 
-a tensor              {"__rlds__": ["tensor", 3]}                   the column of that number
+a tensor              {"__rlds__": ["tensor", 3]}                   column 3
 ordered dicts         {"__rlds__": ["OrderedDict", [[key, value], ...]]}
 TensorDicts           {"__rlds__": ["TensorDict", [[4], [[name, value], ...]]]}   and batch size
-values in them        {"__rlds__": ["NonTensorData", [[4], value]]}
+non-tensor values     {"__rlds__": ["NonTensorData", [[4], value]]}
 stacks of these       {"__rlds__": ["NonTensorStack", [0, [...]]]}  or LazyStackedTensorDict
-items of a list       {"__rlds__": ["rows", [[5000, 3, item], ...]]}    5,000 alike, each the next 3
+rows of a list        {"__rlds__": ["rows", [[5000, 3, row], ...]]} 5,000 equal ones, of 3 columns
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tensordict import (
     is_tensorclass,
 )
 
-from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.errors import WrongRows, WrongSize
 from datasets_cli.replay.arguments import Rows
 from datasets_cli.replay.storages.collate import as_tensordict
 from datasets_cli.schema.bits import TYPE_NAMES
@@ -46,7 +46,7 @@ from datasets_cli.schema.bits import TYPE_NAMES
 RowsJson = dict[str, "RowsJson"] | list["RowsJson"] | str | int | float | None
 """A value, or rows, as JSON."""
 
-_Left = dict[int, torch.Tensor]  # columns that no row has yet, by their numbers
+_Columns = dict[int, torch.Tensor]  # columns by number; decoding a row removes its own
 
 TAG = "__rlds__"
 SCALARS = ("str", "bytes", "int", "float", "bool", "NoneType")
@@ -66,28 +66,22 @@ _EXPECTED = {
 }
 
 MOST_DEPTH = 100
-"""Levels of nesting below the first that JSON, and folders of TensorDicts, may have."""
+"""Maximum nesting below the first level, of JSON and of the folders of a TensorDict."""
 
-_MOST_LEVELS = MOST_DEPTH // 4 - 1  # each is up to four of JSON, and so is the last one's tag
-
-
-def to_json(value: object, name: str) -> RowsJson:
-    """Return a value that is not a tensor as JSON."""
-    return _Encoder(VALUES).encode(value, name)
+_MOST_LEVELS = MOST_DEPTH // 4 - 1  # a level of rows is up to four of JSON, and so is the last tag
 
 
-def from_json(value: RowsJson) -> object:
-    """Return the value that ``to_json`` made JSON of."""
-    return _decoded(value, None)
+def value_of(description: RowsJson) -> object:
+    """Return the value that was described; it contains no tensors."""
+    return _decoded(description, None)
 
 
 def describe(
     rows: Rows, *, kinds: tuple[str, ...] = _ROWS, only_exact: bool = False
 ) -> tuple[RowsJson, list[torch.Tensor]]:
-    """Return what rows are, and their tensors, which share memory with the rows.
-
-    ``kinds`` are those that rows may be of; ``only_exact`` refuses what would come back otherwise.
-    """
+    """Return the description of rows, and their tensors, which share memory with the rows."""
+    # kinds: the types that are accepted.
+    # only_exact: reject values that `restore` would return in another form.
     encoder = _Encoder(kinds, only_exact)
     is_list = kinds is _ROWS and type(rows) is list
     described = encoder.encode_rows(rows) if is_list else encoder.encode(rows, "rows")
@@ -95,33 +89,21 @@ def describe(
 
 
 def restore(description: RowsJson, columns: Sequence[torch.Tensor]) -> Rows:
-    """Return the rows that were described; ValueError where these are not all their columns."""
-    left = dict(enumerate(columns))
+    """Return the rows that were described; ValueError unless each column is used once."""
+    unused = dict(enumerate(columns))
     if not all(isinstance(column, torch.Tensor) for column in columns):
         raise ValueError("a column is not a tensor")
     try:
-        rows = _decoded(description, left)
+        rows = _decoded(description, unused)
     except (ValueError, TypeError, LookupError, AttributeError, RuntimeError) as error:
-        raise ValueError(f"they are described wrongly: {error!r}") from error
-    if left:
-        raise ValueError(f"no row has the columns {', '.join(map(str, left))}")
+        raise ValueError(f"the description is damaged: {error!r}") from error
+    if unused:
+        raise ValueError(f"no row has the columns {', '.join(map(str, unused))}")
     return rows
 
 
-def not_kept(name: str, value: object, kinds: tuple[str, ...] = VALUES) -> UsageError:
-    """Return the error of a value that cannot be kept."""
-    return WrongRows(
-        f"{name} is {type(value).__module__}.{type(value).__qualname__}, which cannot be kept in a "
-        f"file or a state. Expected {_EXPECTED[kinds]}.",
-        key=name,
-        expected=kinds,
-        found=type(value).__qualname__,
-        advice="Convert it, or leave it out of the rows.",
-    )
-
-
 class _Encoder:
-    """Makes JSON of a value, and takes its tensors out as columns."""
+    """Encodes values as JSON, and collects their tensors as columns."""
 
     def __init__(self, kinds: tuple[str, ...], only_exact: bool = False) -> None:
         self.columns: list[torch.Tensor] = []
@@ -132,7 +114,7 @@ class _Encoder:
         plain = _plain(value)
         kind = _kind_of(plain)
         if kind not in self._kinds or (self._only_exact and not _comes_back(value, kind)):
-            raise not_kept(name, value, self._kinds)
+            raise self._not_supported(name, value)
         if kind == "tensor":
             is_plain = type(value) is torch.Tensor and not value.requires_grad
             self.columns.append(value if is_plain else value.detach().as_subclass(torch.Tensor))
@@ -141,23 +123,36 @@ class _Encoder:
             return _scalar(plain)
         if level == _MOST_LEVELS:
             raise WrongSize(
-                f"{name} is nested in more than {_MOST_LEVELS} levels; use fewer.", key=name
+                f"{name} is nested in more than {_MOST_LEVELS} levels; use fewer.",
+                key=name,
+                expected=f"{_MOST_LEVELS} levels at most",
             )
         content = self._parts(kind, value, name, level + 1)
         return content if kind == "list" or isinstance(content, dict) else _tagged(kind, content)
 
     def encode_rows(self, rows: list[Rows]) -> RowsJson:
-        """Return many rows, of which equal ones are there once: few objects to keep, and small."""
+        """Encode a list of rows; successive rows with equal descriptions share one."""
         runs: list[RowsJson] = []
         known, count = b"", 0
         for number, row in enumerate(rows):
             own = _Encoder(self._kinds, self._only_exact)
             node = own.encode(row, f"rows[{number}]", 1)
             self.columns += own.columns
-            before, known = known, marshal.dumps(node, 2)  # which tells 1 from True and 1.0
+            before, known = known, marshal.dumps(node, 2)  # 1, True and 1.0 differ in it
             count = count + 1 if known == before and own.columns else 1
             runs[-1 if count > 1 else len(runs) :] = [[count, len(own.columns), node]]
         return _tagged("rows", runs)
+
+    def _not_supported(self, name: str, value: object) -> WrongRows:
+        kind = type(value)
+        return WrongRows(
+            f"{name} is {kind.__module__}.{kind.__qualname__}, which a file or a state cannot "
+            f"contain. Expected {_EXPECTED[self._kinds]}.",
+            key=name,
+            expected=self._kinds,
+            found=kind.__qualname__,
+            advice="Convert it, or leave it out of the rows.",
+        )
 
     def _parts(self, kind: str, value: Rows, name: str, level: int) -> RowsJson:
         if kind in ("list", "tuple"):
@@ -177,7 +172,7 @@ class _Encoder:
         return [self.encode(item, f"{name}[{n}]", level) for n, item in enumerate(items)]
 
     def _pairs(self, rows: Rows, name: str, level: int) -> list[RowsJson]:
-        # A key is a value, whatever rows may be: no tensor.
+        # A key cannot contain a tensor, even where rows can.
         keys = _Encoder(VALUES)
         return [
             [keys.encode(key, name, level), self.encode(v, f"{name}[{key!r}]", level)]
@@ -186,14 +181,14 @@ class _Encoder:
 
 
 def _plain(value: object) -> object:
-    """Return a number, bool or text of numpy as Python's; anything else unchanged."""
+    """Convert a numpy scalar to Python's type; return any other value unchanged."""
     if isinstance(value, np.generic) and type(scalar := value.item()).__name__ in SCALARS:
         return scalar
     return value
 
 
 def _kind_of(value: object) -> str:
-    """Return what a description calls a value; "" for what it has no word for."""
+    """Return the name of a value's type in descriptions; "" for an unsupported type."""
     if type(value) in _NAMED:
         return type(value).__name__
     if isinstance(value, torch.Tensor):
@@ -204,7 +199,7 @@ def _kind_of(value: object) -> str:
 
 
 def _comes_back(value: Rows, kind: str) -> bool:
-    """Return whether ``restore`` makes the same of a part, which is of a kind that it knows."""
+    """Return whether ``restore`` returns a value of a supported type in the same form."""
     if kind == "tensor":
         is_plain = type(value) is torch.Tensor and not value.requires_grad and not value.is_nested
         is_dense = value.layout == torch.strided and value.dtype in TYPE_NAMES
@@ -229,53 +224,54 @@ def _tagged(kind: str, content: RowsJson) -> RowsJson:
     return {TAG: [kind, content]}
 
 
-def _decoded(node: Rows, left: _Left | None) -> Rows:
-    """Return what JSON stands for: rows, with the columns that are left, or a value alone."""
+def _decoded(node: Rows, columns: _Columns | None) -> Rows:
+    """Decode a description: of rows, or, without columns, of a value."""
     if isinstance(node, list):
-        return [_decoded(item, left) for item in node]
+        return [_decoded(item, columns) for item in node]
     if not isinstance(node, dict):
         return node
     if TAG not in node:
-        return {key: _decoded(item, left) for key, item in node.items()}
+        return {key: _decoded(item, columns) for key, item in node.items()}
     try:
         kind, content = node[TAG]
-        if left is None and kind not in VALUES:
-            raise ValueError(f"{kind!r} is not a value")
-        return _KINDS[kind](content, left)
+        if columns is None and kind not in VALUES:
+            raise ValueError(f"{kind!r} is not the type of a value")
+        return _KINDS[kind](content, columns)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"a tag is wrong: {error}") from error
 
 
-def _dict(pairs: Rows, left: _Left | None) -> dict[Rows, Rows]:
-    return {_decoded(key, None): _decoded(item, left) for key, item in pairs}
+def _dict(pairs: Rows, columns: _Columns | None) -> dict[Rows, Rows]:
+    return {_decoded(key, None): _decoded(item, columns) for key, item in pairs}
 
 
-def _rows(runs: Rows, left: Rows) -> list[Rows]:
+def _rows(runs: Rows, columns: Rows) -> list[Rows]:
     rows, first = [], 0
     for count, width, node in runs:
-        for _ in range(count if width > 0 else 1):  # no more than there are columns for
-            own = {number: left.pop(first + number) for number in range(width)}
+        # A damaged count of rows without columns could be huge; other counts end with the columns.
+        for _ in range(count if width > 0 else 1):
+            own = {number: columns.pop(first + number) for number in range(width)}
             rows.append(_decoded(node, own))
-            left |= own  # what it does not have is refused at the end
+            columns |= own  # unused columns; `restore` rejects them
             first += width
     return rows
 
 
 def _stack(kind: Rows) -> Callable[[Rows, Rows], Rows]:
-    return lambda parts, left: kind(*_decoded(parts[1], left), stack_dim=parts[0])
+    return lambda parts, columns: kind(*_decoded(parts[1], columns), stack_dim=parts[0])
 
 
 _KINDS: dict[str, Callable[[Rows, Rows], Rows]] = {
     "bytes": lambda text, _: base64.b64decode(text, validate=True),
     "float": lambda text, _: float(text),
     "int": lambda digits, _: int(digits, 16),
-    "tuple": lambda items, left: tuple(_decoded(item, left) for item in items),
+    "tuple": lambda items, columns: tuple(_decoded(item, columns) for item in items),
     "dict": _dict,
-    "tensor": lambda number, left: left.pop(number),
+    "tensor": lambda number, columns: columns.pop(number),
     "rows": _rows,
-    "OrderedDict": lambda pairs, left: OrderedDict(_dict(pairs, left)),
-    "TensorDict": lambda parts, left: TensorDict(_dict(parts[1], left), parts[0]),
-    "NonTensorData": lambda parts, left: NonTensorData(_decoded(parts[1], left), parts[0]),
+    "OrderedDict": lambda pairs, columns: OrderedDict(_dict(pairs, columns)),
+    "TensorDict": lambda parts, columns: TensorDict(_dict(parts[1], columns), parts[0]),
+    "NonTensorData": lambda parts, columns: NonTensorData(_decoded(parts[1], columns), parts[0]),
     "NonTensorStack": _stack(NonTensorStack),
     "LazyStackedTensorDict": _stack(LazyStackedTensorDict),
 }
@@ -283,10 +279,10 @@ _KINDS: dict[str, Callable[[Rows, Rows], Rows]] = {
 
 @dataclass(frozen=True)
 class TensorBytes:
-    """A tensor on its way to another process, as its bytes, uint8 ``[n]``."""
+    """The bytes of a tensor that is sent to another process."""
 
-    # An array, because multiprocessing would share the memory of a tensor, and a pickle has all of
-    # the memory that a tensor is a part of.
+    # An array, because multiprocessing shares the memory of tensors, and because the pickle of a
+    # tensor contains all of the memory that it is a view of.
 
     dtype: torch.dtype
     shape: torch.Size
@@ -294,14 +290,14 @@ class TensorBytes:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorBytes:
-        """Return a tensor as its bytes, of the same memory where that can be."""
+        """Return the bytes of a tensor; they share its memory if it is contiguous."""
         return cls(tensor.dtype, tensor.shape, bytes_of(tensor.cpu()))
 
     def restored(self) -> torch.Tensor:
-        """Return the tensor."""
+        """Return a tensor that shares memory with the bytes."""
         return torch.from_numpy(self.content).view(self.dtype).view(self.shape)
 
 
 def bytes_of(column: torch.Tensor) -> np.ndarray:
-    """Return the bytes of a column on the CPU, uint8 ``[n]``, in one piece."""
+    """Return the bytes of a column on the CPU, contiguous, uint8 ``[n]``."""
     return column.resolve_conj().resolve_neg().reshape(-1).view(torch.uint8).numpy()

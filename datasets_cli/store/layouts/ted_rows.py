@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -28,14 +29,15 @@ class LeafRows:
     def __init__(
         self,
         files: MappedFiles,
-        columns: tuple[Column, ...],
+        columns: Sequence[Column],
         num_rows: int,
         device_options: DeviceOptions,
     ) -> None:
         self._device, self._num_rows = files.device, num_rows
         self._to_output, self._moves = device_options.to_output, device_options.moves
-        self._plan = TreePlan(column.key for column in columns)
-        self._slots = [self._plan.slots[column.key] for column in columns]
+        keys = [column.key for column in columns]
+        self._plan = TreePlan(keys)
+        self._slots = [self._plan.slots[key] for key in keys]
         self._dtypes = {column.key: torch_dtype(column.dtype) for column in columns}
         # As what torch can move; see `bits_dtype`.
         self._bits = {

@@ -19,8 +19,9 @@ from datasets_cli import (
     TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, WrongRows
 from datasets_cli.replay.loaders import whole_batch
+from tests.support.refusals import refused
 
 ARRAYS: dict[str, Any] = {
     "observation": np.arange(12, dtype=np.float32).reshape(6, 2)[::-1],
@@ -96,15 +97,15 @@ def test_a_buffer_is_made_of_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "words"),
+    ("arrays", "attributes"),
     [
-        ({"a": np.zeros(3), "b": np.zeros(4)}, "the same number of rows"),
-        ({"a": np.array([object()])}, "a is an array of object; expected numbers or texts"),
-        ({"a": "text"}, "This buffer holds TensorDicts; found rows of type dict"),
+        ({"a": np.zeros(3), "b": np.zeros(4)}, {"found": [(3,), (4,)]}),
+        ({"a": np.array([object()])}, {"key": ("a",), "found": "object"}),
+        ({"a": "text"}, {"argument": "data", "found": "dict"}),
     ],
 )
-def test_arrays_that_are_no_rows_are_refused(arrays: Any, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_arrays_that_are_not_rows_are_rejected(arrays: Any, attributes: dict[str, Any]) -> None:
+    with refused(WrongRows, **attributes):
         TensorDictReplayBuffer(storage=lazy()).extend(arrays)
 
 

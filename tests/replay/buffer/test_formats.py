@@ -37,6 +37,7 @@ from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
 from tests.support.covering import covering
+from tests.support.refusals import refused
 from tests.support.text_rows import steps_of
 from tests.support.text_rows import write as write_text
 
@@ -289,7 +290,7 @@ def test_priorities_return_from_every_format(name: str) -> None:
     found.update_tensordict_priority(batch)
     found.update_priority(index[4:5], index[:1] * 0.0)
     assert set(np.asarray(found.sample()["index"]).tolist()) == {5}
-    with pytest.raises(UnknownKey, match="td_error"):
+    with refused(UnknownKey, key="td_error"):
         found.update_tensordict_priority({"index": index})
 
 
@@ -350,11 +351,11 @@ def test_rows_of_unlike_shapes_are_refused_as_one_array() -> None:
 
 
 def test_wrong_formats_are_refused() -> None:
-    with pytest.raises(UsageError, match="'np'; expected one of torch, numpy, jax"):
+    with refused(UsageError, argument="format", expected=("torch", "numpy", "jax"), found="np"):
         ReplayBuffer(format="np")
     with pytest.raises(UsageError) as caught:
         ReplayBuffer().with_format("numpy", cast=True)
     assert (caught.value.argument, caught.value.found) == ("cast", "numpy")
     rows = TensorDict({"x": torch.zeros(4, device="meta")}, 4)
-    with pytest.raises(Unsupported, match="rows are on meta"):
+    with refused(Unsupported, argument="format", found="meta"):
         ReplayBuffer(storage=TensorStorage(rows, device="meta"), format="numpy")

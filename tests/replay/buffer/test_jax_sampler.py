@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from datasets_cli import DoubleToFloat, ExperienceReplay, PrioritizedSampler, RandomSampler
-from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError
+from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongSize
 from datasets_cli.replay.batches.jax import RowWords, _below
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.tree import leaves_in
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
+from tests.support.refusals import refused
 
 LENGTHS = [9, 4, 12, 6]
 ROWS = transitions(LENGTHS, 0)
@@ -152,23 +153,23 @@ def test_numbers_below_a_limit_are_the_upper_word_of_a_product(limit: int) -> No
 
 
 REFUSED: list[tuple[Callable[[], dict[str, Any]], str]] = [
-    (lambda: {"transform": DoubleToFloat()}, "found a transform"),
-    (lambda: {"sampler": PrioritizedSampler(31, 0.7, 0.5)}, "found priorities"),
+    (lambda: {"transform": DoubleToFloat()}, "a transform or collate_fn"),
+    (lambda: {"sampler": PrioritizedSampler(31, 0.7, 0.5)}, "priorities"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), REFUSED)
+@pytest.mark.parametrize(("arguments", "found"), REFUSED)
 def test_batches_that_are_no_plain_rows_are_refused(
-    root: Path, arguments: Callable[[], dict[str, Any]], message: str
+    root: Path, arguments: Callable[[], dict[str, Any]], found: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with refused(Unsupported, found=found):
         opened(root, **arguments()).jax_sampler(8)
 
 
 def test_goals_are_refused(root: Path) -> None:
     replay = opened(root)
     replay.set_sampler(Goals())
-    with pytest.raises(UsageError, match="found goals"):
+    with refused(Unsupported, found="goals"):
         replay.jax_sampler(8)
 
 
@@ -181,7 +182,7 @@ def test_rows_and_slices_that_cannot_be_drawn_are_refused(root: Path) -> None:
         replay.jax_sampler(8)
     assert (caught.value.argument, caught.value.found) == ("format", "float64")
     cast = replay.with_format("jax", cast=True)
-    with pytest.raises(UsageError, match="No trajectory has 13 rows"):
+    with refused(WrongSize, argument="slice_len", found=13):
         cast.jax_sampler(13, 1)
     with pytest.raises(EmptyBuffer):
         cast.filter("length > 100").jax_sampler(8)
@@ -189,16 +190,14 @@ def test_rows_and_slices_that_cannot_be_drawn_are_refused(root: Path) -> None:
 
 def test_compressed_frames_are_refused(tmp_path: Path) -> None:
     write(CompactWriter, tmp_path / "datasets/test/rows", pixel_rows(LENGTHS))
-    with pytest.raises(UsageError, match="found compressed frames"):
+    with refused(Unsupported, found="compressed frames"):
         opened(tmp_path).jax_sampler(8)
-    with pytest.raises(UsageError, match="found FrameStack"):
+    with refused(Unsupported, found="FrameStack"):
         opened(tmp_path, frame_stack=2).jax_sampler(8)
 
 
 def test_rows_that_do_not_fit_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 100)
     monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 400)
-    with pytest.raises(
-        UsageError, match=r"takes 248 bytes, more than half of the 400 bytes of free memory"
-    ):
+    with refused(WrongSize, expected="200 bytes at most", found=248):
         opened(root, columns=["action"]).with_format("jax", cast=True).jax_sampler(8)

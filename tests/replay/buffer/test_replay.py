@@ -25,12 +25,14 @@ from datasets_cli import (
 )
 from datasets_cli.errors import (
     DatasetNotInstalled,
-    RldsError,
+    ImmutableError,
     UnknownDataset,
+    UnknownKey,
     UsageError,
     WrongSize,
 )
 from datasets_cli.store import manifest
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def test_a_generator_draws_as_its_seed_does(door: str) -> None:
     replay = ExperienceReplay(door, batch_size=64, generator=generator)
     seeded = ExperienceReplay(door, batch_size=64, seed=7)
     assert torch.equal(replay.sample()["index"], seeded.sample()["index"])
-    with pytest.raises(UsageError, match="a generator or a seed"):
+    with refused(UsageError, argument="seed", found=7):
         ExperienceReplay(door, generator=generator, seed=7)
 
 
@@ -108,10 +110,10 @@ def test_slices_are_consecutive_rows_of_one_trajectory(door: str, arguments: Any
 def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
     size: Any
     for size in {"num_slices": 2}, {"slice_len": 1000}, {"slice_len": 1000, "frame_stack": 2}:
-        with pytest.raises(UsageError, match="No trajectory has 1000 rows; the longest has 299"):
+        with refused(WrongSize, argument="slice_len", expected="at most 299", found=1000):
             ExperienceReplay(door, batch_size=2000, **size)
     too_long = SliceSampler(slice_len=300)
-    with pytest.raises(UsageError, match="No trajectory has 300 rows"):
+    with refused(WrongSize, argument="slice_len", found=300):
         ReplayBuffer(storage=ExperienceReplay(door).storage, sampler=too_long)
     replay = ExperienceReplay(door, batch_size=2000, num_slices=2, strict_length=False, seed=0)
     batch = replay.sample()
@@ -123,7 +125,7 @@ def test_too_long_slices_are_refused_or_shortened(door: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"num_slices": 2, "slice_len": 3}])
 def test_a_slice_sampler_takes_exactly_one_of_its_sizes(arguments: Any) -> None:
-    with pytest.raises(UsageError, match="either num_slices or slice_len"):
+    with refused(UsageError, argument="slice_len"):
         SliceSampler(**arguments)
 
 
@@ -149,7 +151,7 @@ def test_a_row_that_does_not_exist_is_an_index_error(replay: ExperienceReplay, i
 
 
 def test_a_key_that_does_not_exist_names_those_that_do(replay: ExperienceReplay) -> None:
-    with pytest.raises(KeyError, match=r"it has: .*next.reward|It has"):
+    with refused(UnknownKey, key=("nosuch",)):
         replay["nosuch"]
 
 
@@ -167,7 +169,7 @@ def test_a_transform_sees_every_batch_and_may_change_it(door: str) -> None:
 
 
 def test_a_transform_that_returns_nothing_is_named(door: str) -> None:
-    with pytest.raises(UsageError, match="returned None"):
+    with refused(UsageError, expected="a batch"):
         ExperienceReplay(door, batch_size=8, transform=lambda batch: None).sample()
 
 
@@ -249,11 +251,11 @@ def test_the_manifest_of_what_is_there_is_not_read_again_and_again(
 
 def test_download_false_opens_only_what_is_installed(door: str) -> None:
     assert len(ExperienceReplay(door, download=False)) == 1495
-    with pytest.raises(DatasetNotInstalled, match="rlds download d4rl/pen-human-v1"):
+    with pytest.raises(DatasetNotInstalled):
         ExperienceReplay("pen-human-v1", download=False)
     with pytest.raises(UnknownDataset):
         ExperienceReplay("nosuch", download=False)
-    with pytest.raises(UsageError, match="True, False or 'force'"):
+    with refused(UsageError, argument="download", found="yes"):
         ExperienceReplay(door, download="yes")
 
 
@@ -273,9 +275,9 @@ def test_delete_removes_the_dataset_and_leaves_the_open_buffer_valid(
 
 def test_a_dataset_is_never_written_to(replay: ExperienceReplay) -> None:
     for write in (replay.add, replay.extend):
-        with pytest.raises(RldsError, match="cannot be written to"):
+        with refused(ImmutableError):
             write(replay[:1])
-    with pytest.raises(RldsError, match="cannot be written to"):
+    with refused(ImmutableError):
         replay[0] = replay[1]
 
 
@@ -290,11 +292,11 @@ def test_every_way_to_ask_for_too_many_rows_is_refused(
 ) -> None:
     monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1000)
     monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
-    with pytest.raises(UsageError, match="more than half"):
+    with refused(WrongSize, expected="500 bytes at most"):
         replay[index]
 
 
 def test_another_layout_than_the_installed_one_is_refused(door: str) -> None:
     for download in (True, False):
-        with pytest.raises(UsageError, match="rlds convert --layout compact"):
+        with pytest.raises(UsageError):
             ExperienceReplay(door, layout="compact", download=download)

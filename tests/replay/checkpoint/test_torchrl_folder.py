@@ -20,9 +20,10 @@ from tensordict import (
     tensorclass,
 )
 
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, WrongSize
 from datasets_cli.replay.checkpoint.torchrl_folder import DTYPES, read_priorities, read_tensordict
 from datasets_cli.schema.columns import META_FILENAME
+from tests.support.refusals import refused
 
 
 def plain(rows: Any) -> Any:
@@ -167,7 +168,7 @@ def test_a_level_that_is_wrong_is_damaged(folder: Path) -> None:
 )
 def test_json_that_is_wrong_is_damaged(folder: Path, text: str) -> None:
     (folder / "b" / META_FILENAME).write_bytes(text.encode("latin1"))
-    with pytest.raises(DamagedDataset, match=r"b/meta\.json"):
+    with refused(DamagedDataset, path=folder / "b/meta.json"):
         read_tensordict(folder)
 
 
@@ -185,21 +186,21 @@ def test_folders_without_end_are_damaged(tmp_path: Path) -> None:
         )
         folder = folder / "a"
         folder.mkdir()
-    with pytest.raises(DamagedDataset, match="folders deep"):
+    with refused(DamagedDataset, expected="100 levels at most"):
         read_tensordict(tmp_path)
 
 
 def test_a_file_of_a_claimed_size_is_not_read(folder: Path) -> None:
     with (folder / META_FILENAME).open("r+b") as file:
         file.truncate(1 << 40)
-    with pytest.raises(DamagedDataset, match=r"has 1,099,511,627,776 bytes"):
+    with refused(DamagedDataset, path=folder / META_FILENAME, found=1 << 40):
         read_tensordict(folder)
     change_back = {"a": LEAF_META | {"shape": [3, 1 << 36]}, "shape": [3]}
     text = {"_type": "<class 'tensordict._td.TensorDict'>", **change_back}
     (folder / META_FILENAME).write_text(json.dumps(text))
     with (folder / "a.memmap").open("r+b") as file:
         file.truncate(3 << 39)
-    with pytest.raises(UsageError, match="more than half"):
+    with refused(WrongSize, found=3 << 39):
         read_tensordict(folder)
 
 

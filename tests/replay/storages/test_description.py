@@ -1,4 +1,4 @@
-"""Values that are no tensors come back from JSON equal and of the same type, or are refused."""
+"""Values without tensors are restored from JSON equal and of the same type, or rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from datasets_cli.errors import WrongRows, WrongSize
-from datasets_cli.replay.storages.description import TAG, from_json, to_json
+from datasets_cli.replay.storages.description import TAG, VALUES, RowsJson, describe, value_of
 from tests.support.refusals import refused
 
 SCALARS = (
@@ -25,11 +25,16 @@ SCALARS = (
     | st.integers(15_000, 20_000).map(lambda bits: 2**bits)  # more digits than Python prints
 )
 KEYS = st.text() | st.sampled_from([TAG, "", "data"]) | st.integers() | st.binary() | st.none()
-VALUES = st.recursive(
+ANY_VALUE = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner) | st.lists(inner).map(tuple),
     max_leaves=20,
 )
+
+
+def described(value: Any) -> RowsJson:
+    """The description of a value without tensors."""
+    return describe(value, kinds=VALUES)[0]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -46,39 +51,39 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@given(value=VALUES)
-def test_a_value_comes_back_as_it_was(value: Any) -> None:
-    text = json.dumps(to_json(value, "value"), allow_nan=False)
-    assert same(from_json(json.loads(text)), value)
+@given(value=ANY_VALUE)
+def test_a_value_is_restored_as_it_was(value: Any) -> None:
+    text = json.dumps(described(value), allow_nan=False)
+    assert same(value_of(json.loads(text)), value)
 
 
 @pytest.mark.parametrize(
-    ("value", "name"),
+    ("value", "key", "kind"),
     [
-        (object(), "row is builtins.object"),
-        ([1, {"a": np.zeros(1)}], r"row\[1\]\['a'\] is numpy.ndarray"),
-        (np.longdouble(1), "row is numpy.longdouble"),
-        (np.complex64(1), "row is numpy.complex64"),
-        ({"a": {1, 2}}, r"row\['a'\] is builtins.set"),
-        ((np.zeros(2),), r"row\[0\] is numpy.ndarray"),
-        (print, "row is builtins.builtin_function_or_method"),
+        (object(), "rows", "object"),
+        ([1, {"a": np.zeros(1)}], "rows[1]['a']", "ndarray"),
+        (np.longdouble(1), "rows", "longdouble"),
+        (np.complex64(1), "rows", "complex64"),
+        ({"a": {1, 2}}, "rows['a']", "set"),
+        ((np.zeros(2),), "rows[0]", "ndarray"),
+        (print, "rows", "builtin_function_or_method"),
     ],
 )
-def test_other_values_are_refused_by_name(value: Any, name: str) -> None:
-    with refused(WrongRows):
-        to_json(value, "row")
+def test_other_values_are_rejected_by_key_and_type(value: Any, key: str, kind: str) -> None:
+    with refused(WrongRows, key=key, found=kind):
+        described(value)
 
 
 def test_numbers_of_numpy_are_pythons() -> None:
-    found = to_json([np.float64(1.5), np.float32(0.5), np.uint8(3), np.bool_(True)], "row")
+    found = described([np.float64(1.5), np.float32(0.5), np.uint8(3), np.bool_(True)])
     assert repr(found) == "[1.5, 0.5, 3, True]"
 
 
-def test_values_that_are_nested_without_end_are_refused() -> None:
+def test_a_value_that_contains_itself_is_rejected() -> None:
     value: list[Any] = []
     value.append(value)
-    with refused(WrongSize):
-        to_json(value, "row")
+    with refused(WrongSize, key="rows" + 24 * "[0]"):
+        described(value)
 
 
 @pytest.mark.parametrize(
@@ -100,4 +105,4 @@ def test_values_that_are_nested_without_end_are_refused() -> None:
 )
 def test_a_tag_that_is_wrong_is_an_error(tagged: Any) -> None:
     with pytest.raises(ValueError, match="a tag is wrong"):
-        from_json([tagged])
+        value_of([tagged])
