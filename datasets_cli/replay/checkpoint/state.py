@@ -174,6 +174,10 @@ def _check_loads(part: Sampler | Writer, state: StateDict, name: str) -> None:
     before = part.state_dict()
     try:
         part.load_state_dict(state)
+    except WrongState as error:
+        error.prepend(f"The state's {name} does not fit: ")
+        error.argument = name
+        raise
     except WRONG_VALUES as error:
         reason = str(error) if isinstance(error, RldsError) else f"{error!r}."
         if isinstance(error, KeyError):

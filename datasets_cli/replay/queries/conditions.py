@@ -338,7 +338,7 @@ class TrajectoryPredicate:
     def __bool__(self) -> NoReturn:
         # Python calls this for "a and b", "not a" and "1 < a < 2", and would drop an operand.
         raise UsageError(
-            f"{self._description} is true or false of a trajectory, not by itself.",
+            f"{self._description} is true or false for each trajectory and has no single value.",
             found=self,
             advice="Write &, | and ~ in place of and, or and not, each operand in brackets, and "
             "(50 <= traj.length) & (traj.length < 60) in place of 50 <= traj.length < 60.",

@@ -39,7 +39,7 @@ def _comparison(sign: Operator) -> Callable[[Expression, object], Any]:
 
 
 class Expression:
-    """A part of a condition, which is not a condition by itself."""
+    """A part of a condition, such as a number or a comparison of rows."""
 
     __hash__ = None  # type: ignore[assignment]  # == returns a condition
     __array_ufunc__ = None  # so that a number of numpy leaves 3 < traj.length to this class

@@ -194,7 +194,7 @@ def test_a_state_of_another_epoch_is_refused(members: Members) -> None:
     mixture = Mixture(members, 8, weights=[1, 2, 3, 4], epoch="first")
     mixture.sample()
     state = mixture.state_dict()
-    with refused(WrongState, argument="sampler"):
+    with refused(WrongState, argument="sampler", expected="end='last'", found="end='first'"):
         Mixture(members, 8, weights=[1, 2, 3, 4], epoch="last").load_state_dict(state)
     with refused(WrongState, argument="sampler"):
         Mixture(members, 8, weights=[1, 2, 3, 5], epoch="first").load_state_dict(state)

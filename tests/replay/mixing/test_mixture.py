@@ -209,7 +209,8 @@ def test_a_state_continues_with_the_same_draws_and_refuses_other_weights(members
     again = Mixture(members, 8, weights=[1, 2, 3, 4], seed=9)
     again.load_state_dict(state)
     assert all(torch.equal(again.sample()["index"], each) for each in expected)
-    with refused(WrongState, argument="sampler"):
+    settings = {"expected": "weights=[4.0, 3.0, 2.0, 1.0]", "found": "weights=[1.0, 2.0, 3.0, 4.0]"}
+    with refused(WrongState, argument="sampler", **settings):
         Mixture(members, 8, weights=[4, 3, 2, 1]).load_state_dict(state)
     with pytest.raises(WrongState):
         Mixture(members[::-1], 8, weights=[1, 2, 3, 4]).load_state_dict(state)
