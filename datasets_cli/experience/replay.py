@@ -479,8 +479,8 @@ class ExperienceReplay(TensorDictReplayBuffer):
                 advice="Open the dataset again.",
             )
         rows = self._rows.select(selection)
-        stored = self._stored.over(rows) if isinstance(self._stored, FrameStack) else rows
-        view = self._over(stored)
+        stored = self._stored.with_storage(rows) if isinstance(self._stored, FrameStack) else rows
+        view = self._with_storage(stored)
         vars(view).pop("_choices", None)  # computed again for the rows of the view
         view._rows, view._stored = rows, stored
         return view

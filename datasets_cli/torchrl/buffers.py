@@ -331,7 +331,7 @@ class CompressedListStorage(ListStorage):
         rows = [item for item in self._items if isinstance(item, _Compressed)]
         return sum(tensor.nbytes for row in rows for tensor, _ in row.tensors)
 
-    def _kept(self, item: Rows) -> Rows:
+    def _pack(self, item: Rows) -> Rows:
         try:
             description, tensors = describe((item,), only_exact=True)
         except UsageError:  # its classes could not be restored

@@ -105,8 +105,8 @@ def test_many_rows_are_replaced_in_blocks_and_in_a_list_too() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"a": torch.arange(8), "c": torch.zeros(8)}, "no c that could be replaced"),
-        ({"a": torch.arange(8.0)}, r"a of 8 rows is torch.int64 \[8\]; found torch.float32 \[8\]"),
+        ({"a": torch.arange(8), "c": torch.zeros(8)}, "no c to replace"),
+        ({"a": torch.arange(8.0)}, r"must be torch.int64 \[8\]; found torch.float32 \[8\]"),
         ({"a": torch.arange(7)}, r"found torch.int64 \[7\]"),
     ],
 )

@@ -23,6 +23,7 @@ from datasets_cli.replay.samplers.protocol import (
 )
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.schema.columns import Key
+from datasets_cli.schema.shapes import RowArray, RowNumbers
 from datasets_cli.store.layouts.protocol import GatheredRows
 
 STALE = object()
@@ -71,11 +72,9 @@ def side_stream_of(storage: Storage) -> torch.cuda.Stream | None:
 
 @dataclass(frozen=True)
 class DrawnBatch:
-    """The rows of one batch."""
+    """The rows of one batch, and the state before they were drawn."""
 
-    # index: row numbers int64 `[B]`.
-
-    index: torch.Tensor
+    index: RowNumbers
     info: Info
     is_last: bool
     revision: int
@@ -86,10 +85,10 @@ class DrawnBatch:
 class Prefetch:
     """A queue of batches that a thread prefetches."""
 
-    # Rows are drawn in the calling thread, in order, so the same seed gives the same batches with
-    # and without it. One thread gathers, decodes, moves and transforms them, in that order too: a
-    # transform never runs twice at once. Nothing is drawn past the end of an epoch before its last
-    # batch was taken, so that the next one can be set up.
+    # Rows are drawn in the calling thread, in order, so batches equal those without a thread. One
+    # thread gathers, decodes, moves and transforms them in the same order, so a transform never
+    # runs twice at the same time. An epoch starts only after the last batch of the previous one
+    # was taken.
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class Prefetch:
 
     def take(self, size: int) -> tuple[DrawnBatch, Rows]:
         """Return the oldest prefetched batch and refill the queue; or draw one of another size."""
-        # Before a batch of another size, the queue must be rewound.
+        # The caller rewinds the queue before a batch of another size.
         while True:
             with self._lock:
                 if size == self.size:
@@ -162,24 +161,24 @@ class Prefetch:
         return draw, turn, self._pool.submit(turn.make, self._make, draw)
 
 
-BLOCK_BYTES = 1 << 20  # beyond it, batches come from the processor's cache no longer
+BLOCK_BYTES = 1 << 20  # a larger block does not fit the cache of the processor
 MOST_BATCHES = 32
-LEAST_BATCHES = 3  # of two, reading ahead gains less than a seventh
+LEAST_BATCHES = 3  # reading two batches ahead saves less than a seventh
 
 
 @dataclass(eq=False)
 class DrawnBlock:
-    """Batches that were drawn and gathered at once, and the number already returned.
+    """Several batches that were drawn and gathered together.
 
     rows         | batch 0 | batch 1 | batch 2 | batch 3 |
-    num_returned 2                     ^ the next one
+    num_returned 2                     ^ the next batch
     """
 
     sampler: AheadSampler
     generator: torch.Generator | None
     state_before: torch.Tensor | None
     size: int
-    index: np.ndarray
+    index: RowArray
     info: dict[Key, np.ndarray]
     rows: GatheredRows
     version: Hashable
@@ -187,14 +186,14 @@ class DrawnBlock:
 
 
 class ReadAhead:
-    """Draws and gathers several batches of immutable rows at once, and returns one after another.
+    """Draws and gathers several batches of immutable rows together, and returns them in order.
 
     batch        1   2 3   4 5 6 7   8 9 ...       a block has 1, 2, 4, 8 ... batches
     """
 
-    # A batch is a view of a separate part of the gathered memory. The state of the draws is as if
-    # batches were drawn one by one: the generator is private, and `rewind` sets it back; the
-    # sampler advances when a batch is returned. Blocks start small, so that a caller of few
+    # A batch is a view of a separate part of the gathered memory. The states of generator and
+    # sampler are as if batches were drawn one by one: the generator is private and `rewind` resets
+    # it; the sampler advances when a batch is returned. Blocks start small, so that a caller of few
     # batches does not wait for many.
 
     def __init__(self, storage: Storage) -> None:
@@ -204,8 +203,11 @@ class ReadAhead:
 
     def take(
         self, sampler: Sampler, size: int, source: DrawGenerator
-    ) -> tuple[torch.Tensor, Info, GatheredRows, int] | None:
-        """Return the next batch: row numbers, info, block and its first row in it; or None."""
+    ) -> tuple[RowNumbers, Info, GatheredRows, int] | None:
+        """Return the row numbers, info, block and first row in the block of the next batch.
+
+        None if the batch is drawn without a block.
+        """
         block = self._block
         if block is None or block.size != size or block.version != block.sampler.version:
             if block is not None:
@@ -219,12 +221,12 @@ class ReadAhead:
         block.version = block.sampler.version
         if stop == len(block.index):
             self._block = None
-        # From numpy: a pickle of the batch has its own memory, not that of the block.
-        info = {key: torch.from_numpy(mark[start:stop]) for key, mark in block.info.items()}
+        # From numpy: a pickle of the batch contains its memory, not that of the whole block.
+        info = {key: torch.from_numpy(column[start:stop]) for key, column in block.info.items()}
         return torch.from_numpy(block.index[start:stop]), info, block.rows, start
 
     def rewind(self) -> None:
-        """Set the generator back to its state after the last returned batch."""
+        """Restore the generator to its state after the last returned batch."""
         block, self._block = self._block, None
         self._count = 1
         if block is None or block.generator is None or block.state_before is None:
@@ -233,7 +235,7 @@ class ReadAhead:
         block.sampler.ahead(self._storage, block.size, block.num_returned, block.generator)
 
     def drop(self) -> None:
-        """Discard the block; the caller sets the state of the draws."""
+        """Discard the block; the caller restores generator and sampler."""
         self._block, self._count = None, 1
 
     def _read(self, sampler: Sampler, size: int, source: DrawGenerator) -> DrawnBlock | None:
@@ -259,8 +261,8 @@ class ReadAhead:
         if drawn is None or rows is None:
             return None
         index, info = drawn
-        marks = {key: mark.numpy() for key, mark in info.items()}
+        columns = {key: column.numpy() for key, column in info.items()}
         self._block = DrawnBlock(
-            sampler, generator, state_before, size, index.numpy(), marks, rows, version
+            sampler, generator, state_before, size, index.numpy(), columns, rows, version
         )
         return self._block

@@ -11,11 +11,9 @@ import torch
 
 from datasets_cli.errors import Unsupported
 from datasets_cli.replay.arguments import (
-    NestedKey,
     Rows,
     StateDict,
     choose_generator,
-    key_of,
     pickled_generator,
     seeded,
     unpickled_generator,
@@ -23,33 +21,35 @@ from datasets_cli.replay.arguments import (
 from datasets_cli.replay.samplers.protocol import Info, Sampler, draw_rows, has_priorities
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.shared import SharedStorage
+from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import sent
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.sources.temporary_folders import this_process
 
 
 class Reader(Protocol):
-    """The members of a batch reader by which rows are drawn."""
+    """The members of a ``BatchReader`` that drawing uses."""
 
     threads: threading.RLock
     storage: Storage
     sampler: Sampler
-    priority_key: NestedKey | None
+    priority_key: Key | None
 
     @property
     def generator(self) -> torch.Generator:
         """The generator of the draws."""
 
     def drop(self) -> None:
-        """Forget the batches that were drawn ahead."""
+        """Discard the batches that were drawn ahead."""
 
 
 class DrawGenerator:
     """The generator of a buffer."""
 
-    # With neither argument, rows that never change are drawn from a generator of the buffer's own,
-    # which torch's global one seeds at the first draw, as `torch.utils.data.DataLoader` does; rows
-    # that can be written are drawn from the global one. A copy in another process is then seeded
-    # there, so that processes do not draw the same.
+    # Without generator and seed, immutable rows are drawn from a private generator, which torch's
+    # global one seeds at the first draw, as in `torch.utils.data.DataLoader`; rows that can be
+    # written are drawn from the global one. A copy in another process is seeded there, so that
+    # processes draw different rows.
 
     def __init__(self, generator: torch.Generator | None, seed: int | None) -> None:
         self._seed = seed
@@ -58,7 +58,7 @@ class DrawGenerator:
         self.is_private = generator is None
 
     def get(self, *, is_writable: bool) -> torch.Generator:
-        """Return the generator, for rows that can be written or for others."""
+        """Return the generator for writable or immutable rows."""
         if self._is_seeded_here and is_writable:
             return torch.default_generator
         if self._generator is None:
@@ -66,16 +66,13 @@ class DrawGenerator:
         return self._generator
 
     def again(self) -> DrawGenerator:
-        """Return what another buffer draws from: a seed begins again, a given generator is
-        shared.
-        """
-        # With neither, it has its own generator too.
+        """Return the generator of another buffer: a seed starts again, a generator is shared."""
         if self._is_seeded_here or self._seed is not None:
             return DrawGenerator(None, self._seed)
         return DrawGenerator(self._generator, None)
 
     def after_copy(self) -> None:
-        """Begin in a new process."""
+        """Drop the private generator in a new process, which seeds another one."""
         if self._is_seeded_here:
             self._generator = None
 
@@ -92,7 +89,7 @@ class DrawGenerator:
 
 def check_generator(generator: torch.Generator | None, sampler: Sampler) -> None:
     """Check that a sampler can draw from a generator."""
-    # Rows are drawn on the CPU; chances of priorities are drawn where the generator is.
+    # Rows are drawn on the CPU; only priorities can be drawn on another device.
     if generator is None or sampler.has_priorities or generator.device.type == "cpu":
         return
     raise Unsupported(
@@ -100,26 +97,26 @@ def check_generator(generator: torch.Generator | None, sampler: Sampler) -> None
         argument="generator",
         expected="cpu",
         found=str(generator.device),
-        advice="Pass a torch.Generator() of the CPU, or a seed; device= is where batches go.",
+        advice="Pass a torch.Generator() of the CPU, or a seed; device= moves batches.",
     )
 
 
 class RowAccess:
-    """How a reader uses rows that one process has: one thread at a time."""
+    """The access of a reader to rows of one process: one thread at a time."""
 
     def lock(self, reader: Reader) -> AbstractContextManager[object]:
         """Return the lock that is held while rows are written."""
         return reader.threads
 
-    def take(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw rows and gather them, for rows that can be written."""
+    def take(self, reader: Reader, size: int) -> tuple[RowNumbers, Info, Rows]:
+        """Draw and gather rows that can be written."""
         storage = reader.storage
         index, info = draw_rows(reader.sampler, storage, size, reader.generator)
         index = sent(index, storage.index_device)
         return index, info, storage.gather(index)
 
-    def draw(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows | None]:
-        """Draw rows that are gathered later; None in place of the rows."""
+    def draw(self, reader: Reader, size: int) -> tuple[RowNumbers, Info, Rows | None]:
+        """Draw rows that are gathered later: the third item is None."""
         return *draw_rows(reader.sampler, reader.storage, size, reader.generator), None
 
     def check_priorities(self, reader: Reader) -> None:
@@ -133,22 +130,21 @@ ONE_PROCESS = RowAccess()
 
 
 def access_to(storage: Storage) -> RowAccess:
-    """Return how a reader uses the rows of a storage."""
+    """Return the access of a reader to the rows of a storage."""
     return SharedAccess(storage) if isinstance(storage, SharedStorage) else ONE_PROCESS
 
 
 class SharedAccess(RowAccess):
-    """How a reader uses rows that other processes write."""
+    """The access of a reader to rows that other processes write."""
 
-    # Priorities are not shared: several processes that change a tree of sums would need the lock
-    # for every draw. They belong to the process that created the buffer, which draws and updates.
-    # Rows that others write get their priorities there before the next draw, as its own rows do:
-    # those that they come with, or the default.
+    # Priorities are not shared: processes that change one sum tree would need the lock for every
+    # draw. The process that created the buffer has them, and draws and updates. Before its next
+    # draw, it sets the priorities of rows that others wrote: from their entry, or the default.
 
     def __init__(self, storage: SharedStorage) -> None:
         self.maker = this_process()
         self._storage = storage
-        self._held = 0  # how often the lock is held
+        self._depth = 0  # of nested locks
         self._note()
 
     def lock(self, reader: Reader) -> AbstractContextManager[object]:
@@ -158,26 +154,26 @@ class SharedAccess(RowAccess):
     @contextmanager
     def _locked(self, reader: Reader) -> Iterator[None]:
         with reader.threads, self._storage.turn():
-            is_first = not self._held
+            is_first = not self._depth
             if is_first:
                 self._update(reader)
-            self._held += 1
+            self._depth += 1
             try:
                 yield
             finally:
-                self._held -= 1
+                self._depth -= 1
                 if is_first:
                     self._note()
 
-    def take(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw and gather rows, again if another process wrote some in between."""
+    def take(self, reader: Reader, size: int) -> tuple[RowNumbers, Info, Rows]:
+        """Draw and gather rows; repeat it if another process wrote rows in between."""
         self.check_priorities(reader)
         self._update(reader)
         draw = SharedDraw(self._storage, reader.sampler, size, reader.generator)
         return self._storage.read_whole(draw.attempt, draw.retry)
 
-    def draw(self, reader: Reader, size: int) -> tuple[torch.Tensor, Info, Rows | None]:
-        """Draw rows and gather them now: another process may write before the thread gathers."""
+    def draw(self, reader: Reader, size: int) -> tuple[RowNumbers, Info, Rows | None]:
+        """Draw and gather rows: another process may write before the thread would gather them."""
         return self.take(reader, size)
 
     def check_priorities(self, reader: Reader) -> None:
@@ -185,17 +181,18 @@ class SharedAccess(RowAccess):
         if has_priorities(reader.sampler) and self.maker != this_process():
             raise Unsupported(
                 f"The priorities of {type(reader.sampler).__name__} are in the process that "
-                "created the buffer, which samples and updates them. This one can write rows.",
+                "created the buffer. This process can write rows, but not sample by priority.",
                 argument="sampler",
+                found=type(reader.sampler).__name__,
                 advice="To sample here, call set_sampler(RandomSampler()).",
             )
 
     def after_fork(self) -> None:
         """Prepare for use in a new process: the thread that held the lock does not exist there."""
-        self._held = 0
+        self._depth = 0
 
     def __getstate__(self) -> StateDict:
-        return vars(self) | {"_held": 0}
+        return vars(self) | {"_depth": 0}
 
     def _note(self) -> None:
         counters = self._storage.counters
@@ -224,18 +221,18 @@ class SharedAccess(RowAccess):
     def _on_write(self, reader: Reader, count: int) -> None:
         """Notify the sampler of the rows that were written last."""
         storage, sampler = self._storage, reader.sampler
-        # The last row is the one before the cursor; in a ring the first of them may be behind it.
+        # They end before the cursor; in a full ring they may start after it.
         end = storage.cursor * storage.width
         rows = (end - count + torch.arange(count)) % storage.capacity
         sampler.on_write(rows)
         if has_priorities(sampler) and reader.priority_key is not None:
-            priority = storage.entry(key_of(reader.priority_key), rows)
+            priority = storage.entry(reader.priority_key, rows)
             if priority is not None:
                 sampler.update_priority(rows, priority)
 
 
 class SharedDraw:
-    """A draw of rows that other processes may write meanwhile."""
+    """A draw of rows that other processes may write at the same time."""
 
     def __init__(
         self, storage: Storage, sampler: Sampler, size: int, generator: torch.Generator
@@ -244,15 +241,15 @@ class SharedDraw:
         self._sampler = sampler
         self._size = size
         self._generator = generator
-        self._drawn: tuple[torch.Tensor, Info] | None = None
+        self._drawn: tuple[RowNumbers, Info] | None = None
         self._num_rows = 0
-        # The draw depends on rows: where trajectories end, which goals were reached.
+        # Slices depend on the ends of trajectories, and goals on the rows that reached them.
         self._reads_rows = sampler.has_slices or type(sampler).relabel is not Sampler.relabel
-        # Items of an epoch are drawn again, and must not be lost.
+        # An epoch must not lose the items of a repeated draw.
         is_epoch = self._reads_rows and not sampler.has_priorities
         self._state = sampler.state_dict() if is_epoch else None
 
-    def attempt(self) -> tuple[torch.Tensor, Info, Rows]:
+    def attempt(self) -> tuple[RowNumbers, Info, Rows]:
         """Return row numbers, their info, and the rows."""
         if self._drawn is None or len(self._storage) < self._num_rows:
             self._num_rows = len(self._storage)
@@ -261,7 +258,7 @@ class SharedDraw:
         return index, info, self._storage.gather(index)
 
     def retry(self) -> None:
-        """Draw again if the draw depends on rows: slices may cross trajectories now."""
+        """Repeat a draw that depends on rows: its slices may cross trajectories now."""
         if self._reads_rows:
             self._drawn = None
             if self._state is not None:

@@ -20,13 +20,13 @@ from datasets_cli.schema.tree import Tree
 
 
 class BatchFormat(Protocol):
-    """Converts batches to nested dicts of arrays; torch's TensorDicts need no format."""
+    """Converts batches to nested dicts of arrays; without a format, batches are TensorDicts."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def check(self, storage: Storage) -> None:
-        """Check that the format represents the rows of a storage without a change."""
+        """Check that the format has the dtypes of a storage."""
 
     @abstractmethod
     def from_tree(self, tree: Tree) -> Tree:
@@ -34,9 +34,11 @@ class BatchFormat(Protocol):
 
     @abstractmethod
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
-        """Return a batch, a row or a column of torch in this format."""
-        # TensorDicts and tensorclasses become nested dicts, tensors become arrays, text becomes
-        # str or a list of str. Every other object stays.
+        """Return a batch, a row or a column of torch in this format.
+
+        TensorDicts and tensorclasses become nested dicts, tensors arrays, and text str or lists of
+        str. Other objects are unchanged.
+        """
 
 
 def storage_columns(storage: Storage) -> tuple[Column, ...]:
@@ -56,7 +58,7 @@ MakeLeaf = Callable[[Key, Any], Any]
 
 
 def nest(rows: Rows, make_leaf: MakeLeaf, key: Key = ()) -> Rows:
-    """Return rows with dicts in place of TensorDicts, and with converted leaves."""
+    """Return rows with TensorDicts converted to dicts, and leaves by ``make_leaf``."""
     if isinstance(rows, torch.Tensor | np.ndarray):
         return make_leaf(key, rows)
     if is_tensor_collection(rows):
@@ -82,8 +84,9 @@ def _nest_entries(rows: Any, make_leaf: MakeLeaf, key: Key) -> Rows:
         if odd := sorted(every.difference(names)):
             shown = ", ".join(show_key((*key, name)) for name in odd)
             raise WrongRows(
-                f"Only some of the rows have {shown}, which cannot become an array.",
+                f"Only some of the rows have {shown}, so it cannot be converted to an array.",
                 key=(*key, odd[0]),
+                found=odd,
                 advice="Pass format='torch', or leave the entry out.",
             )
     return {name: nest(_entry(rows, name, key), make_leaf, (*key, name)) for name in names}
@@ -94,14 +97,15 @@ def _entry(rows: Any, name: str, key: Key) -> Any:
         return rows.get(name)
     except RuntimeError as error:  # a lazy stack of rows that differ in their shapes
         raise WrongRows(
-            f"{show_key((*key, name))} has another shape in each row, and cannot become one array.",
+            f"{show_key((*key, name))} has different shapes in the rows, so it cannot be converted "
+            "to one array.",
             key=(*key, name),
             advice="Pass format='torch', or a collate_fn that pads the rows.",
         ) from error
 
 
 def _for_all(value: Any, shape: tuple[int, ...]) -> Any:
-    """Return one value for each row, in lists nested as the shape."""
+    """Return one value for all rows, in lists nested as the shape."""
     return [_for_all(value, shape[1:]) for _ in range(shape[0])] if shape else value
 
 
@@ -111,18 +115,18 @@ class NumpyFormat(BatchFormat):
     name: ClassVar[str] = "numpy"
 
     def check(self, storage: Storage) -> None:
-        """Check that numpy has the dtypes of the columns, and that rows are on the CPU."""
+        """Check that numpy has the dtypes of a storage, and that rows are on the CPU."""
         check_device(storage.device)
         found = [(column.key, column.dtype) for column in storage_columns(storage)]
         if lacking := [pair for pair in found if pair[1] not in NUMPY_TYPES]:
             raise _lacks(lacking)
 
     def from_tree(self, tree: Tree) -> Tree:
-        """Return the dict with tensors replaced by arrays."""
+        """Convert tensors to arrays in place, and return the dict."""
         return _in_place(tree, ())
 
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
-        """Return a batch with arrays in place of tensors."""
+        """Return a batch with tensors converted to arrays."""
         return nest(batch, as_array, key)
 
 
@@ -137,7 +141,7 @@ def as_array(key: Key, leaf: Any) -> np.ndarray:
         name = TYPE_NAMES.get(leaf.dtype, str(leaf.dtype))
         if name not in NUMPY_TYPES:
             raise _lacks([(key, name)]) from None
-        found = leaf.numpy(force=True)  # it has a gradient, or is marked as conjugate
+        found = leaf.numpy(force=True)  # a tensor with a gradient, or with the conjugate bit
     return found
 
 
@@ -145,7 +149,7 @@ def check_device(device: torch.device | None) -> None:
     """Check that a device is the CPU."""
     if device is not None and device.type != "cpu":
         raise Unsupported(
-            f"numpy arrays are in the memory of the CPU; the rows are on {device}.",
+            f"numpy needs rows on the CPU; these are on {device}.",
             argument="format",
             expected="cpu",
             found=str(device),
@@ -169,10 +173,10 @@ def _in_place(tree: Tree, key: Key) -> Tree:
 
 def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
     return Unsupported(
-        f"numpy lacks the dtype of {show_columns(columns)}.",
+        f"numpy does not have the dtype of {show_columns(columns)}.",
         argument="format",
         key=columns[0][0],
         found=columns[0][1],
-        advice="Pass format='torch', or 'jax' if it has the dtype; or convert the column with "
+        advice="Pass format='torch', or 'jax' if it has the dtype. Or convert the column with "
         "preprocess() or a transform.",
     )

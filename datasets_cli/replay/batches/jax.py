@@ -1,4 +1,4 @@
-"""Batches as nested dicts of ``jax.Array``; jax is imported when the first batch is made."""
+"""Batches as nested dicts of ``jax.Array``; jax is imported for the first batch."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ NARROWED = {
     "float64": "float32",
     "complex128": "complex64",
 }
-"""The dtypes to which jax silently converts wide ones, unless it is set to 64 bits."""
+"""The dtypes to which jax silently converts dtypes of 64 bits, unless 64 bits are enabled."""
 
 NUMBERS = frozenset({EPISODE, MEMBER, ("timesteps",), ("goal_row",)})
-"""Columns of int64 that are converted to int32."""
+"""Columns of int64 that fit int32, and are converted to it."""
 
 WIDER = by_reader("JAX_ENABLE_X64=1", 'jax.config.update("jax_enable_x64", True)')
 
@@ -48,10 +48,10 @@ UNKNOWN = frozenset({"complex32", "float4_e2m1fn_x2"})
 """Dtypes that jax does not support."""
 
 LARGE_BYTES = 1 << 20
-"""A larger leaf is passed separately: jax may then use its memory without a copy."""
+"""A leaf above this size is passed separately, so that jax can use its memory without a copy."""
 
 MOST_LEAVES = 8
-"""Leaves per call: for more, XLA copies in threads and waits for them."""
+"""The most leaves per call: for more, XLA copies in threads and waits for them."""
 
 
 @cache
@@ -64,20 +64,19 @@ def _hand_over() -> Callable[[list[np.ndarray]], list[jax.Array]]:
 
 
 class JaxFormat(BatchFormat):
-    """Gives arrays of jax, which are contiguous and copied where jax asks for it."""
+    """Converts tensors to contiguous jax arrays, copied only if jax needs a copy."""
 
-    # Where jax is set to 32 bits, which it is by default, `index`, `goal_row`, `episode`,
-    # `timesteps` and `member` are int32, which is enough for the numbers of 2**31 rows, and other
-    # columns of 64 bits are refused.
+    # By default jax is set to 32 bits. Then `index`, `goal_row`, `episode`, `timesteps` and
+    # `member` are int32, which is enough for 2**31 rows, and other columns of 64 bits are rejected.
 
     name: ClassVar[str] = "jax"
 
     def __init__(self, cast: bool = False) -> None:
         self.cast = cast
-        self._sizes: set[int] = set()  # of the batches so far
+        self._sizes: set[int] = set()  # sizes of the batches so far
 
     def check(self, storage: Storage) -> None:
-        """Check that jax, with its settings, has the columns' types."""
+        """Check that jax, with its current settings, has the dtypes of a storage."""
         found = [(column.key, column.dtype) for column in storage_columns(storage)]
         if lacking := [pair for pair in found if pair[1] in UNKNOWN]:
             raise _lacks(lacking)
@@ -86,11 +85,11 @@ class JaxFormat(BatchFormat):
             raise _wide(wide)
 
     def from_tree(self, tree: Tree) -> Tree:
-        """Return a nested dict of arrays of jax, of leaves that nobody else has."""
+        """Convert leaves, whose memory jax may use, to jax arrays in place."""
         leaves = dict(leaves_in(tree))
         rows = (leaf for leaf in leaves.values() if isinstance(leaf, np.ndarray | torch.Tensor))
         size = len(next(rows, ()))
-        if size not in self._sizes:  # to compile takes as long as 100 batches: not for one
+        if size not in self._sizes:  # compiling takes as long as 100 batches
             self._sizes.add(size)
             return self._one_by_one(tree)
         arrays = {key: self._array(key, leaf) for key, leaf in leaves.items()}
@@ -115,21 +114,21 @@ class JaxFormat(BatchFormat):
         return self.in_numpy(key, leaf) if is_packed else None
 
     def in_numpy(self, key: Key, leaf: np.ndarray) -> np.ndarray:
-        """Return an array of numpy of a type that jax has with its settings, by jax's name."""
+        """Return a numpy array in a dtype of jax with its current settings."""
         fitting: np.ndarray = self._fitting(key, leaf)
         names = fitting.dtype.names
         return fitting if names is None else fitting.view(jax_dtype(names[0]))
 
     def from_batch(self, batch: Rows, key: Key = ()) -> Rows:
-        """Return a batch with arrays of jax in place of tensors."""
-        # They are copies: arrays of jax never change, and a transform may have kept the tensor.
+        """Return a batch with tensors converted to jax arrays."""
+        # Copies: a jax array must not change, and a transform may still use the tensor.
         return nest(batch, self._copy, key)
 
     def _copy(self, key: Key, leaf: Any) -> Any:
         return self._own(key, leaf.copy() if isinstance(leaf, np.ndarray) else leaf.clone())
 
     def _own(self, key: Key, leaf: Any) -> Any:
-        """Return an array of jax that may share the memory of a tensor, or array of numpy."""
+        """Return a jax array that may share the memory of a tensor or numpy array."""
         import jax
 
         leaf, name = self._fitting(key, leaf), _type_of(leaf)
@@ -137,14 +136,14 @@ class JaxFormat(BatchFormat):
             leaf = leaf.detach().resolve_conj().resolve_neg()
             if leaf.is_cpu and name in NUMPY_TYPES:
                 leaf = leaf.numpy()
-        elif leaf.dtype.names is not None:  # bits of a type that jax has and numpy does not
+        elif leaf.dtype.names is not None:  # bits of a dtype that numpy does not have
             leaf = to_tensor(leaf)
-        if isinstance(leaf, np.ndarray):  # in half the time of DLPack
+        if isinstance(leaf, np.ndarray):  # takes half the time of DLPack
             return jax.numpy.asarray(np.asarray(leaf, order="C"))
         return jax.dlpack.from_dlpack(leaf.contiguous())
 
     def _fitting(self, key: Key, leaf: Any) -> Any:
-        """Return a leaf of a type that jax has with its settings."""
+        """Return a leaf in a dtype of jax with its current settings."""
         name = _type_of(leaf)
         if name in UNKNOWN:
             raise _lacks([(key, name)])
@@ -155,14 +154,14 @@ class JaxFormat(BatchFormat):
         return narrowed(key, leaf, NARROWED[name])
 
     def _refuses(self, key: Key, dtype: str) -> bool:
-        """Return whether a column of some type is not given as one of 32 bits."""
-        # Numbers of trajectories, of rows, of steps in sequences, and of members of a mixture.
+        """Return whether a column is rejected if jax is set to 32 bits."""
+        # int64 numbers of trajectories, rows, steps and members fit int32.
         is_number = key in NUMBERS or key[:1] == ("index",)
         return dtype in NARROWED and not (self.cast or (is_number and dtype == "int64"))
 
 
 def narrowed(key: Key, leaf: Any, dtype: str) -> np.ndarray:
-    """Return a leaf as one of 32 bits in numpy."""
+    """Return a leaf as a numpy array of a dtype of 32 bits."""
     wide = leaf if isinstance(leaf, np.ndarray) else leaf.detach().cpu().resolve_conj().numpy()
     target = np.dtype(dtype)
     if target.kind in "iu":
@@ -184,7 +183,7 @@ def _type_of(leaf: Any) -> str:
 
 
 def jax_dtype(name: str) -> np.dtype:
-    """Return jax's numpy dtype of a name, which numpy itself may lack."""
+    """Return jax's numpy dtype of a name; numpy may not have it."""
     import jax
 
     return jax.numpy.dtype(name)
@@ -198,7 +197,7 @@ def _has_64_bits() -> bool:
 
 def _lacks(columns: list[tuple[Key, str]]) -> UsageError:
     return Unsupported(
-        f"jax lacks the dtype of {show_columns(columns)}.",
+        f"jax does not have the dtype of {show_columns(columns)}.",
         argument="format",
         key=columns[0][0],
         found=columns[0][1],
@@ -219,9 +218,10 @@ def _wide(columns: list[tuple[Key, str]]) -> UsageError:
 
 def _beyond(key: Key, number: Any, wide: np.dtype, target: np.dtype) -> UsageError:
     return Unsupported(
-        f"{show_key(key)} has the {wide} {number}, which does not fit into {target}.",
+        f"{show_key(key)} has the {wide} {number}, which {target} cannot represent.",
         argument="cast",
         key=key,
+        expected=str(target),
         found=number,
         advice=f"Set jax to 64 bits with {WIDER}, or leave the column out.",
     )
@@ -230,18 +230,18 @@ def _beyond(key: Key, number: Any, wide: np.dtype, target: np.dtype) -> UsageErr
 WORD_BYTES = 4
 
 JaxSample = Callable[["jax.Array"], Tree]
-"""Draws a batch by a key of ``jax.random``: a pure function, and a pytree of its arrays."""
+"""A pure function from a key of ``jax.random`` to a batch, and a pytree of its arrays."""
 
 
 class RowWords:
-    """The leaves of a row packed into words of 32 bits: one gather reads them all.
+    """Packs the leaves of a row into words of 32 bits, so that one gather reads all of them.
 
     leaves    o float32 [2]   r float32 [1]   d bool [1]   t bool [1]
-    words     o o r dt..      the widest elements first, so that each is aligned
+    words     o o r dt..      in the order of their widths, so that each element is aligned
     """
 
     def __init__(self, leaves: dict[Key, np.ndarray]) -> None:
-        # leaves: of some rows, with the dtypes and shapes of all rows.
+        # The leaves of any rows: only their dtypes and shapes are used.
         end = 0
         self._leaves: list[tuple[Key, np.dtype, tuple[int, ...], int]] = []
         for key, leaf in sorted(leaves.items(), key=lambda item: -item[1].itemsize):
@@ -250,7 +250,7 @@ class RowWords:
         self.count = -(-end // WORD_BYTES)
 
     def put(self, words: np.ndarray, leaves: dict[Key, np.ndarray]) -> None:
-        """Write the leaves of some rows into their words uint32 ``[n, count]``."""
+        """Write the leaves of rows to their words uint32 ``[n, count]``."""
         row_bytes = words.view(np.uint8)
         for key, dtype, shape, begin in self._leaves:
             if width := math.prod(shape):
@@ -258,7 +258,7 @@ class RowWords:
                 row_bytes[:, begin : begin + width * dtype.itemsize] = rows.view(np.uint8)
 
     def leaves(self, words: jax.Array) -> dict[Key, jax.Array]:
-        """Return the leaves of rows, given their words."""
+        """Return the leaves of rows from their words."""
         return {
             key: _elements(words, dtype, begin, math.prod(shape)).reshape(len(words), *shape)
             for key, dtype, shape, begin in self._leaves
@@ -266,7 +266,7 @@ class RowWords:
 
 
 def _elements(words: jax.Array, dtype: np.dtype, begin: int, count: int) -> jax.Array:
-    """Return so many elements of each row, ``[n, count]``, which begin at a byte."""
+    """Return the elements ``[n, count]`` that start at the byte ``begin`` of each row."""
     from jax import lax, numpy
 
     if dtype.kind == "c":
@@ -286,7 +286,7 @@ def _elements(words: jax.Array, dtype: np.dtype, begin: int, count: int) -> jax.
 def jax_sampler(
     reader: BatchReader, batch_format: JaxFormat, batch_size: int, num_slices: int | None
 ) -> JaxSample:
-    """Return what draws batches of a dataset, all rows of which it has on JAX's device."""
+    """Return a function that draws batches of a dataset, whose rows it copies to JAX's device."""
     import jax
     from jax import numpy
 
@@ -299,16 +299,16 @@ def jax_sampler(
     if num_slices is not None:
         slices = Slices(Uniform(), num_slices=num_slices)
         num_slices, slice_len = slices.shape(size)
-        slices.windows(storage, slice_len)  # refuses a length that no trajectory has
+        slices.windows(storage, slice_len)  # raises if every trajectory is shorter
         offsets = storage.offsets.numpy()
-        room = np.diff(offsets) - slice_len + 1  # how many slices each trajectory has
+        room = np.diff(offsets) - slice_len + 1  # the number of slices of each trajectory
         arrays["firsts"] = numpy.asarray(offsets[:-1][room > 0])
         arrays["room"] = numpy.asarray(room[room > 0])
     row_words, words = _words_of(storage.dataset, batch_format)
     arrays["words"] = numpy.asarray(words)
 
     def draw(arrays: dict[str, jax.Array], key: jax.Array) -> Tree:
-        marks = {}
+        flags = {}
         if num_slices is None:
             index = _below(key, size, numpy.uint32(num_rows))
         else:
@@ -317,23 +317,23 @@ def jax_sampler(
             begin = _below(of_begin, num_slices, arrays["room"][drawn])
             steps = numpy.arange(slice_len)
             index = ((arrays["firsts"][drawn] + begin)[:, None] + steps).reshape(size)
-            marks[TRUNCATED] = numpy.tile(steps == slice_len - 1, num_slices)[:, None]
+            flags[TRUNCATED] = numpy.tile(steps == slice_len - 1, num_slices)[:, None]
         leaves = row_words.leaves(arrays["words"].at[index].get(mode="promise_in_bounds"))
-        if marks:
-            last = marks[TRUNCATED]
-            marks[DONE] = leaves[DONE] | last if DONE in leaves else last
-            marks[TERMINATED] = leaves.get(TERMINATED, numpy.zeros_like(last))
-        return grow_tree({**leaves, **marks, ("index",): index})
+        if flags:
+            last = flags[TRUNCATED]
+            flags[DONE] = leaves[DONE] | last if DONE in leaves else last
+            flags[TERMINATED] = leaves.get(TERMINATED, numpy.zeros_like(last))
+        return grow_tree({**leaves, **flags, ("index",): index})
 
     return jax.tree_util.Partial(jax.jit(draw), arrays)
 
 
 def _below(key: jax.Array, count: int, limit: jax.Array) -> jax.Array:
-    """Return so many whole numbers below one limit, or a limit each."""
+    """Return ``count`` random whole numbers below one limit, or below a limit each."""
     import jax
 
-    # The upper word of bits * limit, by halves: a * 2**16 + b times c * 2**16 + d. jax's randint
-    # draws twice as many bits and divides by them, which would be a third of a batch's time.
+    # The upper word of bits * limit, by halves: (a * 2**16 + b) * (c * 2**16 + d). jax's randint
+    # draws twice as many bits and divides, which would take a third of the time of a batch.
     bits, limit = jax.random.bits(key, (count,), "uint32"), limit.astype("uint32")
     a, b, c, d = bits >> 16, bits & 0xFFFF, limit >> 16, limit & 0xFFFF
     middle = (b * d >> 16) + (a * d & 0xFFFF) + (b * c & 0xFFFF)
@@ -342,7 +342,7 @@ def _below(key: jax.Array, count: int, limit: jax.Array) -> jax.Array:
 
 
 def _words_of(dataset: Dataset, batch_format: JaxFormat) -> tuple[RowWords, np.ndarray]:
-    """Return all rows of a dataset in words uint32 ``[N, count]``, and their layout."""
+    """Return the layout of words, and all rows of a dataset as words uint32 ``[N, count]``."""
     blocks = (
         {key: batch_format.in_numpy(key, leaf) for key, leaf in block.items()}
         for block in dataset.blocks()
@@ -360,7 +360,7 @@ def _words_of(dataset: Dataset, batch_format: JaxFormat) -> tuple[RowWords, np.n
 
 
 def _check_room(size_bytes: int, what: str) -> None:
-    """Check that rows fit into the memory of this process, and into that of JAX's device."""
+    """Check that rows fit the memory of this process, and the memory of JAX's device."""
     import jax
 
     check_memory(size_bytes, what)
@@ -370,7 +370,7 @@ def _check_room(size_bytes: int, what: str) -> None:
 
 
 def _plain_rows(reader: BatchReader) -> DatasetStorage:
-    """Return the storage of a dataset; check that batches are its stored rows, unchanged."""
+    """Return the storage of a dataset, or raise if batches are not its unchanged rows."""
     storage, sampler = reader.storage, reader.sampler
     reasons = {
         "a transform or collate_fn": bool(reader.transform.steps or reader.collate_fn),
@@ -387,7 +387,8 @@ def _plain_rows(reader: BatchReader) -> DatasetStorage:
     found = [name for name, is_there in reasons.items() if is_there]
     shown = " and ".join(found) or type(storage).__name__
     raise Unsupported(
-        f"jax_sampler copies stored rows of a dataset to JAX's device; found {shown}.",
+        f"jax_sampler supports only the stored rows of a dataset; found {shown}.",
+        expected="the stored rows of a dataset",
         found=shown,
         advice="Leave text and frames out with columns=, or draw batches with format='jax'.",
     )

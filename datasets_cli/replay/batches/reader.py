@@ -15,7 +15,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.errors import NotWritable, Unsupported, UsageError
-from datasets_cli.replay.arguments import NestedKey, Rows, StateDict, whole_number
+from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.batches.drawing import DrawGenerator, access_to, check_generator
 from datasets_cli.replay.batches.formats import BatchFormat
@@ -29,6 +29,7 @@ from datasets_cli.replay.transforms.transform import Compose, TransformLike, as_
 from datasets_cli.schema.bits import to_tensor
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import can_page_lock, sent
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree, entry, put
 
 IN_PLACE_BYTES = 4096
@@ -45,14 +46,15 @@ class SampleInfo:
     def describe(
         self,
         rows: Tree | TensorDictBase,
-        index: torch.Tensor,
+        index: RowNumbers,
         info: Info,
         storage: Storage,
         sampler: Sampler,
     ) -> None:
-        """Put row numbers and info into a batch, and the flags of slice ends into ``info``."""
-        # rows: the batch, or the nested dict of its leaves, `[B]`.
-        # index: flat row numbers int64 `[B]`.
+        """Add row numbers and info to a batch, and the flags of slice ends to ``info``.
+
+        ``rows`` is the batch ``[B]``, or the nested dict of its leaves; ``index`` is flat.
+        """
         inner: tuple[int, ...] = storage.row_batch_size
         if not isinstance(rows, dict):
             rows = _rows_first(rows)
@@ -62,7 +64,7 @@ class SampleInfo:
                     self.describe(*part, storage, sampler)
                 return
         numbers = index if storage.ndim == 1 else unravel_rows(storage, index)
-        if self.info and not info and not inner:  # the most common batch, without further steps
+        if self.info and not info and not inner:  # the most common batch: no more steps
             rows["index"] = numbers
             return
         if not inner:
@@ -70,16 +72,16 @@ class SampleInfo:
         carried: Info = {("index",): numbers} if self.index or self.info else {}
         if self.info:
             carried |= info
-        if inner:  # each row has its own batch size: the same all over a row
-            carried = {key: expand_to_rows(mark, inner) for key, mark in carried.items()}
+        if inner:  # rows have a batch size: repeat each entry for the whole row
+            carried = {key: expand_to_rows(column, inner) for key, column in carried.items()}
             if self.info:
                 carried |= slice_flags(rows, sampler, carried)
-        to_output = storage.device_options.to_output  # computed flags are new memory
-        for key, mark in carried.items():
-            put(rows, key, to_output(mark))
+        to_output = storage.device_options.to_output  # flags were computed on the CPU or a device
+        for key, column in carried.items():
+            put(rows, key, to_output(column))
 
-    def restore(self, batch: Any, index: torch.Tensor, info: Info, storage: Storage) -> None:
-        """Restore the entries of a transformed batch that priorities need."""
+    def restore(self, batch: Any, index: RowNumbers, info: Info, storage: Storage) -> None:
+        """Restore the entries that a transform dropped and that priorities need."""
         if not self.info or not isinstance(batch, TensorDictBase):
             return
         batch = _rows_first(batch)
@@ -89,43 +91,46 @@ class SampleInfo:
             for part in _parts(batch, index, info):
                 self.restore(*part, storage)
             return
-        for key, mark in {("index",): unravel_rows(storage, index), **info}.items():
+        for key, column in {("index",): unravel_rows(storage, index), **info}.items():
             if len(key) == 1 and key[0] not in batch.keys():  # noqa: SIM118
-                batch[key[0]] = expand_to_rows(mark, batch.batch_size[1:])
+                batch[key[0]] = expand_to_rows(column, batch.batch_size[1:])
 
 
 def _rows_first(rows: Any) -> Any:
-    """Return a batch whose first dimension counts rows; new entries also appear in ``rows``."""
-    # A lazy stack may count them along another one; its rows are the same objects.
+    """Return a batch with rows along the first dimension; it shares its entries with ``rows``."""
+    # A lazy stack may have rows along another dimension.
     if isinstance(rows, LazyStackedTensorDict) and rows.stack_dim:
         return LazyStackedTensorDict(*rows.tensordicts, stack_dim=0)
     return rows
 
 
 def _parts(
-    rows: LazyStackedTensorDict, index: torch.Tensor, info: Info
-) -> Iterator[tuple[LazyStackedTensorDict, torch.Tensor, Info]]:
-    """Yield each row as a batch of one: rows of different batch sizes share no info."""
+    rows: LazyStackedTensorDict, index: RowNumbers, info: Info
+) -> Iterator[tuple[LazyStackedTensorDict, RowNumbers, Info]]:
+    """Yield each row as a batch of one, because rows have different batch sizes."""
     for number, row in enumerate(rows.tensordicts):
-        own = slice(number, number + 1)
-        marks = {key: mark[own] for key, mark in info.items()}
-        yield LazyStackedTensorDict(row, stack_dim=0), index[own], marks
+        one = slice(number, number + 1)
+        part = {key: column[one] for key, column in info.items()}
+        yield LazyStackedTensorDict(row, stack_dim=0), index[one], part
 
 
-def expand_to_rows(mark: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
-    """Return one entry a row ``[B, ...]`` for all of each row: ``[B, *row_batch_size, ...]``."""
-    # mark: one entry a row `[B, ...]`.
+def expand_to_rows(column: torch.Tensor, row_batch_size: tuple[int, ...]) -> torch.Tensor:
+    """Repeat one entry a row ``[B, ...]`` for the whole row: ``[B, *row_batch_size, ...]``."""
     for _ in row_batch_size:
-        mark = mark.unsqueeze(1)
-    trailing = mark.shape[1 + len(row_batch_size) :]
-    return mark.expand(-1, *row_batch_size, *trailing).contiguous()
+        column = column.unsqueeze(1)
+    trailing = column.shape[1 + len(row_batch_size) :]
+    return column.expand(-1, *row_batch_size, *trailing).contiguous()
 
 
 def slice_flags(
     rows: Tree | TensorDictBase, sampler: Sampler, info: Info
 ) -> dict[Key, torch.Tensor]:
-    """Return the flags bool ``[B, 1]`` that follow from the first and last rows of slices."""
-    # The last row of a slice is done, too; the first one is marked beside the stored marks.
+    """Return the flags bool ``[B, 1]`` of the first and last rows of slices.
+
+    stored done       0 0 0 1 0 0
+    last of a slice   0 0 1 0 0 1
+    done              0 0 1 1 0 1
+    """
     flags: dict[Key, torch.Tensor] = {}
     truncated_key = sampler.truncated_key
     if truncated_key is not None and (last := info.get(truncated_key)) is not None:
@@ -153,13 +158,13 @@ def _beside(truncated_key: Key) -> tuple[Key, Key]:
     return (*truncated_key[:-1], "done"), (*truncated_key[:-1], "terminated")
 
 
-def _like(mark: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
-    """Return a mark in the shape of a stored flag; a view costs more than to compare shapes."""
-    return mark if mark.shape == stored.shape else mark.view(stored.shape)
+def _like(flag: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+    """Return a flag in the shape of a stored one; comparing shapes is cheaper than a view."""
+    return flag if flag.shape == stored.shape else flag.view(stored.shape)
 
 
 CollateFunction = Callable[[Rows], Rows]
-"""A function from a list of rows, or a batch, of a storage to the batch."""
+"""A function from a list of rows, or from a batch of a storage, to the batch."""
 
 
 class BatchMaker:
@@ -183,8 +188,10 @@ class BatchMaker:
     def check_transform(
         self, transform: TransformLike, sampler: Sampler, storage: Storage, rows: Rows = None
     ) -> None:
-        """Check that a transform gets the consecutive steps, or written rows, that it needs."""
-        # rows: the first written rows; an empty storage does not know their shape.
+        """Check that a transform gets the consecutive steps, or the written rows, that it needs.
+
+        ``rows`` are the first rows to write: an empty storage does not know their shape.
+        """
         row_shape = storage.row_batch_size if len(storage) else None
         if isinstance(rows, TensorDictBase):
             row_shape = rows.shape[storage.ndim :]
@@ -197,19 +204,19 @@ class BatchMaker:
                     f"{name} needs consecutive steps, but {sampler!r} draws single rows.",
                     argument="transform",
                     found=name,
-                    advice="Draw slices: slice_len= of a dataset, or a SliceSampler. Or call "
+                    advice="Use a SliceSampler, or slice_len= of a dataset. Or call "
                     f"{name} on replay.episode(0), or write its result with preprocess().",
                 )
             if not (reads or storage.is_writable) and (part.needs_steps or part.only_writes):
                 raise NotWritable(
-                    f"{name} acts on written rows, and a dataset is read-only.",
+                    f"{name} transforms rows when they are written; a dataset is read-only.",
                     argument="transform",
                     found=name,
                     advice="Write its result into a new dataset with preprocess().",
                 )
 
     def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
-        """Return whether batches take the storage's arrays directly."""
+        """Return whether batches contain the arrays of the storage."""
         if batch_format is None or not self._is_direct:
             return False
         if self._checked is not batch_format:
@@ -218,18 +225,19 @@ class BatchMaker:
 
     @property
     def _is_direct(self) -> bool:
-        """Whether gathered rows become batches without a TensorDict in between."""
+        """Whether gathered rows become batches without a TensorDict."""
         is_changed = self.transform.steps or self.collate_fn is not None or self._pin_memory
         return self.storage.is_tensordict and not is_changed
 
     def _make_batch(
-        self, index: torch.Tensor, info: Info, rows: Rows, batch_format: BatchFormat | None
+        self, index: RowNumbers, info: Info, rows: Rows, batch_format: BatchFormat | None
     ) -> Rows:
+        """Return gathered rows as a batch: collated, transformed, in a format."""
         if self._to_output is not None:
             index = self._to_output(index)
-            info.update({key: self._to_output(mark) for key, mark in info.items()})
+            info.update({key: self._to_output(column) for key, column in info.items()})
         storage, collate_fn = self.storage, self.collate_fn
-        if storage.is_tensordict:  # its nested dict takes entries ten times as fast as a TensorDict
+        if storage.is_tensordict:  # adding entries to the nested dict is ten times as fast
             self.sampler.relabel(rows, info)
             self.sample_info.describe(rows, index, info, storage, self.sampler)
             if batch_format is not None and self._is_direct:
@@ -251,7 +259,7 @@ class BatchMaker:
 
 
 class BatchReader(BatchMaker):
-    """Reads the batches of a replay buffer; no row is written while rows are gathered."""
+    """Draws and gathers the batches of a replay buffer; writes wait while it gathers."""
 
     def __init__(
         self,
@@ -288,13 +296,13 @@ class BatchReader(BatchMaker):
         self._draws_from = DrawGenerator(generator, seed)
         check_generator(generator, sampler)
         self.sample_info = sample_info
-        self.priority_key: NestedKey | None = None  # where written rows have their priorities
+        self.priority_key: Key | None = None  # of the priorities of written rows
         self._pin_memory = can_page_lock(pin_memory)
         self.check_transform(transform, sampler, storage)
         self._start(storage)
 
     def _start(self, storage: Storage) -> None:
-        """Start reading a storage, without any draws so far."""
+        """Start reading a storage."""
         self.ran_out = False
         self._ahead_format: BatchFormat | None = None  # of the prefetched batches
         self.use_storage(storage)
@@ -302,7 +310,7 @@ class BatchReader(BatchMaker):
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """The lock that is held while rows are written."""
+        """The lock that a writer holds."""
         return self._access.lock(self)
 
     def check_priorities(self) -> None:
@@ -310,7 +318,7 @@ class BatchReader(BatchMaker):
         self._access.check_priorities(self)
 
     def share(self, storage: SharedStorage) -> None:
-        """Switch to a shared storage, into which the rows were moved."""
+        """Replace the storage by the shared one to which its rows were moved."""
         self.rewind()
         self.storage = storage
         self._access = access_to(storage)
@@ -321,23 +329,23 @@ class BatchReader(BatchMaker):
         return self._draws_from.get(is_writable=self.storage.is_writable)
 
     def use_generator(self, generator: torch.Generator | None, seed: int | None = None) -> None:
-        """Replace the generator: by another one, or by a private one with a seed."""
+        """Replace the generator, or seed a private one."""
         self.rewind()
         draws_from = DrawGenerator(generator, seed)
         check_generator(generator, self.sampler)
         self._draws_from = draws_from
 
     def hand_out_generator(self) -> torch.Generator:
-        """Return the generator of the draws, and stop reading ahead."""
+        """Return the generator to the caller, and stop reading ahead."""
         self.rewind()
         generator = self.generator
         self._draws_from.is_private = False
         return generator
 
-    def over(self, storage: Storage) -> BatchReader:
-        """Return an equal reader of another storage, with its own draws."""
-        # Epochs and priorities start again; the caller's generator and the transform's steps are
-        # shared.
+    def with_storage(self, storage: Storage) -> BatchReader:
+        """Return an equal reader of another storage, with separate draws."""
+        # Epochs and priorities start again; a generator of the caller and the steps of the
+        # transform are shared.
         reader = type(self).__new__(type(self))
         vars(reader).update(vars(self))
         reader.sampler = copy.deepcopy(self.sampler)
@@ -350,21 +358,21 @@ class BatchReader(BatchMaker):
     def use_storage(self, storage: Storage) -> None:
         """Replace the storage."""
         self.storage = storage
-        self._checked: BatchFormat | None = None  # the format that was checked
-        self._ahead: ReadAhead | None = None  # from the first batch on
+        self._checked: BatchFormat | None = None  # the last checked format
+        self._ahead: ReadAhead | None = None  # created for the first batch
         self._reads_ahead = bool(storage.row_bytes)
-        # Gathering small rows takes less time than handing a batch from thread to thread
-        # (benchmarks/busy.py). Rows that can change are still drawn as early as `prefetch` says.
+        # Gathering small rows takes less time than passing a batch between threads
+        # (benchmarks/busy.py). Rows that can change are still drawn `prefetch` batches early.
         can_change = storage.is_writable or self.sampler.has_priorities
         self._are_cheap = 0 < storage.row_bytes <= IN_PLACE_BYTES and not can_change
         self._access = access_to(storage)
-        self.refusal = ""  # why this process cannot write the rows
+        self.refusal = ""  # the message if this process cannot write the rows
         options = storage.device_options
         self._to_output = options.to_output if options.moves else None
         self._begin()
 
     def after_fork(self) -> None:
-        """Start again in a forked process, which has no thread of its parent."""
+        """Restart in a forked process, which does not have the threads of its parent."""
         if self._ahead is not None:
             self._ahead.rewind()
         self._draws_from.after_copy()
@@ -401,8 +409,8 @@ class BatchReader(BatchMaker):
         details: dict[str | tuple[str, ...], torch.Tensor] = {
             "index": unravel_rows(self.storage, index)
         }
-        for key, mark in info.items():
-            details[key if len(key) > 1 else key[0]] = mark  # as users write keys
+        for key, column in info.items():
+            details[key if len(key) > 1 else key[0]] = column  # as users write keys
         return batch, details if batch_format is None else batch_format.from_batch(details)
 
     @property
@@ -415,7 +423,7 @@ class BatchReader(BatchMaker):
         return 0 if self._prefetch is None else self._prefetch.num_waiting
 
     def draw_state(self) -> StateDict:
-        """Return the state of sampler and generator, as if nothing had been read ahead."""
+        """Return the states of sampler and generator, as if nothing was read ahead."""
         with self.threads:  # no other thread draws between the parts of the state
             if self._ahead is not None:
                 self._ahead.rewind()
@@ -425,7 +433,7 @@ class BatchReader(BatchMaker):
             return {**draws, "sampler": self.sampler.state_dict() if sampler is None else sampler}
 
     def rewind(self) -> None:
-        """Undo the draws ahead; an epoch loses no row."""
+        """Undo the draws ahead, so that an epoch does not lose rows."""
         with self.threads:
             if self._ahead is not None:
                 self._ahead.rewind()
@@ -433,14 +441,14 @@ class BatchReader(BatchMaker):
                 self._undo(ahead)
 
     def drop(self) -> None:
-        """Discard the draws ahead, whose rows no longer exist."""
+        """Discard the draws ahead, because their rows no longer exist."""
         if self._ahead is not None:
             self._ahead.drop()
         if self._prefetch:
             self._prefetch.drop()
 
     def _begin(self) -> None:
-        """Create the lock and the prefetch thread, which are per process."""
+        """Create the lock and the prefetch queue of this process."""
         self.threads = threading.RLock()
         self._prefetch: Prefetch | None = None
         if self._depth and self.batch_size:
@@ -448,8 +456,8 @@ class BatchReader(BatchMaker):
             stream = side_stream_of(self.storage)
             self._prefetch = Prefetch(self._depth, self.batch_size, *steps, self.threads, stream)
 
-    def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[torch.Tensor, Info, Rows]:
-        """Draw and gather rows, in turn with other threads."""
+    def _take(self, size: int, batch_format: BatchFormat | None) -> tuple[RowNumbers, Info, Rows]:
+        """Draw rows under the lock of the threads, and gather them."""
         with self.threads:
             if self._ahead is None and self._reads_ahead:
                 self._ahead = ReadAhead(self.storage)
@@ -460,20 +468,20 @@ class BatchReader(BatchMaker):
                     return self._access.take(self, size)
                 index, info = draw_rows(self.sampler, self.storage, size, self.generator)
                 index = sent(index, self.storage.index_device)
-        if taken is None:  # rows that never change are gathered without the lock
+        if taken is None:  # immutable rows are gathered without the lock
             return index, info, self._gather(index, batch_format)
         index, info, block, start = taken
         if self._takes_arrays(batch_format):
             return index, info, block.arrays(start, start + size)
         return index, info, block.tree(start, start + size)
 
-    def _gather(self, index: torch.Tensor, batch_format: BatchFormat | None) -> Rows:
-        """Return the rows of the storage, as arrays where the batch takes arrays."""
+    def _gather(self, index: RowNumbers, batch_format: BatchFormat | None) -> Rows:
+        """Return copies of rows, as arrays if batches contain them unchanged."""
         block = self.storage.read(index) if self._takes_arrays(batch_format) else None
         return self.storage.gather(index) if block is None else block.arrays(0, len(block))
 
     def _draw_ahead(self, size: int) -> DrawnBatch:
-        if self._ahead is not None:  # left by batches made in place
+        if self._ahead is not None:  # batches without the thread were read ahead
             self._ahead.rewind()
         state = self._draws()
         index, info, rows = self._access.draw(self, size)
@@ -494,8 +502,8 @@ class BatchReader(BatchMaker):
         return self._make_batch(index, draw.info, rows, batch_format)
 
     def _draws(self) -> StateDict:
-        """Return the state that repeats the next draw."""
-        # Without priorities: they belong to the rows, not to the draws.
+        """Return the state from which the next draw can be repeated."""
+        # Without priorities, which belong to the rows.
         sampler = None if self.sampler.has_priorities else self.sampler.state_dict()
         return {"sampler": sampler, "generator": self.generator.get_state()}
 
@@ -508,15 +516,14 @@ class BatchReader(BatchMaker):
             self.generator.set_state(draw.state_before["generator"])
 
     def __getstate__(self) -> StateDict:
-        # A copy continues where this one stands, without what only this one has drawn ahead; see
-        # BatchStream for streams of workers.
+        # A copy continues after the last returned batch; see BatchStream for streams of workers.
         self.rewind()
         made_here = {"threads": None, "_prefetch": None, "_ahead": None}
         return {**self.__dict__, **made_here}
 
     def __setstate__(self, state: StateDict) -> None:
         self.__dict__.update(state)
-        if not isinstance(self.storage, SharedStorage):  # but of one: a copy in this process
+        if not isinstance(self.storage, SharedStorage):
             self._access = access_to(self.storage)
         self._begin()
         call_after_fork(self)

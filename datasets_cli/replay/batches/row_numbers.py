@@ -1,4 +1,4 @@
-"""Row numbers: from a user's index to flat rows, and to places in several dimensions."""
+"""Row numbers: of an index of the user, flat, and ``[B, ndim]`` with several dimensions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import reprlib
 from typing import TypeGuard
 
 import torch
-from tensordict import TensorDictBase
 
 from datasets_cli.errors import OutOfRange
 from datasets_cli.replay.arguments import Index, NestedKey, Rows
 from datasets_cli.replay.storages.collate import map_rows
 from datasets_cli.replay.storages.protocol import Storage
+from datasets_cli.schema.shapes import RowNumbers
 
 
 def is_key(index: Index) -> TypeGuard[NestedKey]:
@@ -22,8 +22,8 @@ def is_key(index: Index) -> TypeGuard[NestedKey]:
     return isinstance(index, str)
 
 
-def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
-    """Return the flat row numbers int64 of an index, in its shape."""
+def row_numbers(index: Index, storage: Storage) -> RowNumbers:
+    """Return the flat row numbers of an index, int64 in its shape."""
     num_rows = len(storage)
     if storage.ndim > 1:
         by_step = torch.arange(num_rows).view(-1, *storage.grid[1:])
@@ -36,10 +36,15 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     try:
         rows = torch.as_tensor(index)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise OutOfRange(f"Rows are whole numbers, not {reprlib.repr(index)}.") from error
+        raise _not_rows("whole numbers", index) from error
     if rows.dtype == torch.bool:
         if rows.shape != (num_rows,):
-            raise OutOfRange(f"A mask must have one entry a row ({num_rows}), not {[*rows.shape]}.")
+            raise OutOfRange(
+                f"A mask must have the shape [{num_rows}], one entry a row, not {[*rows.shape]}.",
+                argument="index",
+                expected=[num_rows],
+                found=[*rows.shape],
+            )
         return rows.nonzero().flatten()
     if rows.numel() == 0:
         return rows.long()
@@ -48,9 +53,17 @@ def row_numbers(index: Index, storage: Storage) -> torch.Tensor:
     if floating or int(rows.min()) < -num_rows or int(rows.max()) >= num_rows:
         if not num_rows:
             raise OutOfRange(storage.no_rows)
-        known = f"whole numbers from {-num_rows} to {num_rows - 1}"
-        raise OutOfRange(f"Rows are {known}, not {reprlib.repr(index)}.")
+        raise _not_rows(f"whole numbers from {-num_rows} to {num_rows - 1}", index)
     return torch.where(rows < 0, rows + num_rows, rows)
+
+
+def _not_rows(expected: str, index: Index) -> OutOfRange:
+    return OutOfRange(
+        f"Row numbers must be {expected}, not {reprlib.repr(index)}.",
+        argument="index",
+        expected=expected,
+        found=index,
+    )
 
 
 def rows_at(storage: Storage, index: Index) -> Rows:
@@ -67,23 +80,23 @@ def rows_at(storage: Storage, index: Index) -> Rows:
     return batch
 
 
-def unravel_rows(storage: Storage, rows: torch.Tensor) -> torch.Tensor:
-    """Return flat rows int64 ``[B]`` as places: unchanged, or ``[B, ndim]``; -1 stays."""
+def unravel_rows(storage: Storage, rows: RowNumbers) -> torch.Tensor:
+    """Return flat row numbers as ``[B, ndim]``, or unchanged with one dimension; -1 stays -1.
+
+    grid [2 steps, 3 environments]    flat  0 1 2 3 4 5
+                                      step  0 0 0 1 1 1
+                               environment  0 1 2 0 1 2
+    """
     if storage.ndim == 1:
         return rows
-    places = torch.stack(torch.unravel_index(rows.clamp(min=0), storage.grid), -1)
-    return torch.where(rows.unsqueeze(-1) < 0, rows.unsqueeze(-1), places)
+    numbers = torch.stack(torch.unravel_index(rows.clamp(min=0), storage.grid), -1)
+    return torch.where(rows.unsqueeze(-1) < 0, rows.unsqueeze(-1), numbers)
 
 
-def flat_rows(storage: Storage, numbers: torch.Tensor) -> torch.Tensor:
-    """Return the flat rows int64 ``[B]`` of places; the inverse of ``unravel_rows``."""
+def flat_rows(storage: Storage, numbers: torch.Tensor) -> RowNumbers:
+    """Return the flat row numbers of numbers ``[B, ndim]``; the inverse of ``unravel_rows``."""
     if storage.ndim == 1:
         return numbers.reshape(-1)
-    steps = [math.prod(storage.grid[depth + 1 :]) for depth in range(storage.ndim)]
-    return (numbers * torch.tensor(steps, device=numbers.device)).sum(-1).clamp(min=-1)
-
-
-def without_index(data: Rows) -> Rows:
-    """Return rows without ``index``, which a batch or TorchRL's writer adds."""
-    has_index = isinstance(data, TensorDictBase) and "index" in data.keys()  # noqa: SIM118
-    return data.exclude("index") if has_index else data
+    # A step along one dimension skips the rows of all later dimensions.
+    strides = [math.prod(storage.grid[depth + 1 :]) for depth in range(storage.ndim)]
+    return (numbers * torch.tensor(strides, device=numbers.device)).sum(-1).clamp(min=-1)

@@ -449,8 +449,8 @@ class ReplayBuffer(ReadableBuffer):
         converted._use_format(batch_format)
         return converted
 
-    def over(self, storage: Storage) -> Self:
-        """Return an equal buffer over another storage, with its own draws and epochs.
+    def with_storage(self, storage: Storage) -> Self:
+        """Return an equal buffer of another storage, with its own draws and epochs.
 
         Priorities start at their default. A generator passed by the caller and the steps of the
         transform are shared; a seed starts again.
@@ -458,15 +458,15 @@ class ReplayBuffer(ReadableBuffer):
         Raises:
             UsageError: the format cannot represent the rows.
         """
-        return self._over(as_storage(storage))
+        return self._with_storage(as_storage(storage))
 
-    def _over(self, storage: Storage) -> Self:
-        """Return an equal buffer over a storage that has every member."""
+    def _with_storage(self, storage: Storage) -> Self:
+        """Return an equal buffer of a storage that has every member."""
         buffer = type(self).__new__(type(self))
         vars(buffer).update(vars(self))
-        buffer.reader = self.reader.over(storage)
+        buffer.reader = self.reader.with_storage(storage)
         make_room(buffer.reader.sampler, storage)
-        buffer.row_writer = self.row_writer.over(buffer.reader)
+        buffer.row_writer = self.row_writer.with_reader(buffer.reader)
         buffer.persistence = Persistence(buffer.reader, buffer.row_writer)
         if self._format is not None:
             buffer.reader.check_format(self._format)

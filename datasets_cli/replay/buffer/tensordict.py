@@ -12,10 +12,10 @@ from datasets_cli.core.options import suggests_keywords
 from datasets_cli.errors import UnknownKey, Unsupported, WrongRows
 from datasets_cli.replay.arguments import NestedKey, Rows, key_of
 from datasets_cli.replay.batches.reader import CollateFunction, SampleInfo
-from datasets_cli.replay.batches.row_numbers import without_index
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.collate import ARRAYS, rows_of_arrays
+from datasets_cli.replay.storages.columns import without_index
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.storages.tensors import LazyTensorStorage
 from datasets_cli.replay.transforms.transform import TransformLike
@@ -117,11 +117,11 @@ class TensorDictReplayBuffer(ReplayBuffer):
         """The entry that ``update_tensordict_priority`` reads."""
         key = self.reader.priority_key
         assert key is not None, "the constructor sets it"
-        return key
+        return key if len(key) > 1 else key[0]  # as users write keys
 
     @priority_key.setter
     def priority_key(self, key: NestedKey) -> None:
-        self.reader.priority_key = key
+        self.reader.priority_key = key_of(key)
 
     def extend(
         self,
@@ -136,8 +136,9 @@ class TensorDictReplayBuffer(ReplayBuffer):
             update_priority: read the rows' priorities from ``priority_key``; by default if rows
                 have this entry.
         """
-        data = self._as_rows(data, self.reader.storage.ndim)
-        if not isinstance(data, TensorDictBase) and not isinstance(data, list):
+        if not isinstance(data, TensorDictBase):
+            data = self._as_rows(data, self.reader.storage.ndim)
+        if not isinstance(data, TensorDictBase | list):
             raise WrongRows(
                 f"This buffer holds TensorDicts; found rows of type {type(data).__name__}.",
                 argument="data",
@@ -147,7 +148,7 @@ class TensorDictReplayBuffer(ReplayBuffer):
             )
         # A batch, perhaps of this buffer, may be written again.
         data = [*map(without_index, data)] if isinstance(data, list) else without_index(data)
-        key = None if update_priority is False else key_of(self.priority_key)
+        key = None if update_priority is False else self.reader.priority_key
         return self.row_writer.extend(data, key)
 
     def sample(

@@ -39,13 +39,13 @@ from datasets_cli.core.checked_json import Check, WrongValue, decode, is_deeper
 from datasets_cli.core.system_errors import check_memory
 from datasets_cli.errors import DamagedDataset, MissingFile, Unsupported, WrongState
 from datasets_cli.replay.arguments import Rows, StateDict
-from datasets_cli.replay.batches.row_numbers import without_index
 from datasets_cli.replay.checkpoint.state import STATE_FORMAT
 from datasets_cli.replay.samplers.epochs import listed_epoch
 from datasets_cli.replay.samplers.prioritized import are_priorities
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.samplers.rows import SamplerWithoutReplacement
 from datasets_cli.replay.storages.collate import map_rows
+from datasets_cli.replay.storages.columns import without_index
 from datasets_cli.replay.storages.description import MOST_DEPTH, describe, value_of
 from datasets_cli.schema.bits import TYPE_NAMES
 from datasets_cli.schema.columns import (

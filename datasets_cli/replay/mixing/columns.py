@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_tensor_collection
 
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError, WrongRows, WrongSize
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, keys_of
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.storages.protocol import Storage
@@ -27,12 +27,26 @@ class ColumnForm(NamedTuple):
     dtype: str
     shape: tuple[int, ...]
 
+    @classmethod
+    def of(cls, leaf: Rows) -> ColumnForm:
+        """Return the form of a leaf ``[n, ...]``; a leaf that is not a tensor counts as text."""
+        dtype = TEXT
+        if isinstance(leaf, torch.Tensor):
+            dtype = TYPE_NAMES.get(leaf.dtype, str(leaf.dtype).removeprefix("torch."))
+        return cls(dtype, tuple(leaf.shape[1:]))
+
     def __str__(self) -> str:
         return f"{self.dtype} {list(self.shape)}"
 
 
-def forms_of(storage: Storage, name: str) -> dict[Key, ColumnForm]:
-    """Return the form of every column of a storage."""
+def first_row(storage: Storage, name: str) -> dict[Key, Rows]:
+    """Return the leaves ``[1, ...]`` of the first row of a member."""
+    if not len(storage):
+        raise EmptyBuffer(
+            f"{name} has no rows, so its columns are unknown.",
+            argument="members",
+            advice="Write rows first.",
+        )
     if not storage.is_tensordict or storage.row_batch_size:
         size = storage.row_batch_size
         found = f"TensorDicts {list(size)}" if storage.is_tensordict else "not TensorDicts"
@@ -44,27 +58,16 @@ def forms_of(storage: Storage, name: str) -> dict[Key, ColumnForm]:
             found=found,
             advice="Pass a dataset, or a buffer of TensorDicts.",
         )
-    row = storage.gather(torch.arange(min(1, len(storage))))
-    return {key: _form(leaf, TEXT) for key, leaf in leaves_in(row)}
+    return dict(leaves_in(storage.gather(torch.arange(1))))
 
 
-def _form(leaf: Rows, text_dtype: str) -> ColumnForm:
-    """Return the form of a leaf ``[n, ...]``; a leaf of text has the dtype ``text_dtype``."""
-    dtype = text_dtype
-    if isinstance(leaf, torch.Tensor):
-        dtype = TYPE_NAMES.get(leaf.dtype, str(leaf.dtype).removeprefix("torch."))
-    return ColumnForm(dtype, tuple(leaf.shape[1:]))
-
-
-def check_columns(forms: Sequence[Mapping[Key, ColumnForm]], names: Sequence[str]) -> None:
-    """Check that all members of a mixture have the same columns."""
-    keys = sorted({key for each in forms for key in each})
-    odd = [key for key in keys if len({each.get(key) for each in forms}) > 1]
-    if odd:
-        lines = {show_key(key): [str(each.get(key, "-")) for each in forms] for key in odd}
+def check_columns(members: Sequence[Mapping[Key, Rows]], names: Sequence[str]) -> None:
+    """Check that the first rows of all members of a mixture have the same columns."""
+    first, *others = members
+    if odd := sorted({key for other in others for key in different_keys(first, other)}):
         raise WrongRows(
             "The members of the mixture have different columns:\n"
-            f"{_table('column', names, lines)}\n ",
+            f"{difference_table(odd, names, members)}\n ",
             argument="members",
             key=odd[0],
             found=[show_key(key) for key in odd],
@@ -355,9 +358,8 @@ def batch_leaves(batch: Rows) -> dict[Key, Rows]:
     return {key_of(key): leaf for key, leaf in leaves}
 
 
-def different_keys(first: Rows, second: Rows) -> list[Key]:
-    """Return the keys that only one of two batches has, or whose leaves cannot be joined."""
-    leaves, others = batch_leaves(first), batch_leaves(second)
+def different_keys(leaves: Mapping[Key, Rows], others: Mapping[Key, Rows]) -> list[Key]:
+    """Return the keys that only one of two has, or whose leaves cannot be concatenated."""
     odd = leaves.keys() ^ others.keys()
     odd |= {key for key in leaves.keys() & others.keys() if not _can_join(leaves[key], others[key])}
     return sorted(odd)
@@ -372,23 +374,12 @@ def _can_join(leaf: Rows, other: Rows) -> bool:
     return leaf.dtype == other.dtype and leaf.device == other.device
 
 
-def difference_table(keys: Sequence[Key], names: Sequence[str], batches: Sequence[Rows]) -> str:
-    """Return a table of dtypes and shapes: a line for each key, a column for each batch."""
-    leaves = [batch_leaves(batch) for batch in batches]
-    lines = {show_key(key): [_cell(each.get(key)) for each in leaves] for key in keys}
-    return _table("", names, lines)
-
-
-def _cell(leaf: Rows | None) -> str:
-    if leaf is None:
-        return "-"
-    on_device = isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu"
-    return f"{_form(leaf, 'no tensor')}" + (f" on {leaf.device}" if on_device else "")
-
-
-def _table(title: str, names: Sequence[str], lines: Mapping[str, Sequence[str]]) -> str:
-    """Return a table of text: a line for each key, a column for each member."""
-    rows = [[title, *names], *([name, *cells] for name, cells in lines.items())]
+def difference_table(
+    keys: Sequence[Key], names: Sequence[str], members: Sequence[Mapping[Key, Rows]]
+) -> str:
+    """Return a table of dtypes and shapes: a line for each key, a column for each member."""
+    lines = [[show_key(key), *(_cell(each.get(key)) for each in members)] for key in keys]
+    rows = [["column", *names], *lines]
     num_hidden = len(rows) - MAX_TABLE_LINES
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     shown = [
@@ -397,3 +388,10 @@ def _table(title: str, names: Sequence[str], lines: Mapping[str, Sequence[str]])
         for row in rows[:MAX_TABLE_LINES]
     ]
     return "\n".join([*shown, f"  and {num_hidden} more"] if num_hidden > 0 else shown)
+
+
+def _cell(leaf: Rows | None) -> str:
+    if leaf is None:
+        return "-"
+    on_device = isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu"
+    return f"{ColumnForm.of(leaf)}" + (f" on {leaf.device}" if on_device else "")

@@ -34,7 +34,7 @@ from datasets_cli.replay.mixing.weights import weight_numbers
 from datasets_cli.replay.samplers.protocol import Sampler
 from datasets_cli.replay.storages.protocol import CHECKPOINTER, NO_ROWS, Storage, is_writable
 from datasets_cli.replay.transforms.transform import TransformLike
-from datasets_cli.replay.writing.writers import Writer, refuse_to_write
+from datasets_cli.replay.writing.writers import Writer, read_only
 from datasets_cli.schema.shapes import MemberNumbers
 from datasets_cli.torchrl.keywords import accepts_keywords
 
@@ -445,7 +445,7 @@ class ReplayBufferEnsemble(MixedBuffers):
             ImmutableError: a member is a dataset; no member is emptied.
         """
         if not all(buffer.reader.storage.is_writable for buffer in self.buffers):
-            refuse_to_write()
+            raise read_only()
         for buffer in self.buffers:
             buffer.empty(empty_write_count)
 

@@ -16,7 +16,7 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.core.quantities import few_lines
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongRows
+from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -26,7 +26,7 @@ from datasets_cli.replay.mixing.columns import (
     Member,
     check_columns,
     column_map,
-    forms_of,
+    first_row,
 )
 from datasets_cli.replay.samplers.epochs import bounds_reached
 from datasets_cli.replay.samplers.rows import RandomSampler
@@ -375,28 +375,21 @@ def mixture_storage(members_like: Sequence[MemberLike]) -> MixtureStorage:
         )
     storages = [_rows_of(member.source) for member in members]
     names = _names(members, storages)
-    forms = [_forms_of_rows(*pair) for pair in zip(storages, names, strict=True)]
+    forms = [
+        {key: ColumnForm.of(leaf) for key, leaf in first_row(storage, name).items()}
+        for storage, name in zip(storages, names, strict=True)
+    ]
     maps = _column_maps(members, forms, names)
     mapped = [
         MemberRows(storage, column_map, columns) if column_map else storage
         for storage, column_map, columns in zip(storages, maps, forms, strict=True)
     ]
-    check_columns([forms_of(*pair) for pair in zip(mapped, names, strict=True)], names)
     _check_same_device(mapped, names)
+    check_columns([first_row(*pair) for pair in zip(mapped, names, strict=True)], names)
     written = [
         name for name, rows in zip(names, storages, strict=True) if isinstance(rows, MemberRows)
     ]
     return MixtureStorage(mapped, names, written)
-
-
-def _forms_of_rows(storage: Storage, name: str) -> dict[Key, ColumnForm]:
-    if not len(storage):
-        raise EmptyBuffer(
-            f"{name} has no rows, so its columns are unknown.",
-            argument="members",
-            advice="Write rows first.",
-        )
-    return forms_of(storage, name)
 
 
 def _rows_of(source: ReplayBuffer | Storage) -> Storage:

@@ -169,12 +169,13 @@ def joined(
 
     ``alternative`` returns advice for the message, besides a transform, from the equal keys.
     """
-    for name, batch in zip(names[1:], batches[1:], strict=True):
-        if odd := different_keys(batches[0], batch):
-            equal = [key for key in batch_leaves(batch) if key not in odd and key[0] != "index"]
+    first, *others = map(batch_leaves, batches)
+    for name, other in zip(names[1:], others, strict=True):
+        if odd := different_keys(first, other):
+            equal = [key for key in other if key not in odd and key[0] != "index"]
             raise WrongRows(
                 f"The rows of {names[0]} and {name} differ in {', '.join(map(show_key, odd))}:\n"
-                f"{difference_table(odd, [names[0], name], [batches[0], batch])}\n",
+                f"{difference_table(odd, [names[0], name], [first, other])}\n",
                 key=odd[0],
                 found=[show_key(key) for key in odd],
                 advice="Give one of them a transform, such as DoubleToFloat or RenameTransform; "

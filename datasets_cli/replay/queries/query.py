@@ -23,7 +23,6 @@ from datasets_cli.replay.queries.conditions import (
 from datasets_cli.replay.queries.expressions import Expression
 from datasets_cli.replay.queries.trajectory import (
     Rollout,
-    RowEntries,
     RowLeaves,
     Trajectory,
     TrajectoryLeaves,
@@ -31,6 +30,7 @@ from datasets_cli.replay.queries.trajectory import (
 from datasets_cli.replay.storages.protocol import Storage
 from datasets_cli.replay.trajectories.bounds import (
     FROM_STORAGE,
+    RowEntries,
     TrajectoryIndex,
     TrajectoryKeys,
     find_trajectories,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from tensordict import TensorDictBase
 
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.trajectories.bounds import RowEntries
 from datasets_cli.replay.trajectories.table import (
     AS_FLOAT32,
     BLOCK_ROWS,
@@ -122,16 +123,6 @@ class Trajectory:
 
     def __repr__(self) -> str:
         return f"Trajectory(length={self.length}, keys={sorted(map(str, self.keys()))})"
-
-
-class RowEntries(Protocol):
-    """Rows whose entries are read one by one: a storage, or a rollout."""
-
-    def has(self, key: Key) -> bool:
-        """Return whether rows have an entry."""
-
-    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
-        """Return an entry of some rows ``[B, ...]``, or None if rows do not have it."""
 
 
 class RowLeaves:

@@ -1,7 +1,6 @@
-"""Batches: made of leaves, of texts and other values, or of rows one by one.
+"""Batches of leaves, of text and other values, or of single rows.
 
-Values that are not tensors stay in memory whatever the storage: each row keeps its own, and a row
-that is written over lets go of it.
+Values that are not tensors are in memory in every storage: one a row, until the row is overwritten.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from datasets_cli.errors import WrongRows
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.schema.bits import bits_of, stack_tensors, to_tensor
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree, grow_tree, leaves_in, put
 from datasets_cli.store.selection import SelectedTexts
 from datasets_cli.store.text_rows import TextRows, Values
@@ -35,11 +35,10 @@ from datasets_cli.store.text_rows import TextRows, Values
 def make_batch(
     tree: Tree, batch_size: torch.Size, device: torch.device | None = None
 ) -> TensorDict:
-    """Return the TensorDict ``[*batch_size]`` of a nested dict of leaves that are ours."""
-    # The leaves are known to have this leading shape and device, so none of tensordict's
-    # constructors is called: its unchecked one takes three times as long, and the public one thirty
-    # times, where half of a small batch's time is wrappers. The dict itself becomes the
-    # TensorDict's.
+    """Return the TensorDict ``[*batch_size]`` of a nested dict of leaves, which it takes over."""
+    # The leaves are known to have this leading shape and device, so tensordict's constructors are
+    # not called: the unchecked one takes three times as long, and the public one thirty times, and
+    # half of the time of a small batch is wrappers.
     batch: TensorDict = TensorDict.__new__(TensorDict)
     batch._tensordict, batch._batch_size = tree, batch_size
     batch._device, batch._td_dim_names = device, None
@@ -50,18 +49,18 @@ def make_batch(
 
 
 def map_rows(function: Callable[[Rows], Rows], batch: Rows) -> Rows:
-    """Return a function of a TensorDict, or of each tensor and TensorDict in a structure."""
-    # A tensorclass is like a TensorDict.
+    """Apply a function to a TensorDict, or to each tensor and TensorDict in a structure."""
+    # A tensorclass counts as a TensorDict.
     return _pytree.tree_map(function, batch, is_leaf=_is_part)
 
 
 def leading_sizes(rows: Rows, ndim: int) -> tuple[int, ...]:
-    """Return the sizes of the first dimensions, which all tensors and TensorDicts of rows have."""
+    """Return the first ``ndim`` sizes, which all tensors and TensorDicts of rows share."""
     parts = _pytree.tree_leaves(rows, is_leaf=_is_part)
     sizes = {tuple(getattr(part, "shape", ()))[:ndim] for part in parts}
     if len(sizes) != 1 or any(len(size) < ndim for size in sizes):
         raise WrongRows(
-            f"Expected tensors of the same number of rows; found the sizes {sizes}.",
+            f"Tensors must have the same number of rows; found the sizes {sorted(sizes)}.",
             found=sorted(sizes),
         )
     return sizes.pop()
@@ -72,14 +71,15 @@ def _is_part(part: Rows) -> bool:
 
 
 def lazy_stack(rows: list[Rows], dim: int) -> LazyStackedTensorDict:
-    """Return copies of rows as a lazy stack; sizes that differ are -1 in its batch size."""
+    """Return copies of rows as a lazy stack, with -1 in its batch size for unequal sizes."""
     sizes = sorted({tuple(row.batch_size) for row in rows})
     if len({*map(len, sizes)}) > 1:
         raise WrongRows(
-            f"Rows with the batch sizes {', '.join(map(str, sizes))} cannot be stacked: expected "
-            "the same number of dimensions.",
+            f"Rows with the batch sizes {', '.join(map(str, sizes))} cannot be stacked: their "
+            "numbers of dimensions differ.",
+            expected="the same number of dimensions",
             found=sizes,
-            advice="Give the rows batch sizes such as [T].",
+            advice="Set batch sizes such as [T] for all rows.",
         )
     copies = [row.clone() for row in rows]
     stack: LazyStackedTensorDict = LazyStackedTensorDict.lazy_stack(copies, dim)
@@ -90,8 +90,10 @@ ARRAYS = (np.ndarray, np.generic)
 
 
 def rows_of_arrays(data: Rows, ndim: int, kinds: tuple[type, ...] = ARRAYS) -> Rows:
-    """Return a nested dict that has arrays of some kinds as a TensorDict; other rows themselves."""
-    # ndim: how many of the first dimensions are rows.
+    """Return a nested dict with arrays as a TensorDict ``[*leading]``; other rows unchanged.
+
+    There are ``ndim`` leading dimensions; ``kinds`` are the classes of arrays.
+    """
     leaves = dict(leaves_in(data)) if isinstance(data, dict) else {}
     arrays = [leaf for leaf in leaves.values() if isinstance(leaf, kinds)]
     if not arrays:
@@ -101,7 +103,7 @@ def rows_of_arrays(data: Rows, ndim: int, kinds: tuple[type, ...] = ARRAYS) -> R
 
 
 def _tensor_of(key: Key, array: Any) -> Any:
-    """Return an array as a tensor, of the same memory where it can be, texts as lists."""
+    """Return an array as a tensor, of the same memory if possible; texts as lists."""
     if not isinstance(array, ARRAYS):
         return array
     if array.dtype.kind in "UT":
@@ -112,13 +114,14 @@ def _tensor_of(key: Key, array: Any) -> Any:
         raise WrongRows(
             f"{show_key(key)} is an array of {array.dtype}; expected numbers or texts.",
             key=key,
+            expected="numbers or texts",
             found=str(array.dtype),
-            advice="Convert it before it is written.",
+            advice="Convert the array.",
         ) from error
 
 
 def as_tensordict(rows: Rows) -> TensorDictBase:
-    """Return a TensorDict of any class, or a tensorclass, as a plain one or a lazy stack."""
+    """Return a tensorclass, or a TensorDict of any class, as a TensorDict or a lazy stack."""
     plain: TensorDictBase = rows._tensordict if is_tensorclass(rows) else rows
     if type(plain) in (TensorDict, LazyStackedTensorDict):
         return plain
@@ -127,7 +130,7 @@ def as_tensordict(rows: Rows) -> TensorDictBase:
 
 def stack_rows(items: list[Rows]) -> Rows:
     """Return rows of tensors, or of tensors in lists, tuples and dicts, as one batch."""
-    # Rows that are TensorDicts keep their own shape, and what is not a tensor.
+    # TensorDicts retain their batch sizes and their values that are not tensors.
     if all(is_tensorclass(item) for item in items):
         return _stack_tensors(items)
     for kind, stack in _STACKS.items():
@@ -135,9 +138,9 @@ def stack_rows(items: list[Rows]) -> Rows:
             return stack(items)
     kinds = ", ".join(sorted({type(item).__name__ for item in items}))
     raise WrongRows(
-        f"Rows of {kinds} do not make a batch.",
+        f"Rows of type {kinds} cannot be stacked to a batch.",
         found=kinds,
-        advice="Give the buffer a collate_fn that takes a list of them.",
+        advice="Pass the buffer a collate_fn, a function of a list of rows.",
     )
 
 
@@ -162,7 +165,7 @@ def _stack_tensors(items: list[Rows]) -> Rows:
     try:
         return stack_tensors(items) if type(items[0]) is torch.Tensor else torch.stack(items)
     except RuntimeError as error:
-        raise WrongRows(f"Rows differ, so that they do not make a batch: {error}") from error
+        raise WrongRows(f"Rows differ, so they cannot be stacked to a batch: {error}") from error
 
 
 def _stack_dicts(items: list[dict[Rows, Rows]]) -> dict[Rows, Rows]:
@@ -174,11 +177,13 @@ def _stack_tuples(items: list[tuple[Rows, ...]]) -> tuple[Rows, ...]:
 
 
 def _columns(trees: list[dict[Rows, Rows]]) -> dict[Rows, list[Rows]]:
-    """Return what rows have under each of their keys, which must be the same."""
+    """Return the entries of rows by key; all rows must have the same keys."""
     names = trees[0].keys()
     for tree in trees:
         if odd := names ^ tree.keys():
-            raise WrongRows(f"Rows differ in {odd}, so that they do not make a batch.", found=odd)
+            raise WrongRows(
+                f"Rows cannot be stacked to a batch: only some of them have {odd}.", found=odd
+            )
     return {name: [tree[name] for tree in trees] for name in names}
 
 
@@ -197,16 +202,16 @@ _ENTRY: StateDict = NonTensorData("").__dict__
 _STACK: StateDict = NonTensorStack(NonTensorData("")).__dict__
 
 
-def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: torch.Tensor) -> None:
-    """Put the text of the rows ``index`` int64 ``[B]`` into the nested dict of their leaves."""
+def put_texts(tree: Tree, texts: TextRows | SelectedTexts, index: RowNumbers) -> None:
+    """Add the text of rows to the nested dict of their leaves."""
     for key, values in texts.gather(index.cpu().numpy()).items():
         put(tree, key, stack_texts(values, texts.shape(key)))
 
 
 def stack_texts(values: Values, shape: tuple[int, ...]) -> NonTensorStack:
-    """Return texts ``[B, *shape]``, lists nested in this way, as one non-tensor entry."""
-    # Every text is a separate object: tensordict assigns into such objects, and two rows that
-    # share one would change together.
+    """Return texts, as lists nested ``[B, *shape]``, as one non-tensor entry."""
+    # Every text is a separate object: tensordict assigns to such objects, so rows that shared one
+    # would change together.
     entries = [stack_texts(value, shape[1:]) for value in values] if shape else map(_entry, values)
     stack: NonTensorStack = object.__new__(NonTensorStack)
     sizes = torch.Size([len(values), *shape])
@@ -225,7 +230,7 @@ def _entry(value: str) -> NonTensorData:
 
 
 class ValueColumn:
-    """Values ``[n, ...]`` that are not tensors, with what storages and writers do with a tensor."""
+    """A column ``[n, ...]`` of values that are not tensors, with the tensor methods in use."""
 
     dtype = "values that are not tensors"
     device = torch.device("cpu")
@@ -235,17 +240,17 @@ class ValueColumn:
 
     @classmethod
     def empty(cls, shape: tuple[int, ...]) -> ValueColumn:
-        """Return a column whose values are all None."""
+        """Return a column of None."""
         return cls(np.empty(shape, object))
 
     @classmethod
     def of(cls, entry: NonTensorData | NonTensorStack) -> ValueColumn:
-        """Return the values of a non-tensor entry, in the shape of its batch."""
+        """Return the values of a non-tensor entry in the shape of its batch size."""
         column = cls.empty(entry.batch_size)
         values = column.values
         nested = None if isinstance(entry, NonTensorData) else entry.tolist()
-        for place in np.ndindex(values.shape):  # numpy would take values that are lists apart
-            value = entry.data if nested is None else nested  # one for all rows
+        for place in np.ndindex(values.shape):  # numpy would split values that are lists
+            value = entry.data if nested is None else nested  # NonTensorData has one for all rows
             for number in () if nested is None else place:
                 value = value[number]
             values[place] = value
@@ -253,7 +258,7 @@ class ValueColumn:
 
     @property
     def shape(self) -> torch.Size:
-        """The rows, and the shape of the values in each."""
+        """The number of rows, then the shape of the values of a row."""
         return torch.Size(self.values.shape)
 
     @property
@@ -264,22 +269,22 @@ class ValueColumn:
     def __len__(self) -> int:
         return len(self.values)
 
-    def __getitem__(self, rows: slice | torch.Tensor) -> ValueColumn:
-        return ValueColumn(self.values[_places(rows)])
+    def __getitem__(self, rows: slice | RowNumbers) -> ValueColumn:
+        return ValueColumn(self.values[_positions(rows)])
 
-    def __setitem__(self, rows: slice | torch.Tensor, new: ValueColumn) -> None:
-        self.values[_places(rows)] = new.values
+    def __setitem__(self, rows: slice | RowNumbers, new: ValueColumn) -> None:
+        self.values[_positions(rows)] = new.values
 
     def index_select(self, dim: int, index: torch.Tensor) -> ValueColumn:
-        """Return the values at places int64 ``[B]`` of a dimension."""
+        """Return the values at the positions int64 ``[B]`` of a dimension."""
         return ValueColumn(self.values.take(index.numpy(force=True), dim))
 
     def transpose(self, first: int, second: int) -> ValueColumn:
-        """Return the values with two dimensions exchanged."""
+        """Return the values with two dimensions swapped."""
         return ValueColumn(self.values.swapaxes(first, second))
 
     def flatten(self, first: int, last: int) -> ValueColumn:
-        """Return the values with the dimensions ``first`` to ``last`` as one."""
+        """Return the values with the dimensions ``first`` to ``last`` merged."""
         shape = self.values.shape
         size = math.prod(shape[first : last + 1])
         return ValueColumn(self.values.reshape(*shape[:first], size, *shape[last + 1 :]))
@@ -293,22 +298,22 @@ class ValueColumn:
         return ValueColumn(self.values.copy())
 
     def roll(self, shift: int, dim: int) -> ValueColumn:
-        """Return the values moved by a number of places along a dimension, around its end."""
+        """Return the values shifted along a dimension, around its end."""
         return ValueColumn(np.roll(self.values, shift, dim))
 
     def as_entry(self) -> NonTensorStack:
-        """Return the values as an entry of a TensorDict, which shares no object with others."""
+        """Return the values as a new non-tensor entry of a TensorDict."""
         return stack_texts(self.values.tolist(), tuple(self.values.shape[1:]))
 
 
 LeafColumn = torch.Tensor | ValueColumn
-"""A column ``[n, ...]`` of rows: numbers, or values that are not tensors."""
+"""A column ``[n, ...]`` of rows: a tensor, or values that are not tensors."""
 
 
 def as_bits(column: LeafColumn) -> LeafColumn:
-    """Return a column as what torch can move; see ``bits_of``."""
+    """Return a column in a dtype that torch can move; see ``bits_of``."""
     return bits_of(column) if isinstance(column, torch.Tensor) else column
 
 
-def _places(rows: slice | torch.Tensor) -> slice | np.ndarray:
+def _positions(rows: slice | RowNumbers) -> slice | np.ndarray:
     return rows if isinstance(rows, slice) else rows.numpy(force=True)

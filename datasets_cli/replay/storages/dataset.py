@@ -1,4 +1,4 @@
-"""Storages: things that hold rows and give copies of them."""
+"""Storages of a dataset: its rows, and its rows with stacked frames."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from datasets_cli.replay.trajectories.bounds import TrajectoryIndex, TrajectoryK
 from datasets_cli.schema.bits import fill_rows, join_tensors
 from datasets_cli.schema.columns import Key, key_in, show_key
 from datasets_cli.schema.mapping import choose_device_options
+from datasets_cli.schema.shapes import Offsets, RowNumbers
 from datasets_cli.schema.texts import TEXT
 from datasets_cli.schema.tree import Tree, entry, grow_tree, put
 from datasets_cli.store.dataset import Accept, Dataset, open_dataset
@@ -31,29 +32,30 @@ from datasets_cli.store.text_rows import Values
 
 
 class DatasetStorage(Storage):
-    """A committed dataset as a read-only storage; it pickles by path."""
+    """A dataset as a read-only storage; a pickle contains its path."""
 
-    # A copy, such as a worker's, does not warn of unverified data again.
+    # Unpickling, such as in a worker, does not warn about unverified data again.
 
     def __init__(self, dataset: Dataset) -> None:
         self.dataset = dataset
         self.device_options = dataset.device_options
         self.device = self.device_options.device or torch.device("cpu")
         self._texts = dataset.texts
-        if self._texts is None:  # one call less in every batch
+        if self._texts is None:  # saves a call a batch
             self.gather = dataset.gather  # type: ignore[method-assign]
         self._num_rows = len(dataset)
-        # Text, frames and what else is looked up on the CPU would wait for numbers on a device.
-        looked_up = self._texts, dataset.selection, dataset.previous_reward, dataset.record.frames
-        self.index_device = None if any(looked_up) else self.device_options.storage_device
-        self._leaves: dict[Key, LayoutRows] = {}  # what reads one of them alone
+        # Text, frames, selections and previous rewards are read on the CPU: it would wait for
+        # row numbers on another device.
+        on_cpu = self._texts, dataset.selection, dataset.previous_reward, dataset.record.frames
+        self.index_device = None if any(on_cpu) else self.device_options.storage_device
+        self._leaves: dict[Key, LayoutRows] = {}  # readers of single leaves
         is_plain = self.device.type == "cpu" and not self.device_options.pin_memory
         if is_plain and self._texts is None:
             self.row_bytes = dataset.row_bytes
         if dataset.selection is not None:
             self.no_rows = (
-                f"There is nothing to sample: {'.'.join(dataset.selection.steps)} left no row of "
-                f"{dataset.id}. Choose others; len(view) is the number of rows."
+                f"The view {'.'.join(dataset.selection.steps)} of {dataset.id} has no rows to "
+                "sample. len(view) is the number of rows."
             )
 
     def __len__(self) -> int:
@@ -93,7 +95,7 @@ class DatasetStorage(Storage):
 
     @property
     def _counts(self) -> str:
-        """How many rows and trajectories there are, in which layout, and how they were chosen."""
+        """The numbers of rows and trajectories, the layout, and the steps of a view."""
         rows = counted(len(self), "transition")
         trajectories = counted(self.dataset.num_trajectories, "trajectory")
         return f"{rows} in {trajectories}, {self.dataset.manifest.layout}{self._chosen}"
@@ -109,17 +111,17 @@ class DatasetStorage(Storage):
 
     @property
     def _chosen(self) -> str:
-        """How the rows were chosen, if not all are here."""
+        """The steps of a view, or ``""``."""
         selection = self.dataset.selection
         return "" if selection is None else f", chosen by {'.'.join(selection.steps)}"
 
     @property
-    def offsets(self) -> torch.Tensor:
-        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+    def offsets(self) -> Offsets:
+        """A copy of the offsets; trajectory k starts at row ``offsets[k]``."""
         return self.dataset.offsets
 
     def reference(self) -> StateDict:
-        """Return id, content and number of rows of the dataset, and the digest of a view."""
+        """Return the id, content and number of rows of the dataset, and the digest of a view."""
         dataset, selection = self.dataset, self.dataset.selection
         view = {} if selection is None else {"view": selection.digest}
         return {"id": dataset.id, "content": dataset.content, "num_rows": len(self), **view}
@@ -129,7 +131,7 @@ class DatasetStorage(Storage):
         return key in self.dataset.keys
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories: the stored table, or what other columns say."""
+        """Return the trajectories of the stored table, or of other columns."""
         if keys == TrajectoryKeys():
             offsets = self.offsets
             return TrajectoryIndex(offsets[:-1], offsets.diff(), 1, len(self))
@@ -139,17 +141,22 @@ class DatasetStorage(Storage):
         """Return a column of one number a row, ``[rows, 1]``."""
         if any(text.key == key for text in self.dataset.manifest.texts):
             raise WrongRows(
-                f"{show_key(key)} is text, not the numbers that trajectories need.", key=key
+                f"{show_key(key)} is text; trajectories need numbers.",
+                key=key,
+                expected="one number a row",
+                found=TEXT,
             )
         column = self.dataset.columns(key).get(key)
         if column is None or column.numel() != len(self):
             raise WrongRows(
-                f"{show_key(key)} is not one number a row, which trajectories need.", key=key
+                f"{show_key(key)} is missing or has several numbers a row; trajectories need one.",
+                key=key,
+                expected="one number a row",
             )
         return column.reshape(-1, 1)
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return a leaf of the rows int64 ``[B]``, read without others; None for none."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return a leaf of rows, reading only this leaf, or None if it does not exist."""
         if key not in self._leaves:
             if not any(column.key == key for column in self.dataset.columns_read):
                 return super().entry(key, rows)
@@ -157,25 +164,24 @@ class DatasetStorage(Storage):
         leaf: torch.Tensor = entry(self._leaves[key].gather(rows), key)
         return leaf
 
-    def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
+    def gather(self, index: RowNumbers) -> Tree:
+        """Return copies ``[B, ...]`` of rows as a nested dict."""
         tree = self.dataset.gather(index)
         if self._texts is not None:
             put_texts(tree, self._texts, index)
         return tree
 
-    def read(self, index: torch.Tensor) -> GatheredRows | None:
-        """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory; None with text."""
-        # None also where rows or batches are on a device, or page-locked.
+    def read(self, index: RowNumbers) -> GatheredRows | None:
+        """Return copies of rows in numpy's memory; None for text, and outside the CPU's memory."""
         return self.dataset.read(index) if self.row_bytes else None
 
-    def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+    def get(self, index: RowNumbers) -> TensorDict:
+        """Return copies of rows as a TensorDict ``[B]``."""
         self.dataset.check_memory(len(index))
         return self.as_batch(self.gather(index), index.shape)
 
     def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
-        """Return a copy of one leaf, or of every leaf below a key; text as lists of str."""
+        """Return a copy of a leaf, or of all leaves below a key; text as lists of str."""
         texts = self._text_below(key)
         if texts.keys() == {key}:
             return texts[key]
@@ -189,7 +195,7 @@ class DatasetStorage(Storage):
         return self.as_batch(grow_tree(below), torch.Size((len(self),)))
 
     def _text_below(self, key: Key) -> dict[Key, Values]:
-        """Return all rows of every column of text at or below a key."""
+        """Return all rows of the text columns at or below a key."""
         if self._texts is None:
             return {}
         names = (name for name in self._texts.keys if name[: len(key)] == key)
@@ -200,13 +206,13 @@ class DatasetStorage(Storage):
         return stack_texts(values, self._texts.shape(key))
 
     def _has_numbers(self, key: Key) -> bool:
-        """Return whether there is a leaf of numbers at or below a key."""
+        """Return whether a column of numbers is at or below a key."""
         return any(column.key[: len(key)] == key for column in self.dataset.columns_read)
 
 
 @dataclass(frozen=True)
 class FolderOptions(StorageOptions):
-    """What the dataset in a folder is opened by.
+    """Options of ``open_storage``.
 
     Args:
         folder: the dataset folder.
@@ -217,14 +223,14 @@ class FolderOptions(StorageOptions):
 
 @takes_fields(FolderOptions)
 def open_storage(options: FolderOptions) -> DatasetStorage:
-    """Open the dataset in ``folder``, such as one that ``preprocess`` wrote, as a storage.
+    """Open the dataset in a folder, such as one that ``preprocess`` wrote, as a storage.
 
     Raises:
-        DatasetNotInstalled: there is no dataset.
-        DamagedDataset: its files are not what its manifest says.
+        DatasetNotInstalled: the folder does not contain a dataset.
+        DamagedDataset: its files do not match its manifest.
 
     Warns:
-        UnverifiedDataset: its raw files are not known to be the publisher's.
+        UnverifiedDataset: its raw files were not verified as the publisher's.
     """
     storage = reopen_storage(options.folder, options)
     storage.dataset.warn_if_unverified()
@@ -232,7 +238,7 @@ def open_storage(options: FolderOptions) -> DatasetStorage:
 
 
 def _chosen(options: StorageOptions) -> list[Key] | None:
-    """Return the keys at or below which columns are read; None for all."""
+    """Return the keys of the columns or groups to read, or None for all."""
     names = options.columns
     if names is None:
         return None
@@ -245,10 +251,7 @@ def reopen_storage(
     accept: Accept | None = None,
     selection: Selection | None = None,
 ) -> DatasetStorage:
-    """Open a dataset, or a selection of its rows, as ``open_storage`` does but without its
-    warning.
-    """
-    # What else it takes is `accept`, which refuses a manifest, and `selection`.
+    """Open a dataset, or a selection of its rows, without the warning of ``open_storage``."""
     device_options = choose_device_options(options.device, options.pin_memory, options.contiguous)
     path = Path(os.path.realpath(folder))
     dataset = open_dataset(
@@ -266,23 +269,26 @@ Padding = Literal["zeros", "repeat"]
 
 
 class FrameStack(Storage):
-    """A storage whose observations are the last steps of their trajectory, oldest first.
+    """A dataset whose observations are stacks of the last steps of a trajectory, oldest first.
 
         trajectory            o0 o1 o2 o3 o4
         row 2, length 3       observation o0 o1 o2, next.observation o1 o2 o3
         row 0, length 3       observation  .  . o0, next.observation  . o0 o1      . is padding
 
-    One run of ``length + 1`` steps is read for both.
-
     Args:
-        storage: the rows.
-        length: steps in a stack, from 1 on.
-        key: what is stacked; its successor is stacked too.
-        padding: what stands before a trajectory's first step: zeros, or that step again.
+        storage: the rows of a dataset.
+        length: steps in a stack, 1 or more.
+        key: the column to stack; its successor is stacked too.
+        padding: the steps before the first of a trajectory: ``"zeros"``, or ``"repeat"``, which
+            repeats the first step.
 
     Raises:
-        UsageError: the dataset has no such leaf with a successor, or the arguments make no sense.
+        WrongRows: the dataset does not have the column and its successor.
+        Unsupported: ``storage`` is not the storage of a dataset.
+        UsageError: ``length`` or ``padding`` is out of range.
     """
+
+    # A run of ``length + 1`` steps is read for both columns.
 
     def __init__(
         self,
@@ -295,26 +301,27 @@ class FrameStack(Storage):
         self.length = whole_number("length", length, 1)
         if padding not in ("zeros", "repeat"):
             raise UsageError(
-                f"padding is 'zeros' or 'repeat', not {padding!r}.",
+                f"padding must be 'zeros' or 'repeat', not {padding!r}.",
                 argument="padding",
                 expected=("zeros", "repeat"),
                 found=padding,
             )
         if not isinstance(storage, DatasetStorage):
             raise Unsupported(
-                "FrameStack stacks the steps of a dataset, which open_storage(folder) opens, not "
-                f"of a {type(storage).__name__}.",
+                f"FrameStack needs the storage of a dataset, not a {type(storage).__name__}.",
                 argument="storage",
+                expected="DatasetStorage",
                 found=type(storage).__name__,
-                advice="CatFrames stacks the steps of other storages.",
+                advice="Open a dataset with open_storage(folder), or use the transform CatFrames.",
             )
         dataset = storage.dataset
         key = key_in(dataset.keys, key_of(key))
         pair = {key, ("next", *key)}
         if not pair <= {column.key for column in dataset.columns_read}:
             raise WrongRows(
-                f"{dataset.id} has no {show_key(key)} with a successor to stack, or "
-                "columns= excludes one of them.",
+                f"{dataset.id} has no {show_key(key)} with a successor next.{show_key(key)} to "
+                "stack, or columns= excludes one of them.",
+                argument="key",
                 id=dataset.id,
                 key=key,
             )
@@ -341,7 +348,7 @@ class FrameStack(Storage):
         return f"FrameStack({self._storage!r}, {self.length})"
 
     def reference(self) -> StateDict:
-        """Return what names the dataset of the single steps."""
+        """Return the id, content and number of rows of the dataset."""
         return self._storage.reference()
 
     def has(self, key: Key) -> bool:
@@ -356,25 +363,25 @@ class FrameStack(Storage):
         """Return a column of one number a row, ``[rows, 1]``."""
         return self._storage.scalar_column(key)
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return an entry of some rows, or None where there is no such entry."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return an entry of rows, or None if it does not exist."""
         is_stacked = key in (self._key, ("next", *self._key))
         return super().entry(key, rows) if is_stacked else self._storage.entry(key, rows)
 
-    def over(self, storage: DatasetStorage) -> FrameStack:
-        """Return the same stacks of other rows; none has a step that is not among these."""
+    def with_storage(self, storage: DatasetStorage) -> FrameStack:
+        """Return stacks of other rows, with the same length, key and padding."""
         return FrameStack(storage, self.length, key=self._key, padding=self._padding)
 
     @property
-    def offsets(self) -> torch.Tensor:
-        """A copy of the offsets int64 ``[K + 1]``; trajectory k is rows ``offsets[k:k+2]``."""
+    def offsets(self) -> Offsets:
+        """A copy of the offsets; trajectory k starts at row ``offsets[k]``."""
         return self.dataset.offsets
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows, stacks ``[B, length, ...]``, as a nested dict."""
         tree = self._rest.gather(index)
         index = index.cpu()
-        # By numpy: torch's own search waits for its threads where cores are busy.
+        # By numpy: torch's search waits for its threads if the cores are busy.
         numbers = index.numpy()
         starts = self._starts.numpy()
         first = starts.take(starts.searchsorted(numbers, side="right") - 1)
@@ -384,22 +391,22 @@ class FrameStack(Storage):
             # Column c of the run is the step age - length + 1 + c of its trajectory.
             missing = self.length - 1 - age
             padded = torch.arange(self.length + 1) < missing.unsqueeze(1)
-            # A mask of all frames would take 100 times as long as the numbers of the few.
+            # A mask of all frames would take 100 times as long as the numbers of these frames.
             if len(frames := padded.flatten().nonzero().flatten()):
                 fill_rows(run.view(padded.numel(), *run.shape[2:]), frames)
         put(tree, self._key, run[:, :-1])
-        # A copy: the two must not share memory, or a change of one would change the other.
+        # A copy: otherwise a change of one of the two columns would change both.
         following = self.dataset.device_options.to_output(join_tensors([run[:, 1:]]))
         put(tree, ("next", *self._key), following)
         if self.dataset.texts is not None:
             put_texts(tree, self.dataset.texts, index)
         return tree
 
-    def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the rows ``index`` int64 ``[B]`` as a TensorDict ``[B]``."""
+    def get(self, index: RowNumbers) -> TensorDict:
+        """Return copies of rows as a TensorDict ``[B]``."""
         self.dataset.check_memory(len(index) * (self.length + 1))
         return self.as_batch(self.gather(index), index.shape)
 
     def column(self, key: Key) -> torch.Tensor | TensorDict | Values:
-        """Return a copy of one leaf of single steps, not stacked; see ``DatasetStorage.column``."""
+        """Return a copy of a leaf, not stacked; see ``DatasetStorage.column``."""
         return self._storage.column(key)

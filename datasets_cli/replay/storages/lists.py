@@ -1,4 +1,4 @@
-"""A storage of anything: rows in a list."""
+"""Storages of rows of any kind, in a list."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from datasets_cli.replay.storages.description import TensorBytes, describe, rest
 from datasets_cli.replay.storages.protocol import NO_ROWS, WritableStorage
 from datasets_cli.schema.bits import stack_tensors
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 NO_LIMIT = 2**63 - 1
@@ -22,13 +23,13 @@ NO_LIMIT = 2**63 - 1
 
 @accepts_keywords
 class ListStorage(WritableStorage):
-    """Rows of any kind, one object each.
+    """A list of rows of any kind, one object each.
 
     Args:
-        max_size: most rows; without a limit by default.
+        max_size: the largest number of rows; unlimited by default.
 
     Raises:
-        UsageError: ``max_size`` is not a whole number from 1 on.
+        UsageError: ``max_size`` is not a whole number, or is below 1.
     """
 
     is_tensordict = False
@@ -47,15 +48,16 @@ class ListStorage(WritableStorage):
         return f"{type(self).__name__}(shape=[{len(self)}], device=cpu, max_size={limit})"
 
     def flatten(self, data: Rows) -> list[list[Rows]]:
-        """Return the rows of data: the items of a list, or what a first dimension holds.
+        """Return the rows of data: the items of a list, or the rows of a tensor or TensorDict.
 
         Raises:
-            UsageError: data have no rows, or are a tuple, which is one structure of columns.
+            WrongRows: data are not rows; a tuple is one structure of columns.
         """
         if isinstance(data, tuple):
             raise WrongRows(
-                "A tuple is one structure, whose parts are columns, and a list storage takes a "
-                f"list of rows; found a tuple of {len(data)}.",
+                f"A list storage expects a list of rows, not a tuple of {len(data)}: a tuple is "
+                "one structure of columns.",
+                argument="data",
                 expected="list",
                 found="tuple",
                 advice="Pass [*data] if its items are rows, and [*zip(*data)] if they are columns.",
@@ -64,18 +66,19 @@ class ListStorage(WritableStorage):
             return [list(data.unbind(0))]
         if not isinstance(data, Sequence) or isinstance(data, str):
             raise WrongRows(
-                f"A list storage takes a list of rows, not {type(data).__name__}.",
+                f"A list storage expects a list of rows, not {type(data).__name__}.",
+                argument="data",
                 expected="list",
                 found=type(data).__name__,
             )
         return [list(data)]
 
     def __getstate__(self) -> StateDict:
-        # Rows are often parts of one tensor, of which a pickle would have all of it, each time.
+        # Rows are often views of one tensor; a pickle would contain all of it once a row.
         try:
             description, columns = describe(self._items, only_exact=True)
-        except UsageError:  # objects of other kinds are pickled by their own means
-            return vars(self) | {"_items": map_rows(_owned, self._items)}
+        except UsageError:  # pickle handles objects of other kinds
+            return vars(self) | {"_items": map_rows(_unshared, self._items)}
         packed = [TensorBytes.of(column.clone()) for column in columns]
         return vars(self) | {"_items": (description, packed)}
 
@@ -86,35 +89,35 @@ class ListStorage(WritableStorage):
             self._items = restore(description, [column.restored() for column in packed])
 
     def write(self, rows: slice | torch.Tensor, columns: list[list[Rows]]) -> None:
-        """Put items into rows."""
+        """Write items to rows."""
         numbers = range(rows.start, rows.stop) if isinstance(rows, slice) else rows.tolist()
         for number, item in zip(numbers, columns[0], strict=True):
             if number == 0:
                 self.row_batch_size = inner_shape(item, 0)
             if number == len(self._items):
-                self._items.append(self._kept(item))
+                self._items.append(self._pack(item))
             else:
-                self._items[number] = self._kept(item)
+                self._items[number] = self._pack(item)
         if isinstance(rows, slice):
             self.cursor = rows.stop % self.capacity
         self.revision += 1
 
-    def _kept(self, item: Rows) -> Rows:
-        """Return what is kept of a row."""
+    def _pack(self, item: Rows) -> Rows:
+        """Return a row in the form in which it is stored."""
         return item
 
     def _rows(self, numbers: Iterable[int]) -> list[Rows]:
-        """Return rows by what is kept of them."""
+        """Return rows from their stored form."""
         return [self._items[number] for number in numbers]
 
     def clear(self) -> None:
-        """Forget every row."""
+        """Remove all rows."""
         self._items.clear()
         self.cursor = 0
         self.revision += 1
 
-    def gather(self, index: torch.Tensor) -> list[Rows]:
-        """Return the items of the rows ``index`` int64 ``[B]``: not copies."""
+    def gather(self, index: RowNumbers) -> list[Rows]:
+        """Return the objects of rows, not copies."""
         if not self._items:
             raise EmptyBuffer(NO_ROWS)
         return self._rows(index.tolist())
@@ -122,7 +125,7 @@ class ListStorage(WritableStorage):
     def collate(self, rows: list[Rows]) -> Rows:
         """Return rows as one batch; see ``stack_rows``.
 
-        TensorDicts that differ in keys, shapes or batch sizes become a lazy stack of copies.
+        TensorDicts with different keys, shapes or batch sizes become a lazy stack of copies.
         """
         try:
             return stack_rows(rows)
@@ -132,19 +135,19 @@ class ListStorage(WritableStorage):
             return lazy_stack(rows, 0)
 
     def item(self, row: int) -> Rows:
-        """Return one row: the object that was written."""
+        """Return the object of one row, not a copy."""
         return self._rows([row])[0]
 
     def contents(self) -> list[Rows]:
-        """Return all rows in a list, which ``flatten`` takes."""
+        """Return all rows in a list."""
         return self._rows(range(len(self)))
 
     def one_row(self, data: Rows) -> Rows:
-        """Return one row as ``flatten`` takes several."""
+        """Return one row as a batch of one."""
         return data.unsqueeze(0) if is_tensor_collection(data) else [data]
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return an entry of some rows, or None where they have none that is made of tensors."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return an entry of rows, or None if some row does not have a tensor of this key."""
         items = self._rows(rows.tolist())
         if not self._has(items, key):
             return None
@@ -153,7 +156,7 @@ class ListStorage(WritableStorage):
 
     @staticmethod
     def _has(items: list[Rows], key: Key) -> bool:
-        """Return whether items are TensorDicts, or tensorclasses, that all have an entry."""
+        """Return whether all items are TensorDicts or tensorclasses with an entry."""
         return all(is_tensor_collection(item) and key in item.keys(True) for item in items)
 
     def has(self, key: Key) -> bool:
@@ -161,39 +164,44 @@ class ListStorage(WritableStorage):
         return bool(self._items) and self._has(self._rows([0]), key)
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Return what every row, a TensorDict, has under a key, one number a row ``[rows, 1]``."""
+        """Return an entry of one number a row, ``[rows, 1]``."""
         if not self._items:
             raise EmptyBuffer(NO_ROWS)
         items = self.contents()
         if not self._has(items, key):
             raise UnknownKey(
-                f"Not every row has {show_key(key)}. Trajectories are told apart by that entry of "
-                "rows that are TensorDicts: name another with trajectory_key or end_key."
+                f"Some rows are not TensorDicts with {show_key(key)}, which separates "
+                "trajectories.",
+                key=key,
+                advice="Pass another key as trajectory_key or end_key.",
             )
         numbers = [item.get(key) for item in items]
         if any(number.numel() != 1 for number in numbers):
             raise WrongRows(
-                f"{show_key(key)} is not one number a row; trajectories need one.", key=key
+                f"{show_key(key)} has several numbers a row; trajectories need one.",
+                key=key,
+                expected="one number a row",
             )
         return stack_tensors([number.reshape(1) for number in numbers])
 
 
-def _owned(part: Rows) -> Rows:
-    """Return a copy of tensors, which has no other memory than theirs; anything else unchanged."""
+def _unshared(part: Rows) -> Rows:
+    """Return a copy of tensors in separate memory; other values unchanged."""
     is_copied = is_tensor_collection(part) or isinstance(part, torch.Tensor)
     return part.clone() if is_copied and not part.requires_grad else part
 
 
 @accepts_keywords
 class LazyStackStorage(ListStorage):
-    """Rows that are TensorDicts, one object each; a batch is a lazy stack of copies of them.
+    """A list of TensorDicts; a batch is a lazy stack of copies.
 
-    Rows may differ in keys, shapes and batch sizes. An entry is stacked when it is read; of rows
-    that differ in its shape, ``unbind`` the batch, or use its ``get(key, as_padded_tensor=True)``.
+    Rows may differ in keys, shapes and batch sizes. An entry is stacked when it is read. If its
+    shape differs between rows, call ``unbind`` on the batch, or
+    ``get(key, as_padded_tensor=True)``.
 
     Args:
-        max_size: most rows; without a limit by default.
-        stack_dim: the dimension of the batch that counts rows, among those of the batch.
+        max_size: the largest number of rows; unlimited by default.
+        stack_dim: the dimension of the batch that counts rows.
 
     Raises:
         UsageError: a number is not a whole number.
@@ -204,10 +212,11 @@ class LazyStackStorage(ListStorage):
         self.stack_dim = whole_number("stack_dim", stack_dim)
 
     def collate(self, rows: list[Rows]) -> Rows:
-        """Return rows as a lazy stack; those that are not TensorDicts as ``stack_rows`` does.
+        """Return TensorDicts as a lazy stack; other rows as ``stack_rows``.
 
         Raises:
-            UsageError: rows have different numbers of batch dimensions, or too few.
+            WrongRows: TensorDicts have different numbers of batch dimensions.
+            WrongSize: ``stack_dim`` is not one of the dimensions.
         """
         if not all(map(is_tensor_collection, rows)):
             return stack_rows(rows)
@@ -215,8 +224,9 @@ class LazyStackStorage(ListStorage):
         if not -ndim <= self.stack_dim < ndim:
             raise WrongSize(
                 f"Rows [{', '.join(map(str, rows[0].batch_size))}] cannot be stacked along "
-                f"dimension {self.stack_dim}: expected one from {-ndim} to {ndim - 1}.",
+                f"dimension {self.stack_dim}: expected {-ndim} to {ndim - 1}.",
                 argument="stack_dim",
+                expected=f"{-ndim} to {ndim - 1}",
                 found=self.stack_dim,
             )
         return lazy_stack(rows, self.stack_dim % ndim)

@@ -12,9 +12,10 @@ import torch
 
 from datasets_cli.core.system_errors import is_full
 from datasets_cli.errors import DiskFull, NotWritable, SourceError, WrongRows
-from datasets_cli.replay.storages.columns import RowsForm, TensorDictForm
+from datasets_cli.replay.storages.columns import RowSchema, TensorDictStructure
 from datasets_cli.schema.bits import bits_dtype, torch_dtype, type_name
 from datasets_cli.schema.columns import Column, check_key, one_file_each
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.sources.disk import free_bytes, reserve
 from datasets_cli.sources.temporary_folders import is_in_memory
 from datasets_cli.store.layouts.ted_writer import write_meta_files
@@ -23,26 +24,26 @@ PIECE_BYTES = 64 << 20
 """Bytes of a file that are reserved at once, ahead of the row that is written next."""
 
 CONTROL = ".shared-"
-"""How the name of the folder begins by which processes share the rows beside it."""
+"""The start of the name of the folder by which processes share the rows beside it."""
 
 
 @dataclass
 class ColumnFiles:
-    """The files of columns in a folder, ``leaf.filename`` of each, with room for some rows."""
+    """The files of columns in a folder, ``leaf.filename`` each, for ``capacity`` rows."""
 
     folder: Path
     leaves: tuple[Column, ...]
     capacity: int
-    _reserved: range = field(default=range(0), init=False)  # rows with space on the disk
+    _reserved: range = field(default=range(0), init=False)  # rows whose disk space is reserved
 
     @classmethod
-    def create(cls, folder: Path, form: RowsForm) -> ColumnFiles:
-        """Create the files for the tensors of rows; in shared memory all space is reserved."""
-        files = cls(folder, columns_of(form), form.capacity)
+    def create(cls, folder: Path, schema: RowSchema) -> ColumnFiles:
+        """Create the files of the columns; in shared memory all their space is reserved."""
+        files = cls(folder, columns_of(schema), schema.capacity)
         try:
             for leaf in files.leaves:
                 check_key(leaf.key)
-        except SourceError as error:  # there are no files of these names to delete
+        except SourceError as error:  # before a file was created
             raise WrongRows(str(error)) from error
         try:
             with room_for(folder, files.capacity * files.row_bytes):
@@ -60,7 +61,7 @@ class ColumnFiles:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in all files."""
+        """The bytes of a row in all files."""
         return sum(leaf.row_bytes for leaf in self.leaves)
 
     def columns(self) -> list[torch.Tensor]:
@@ -72,8 +73,8 @@ class ColumnFiles:
         for leaf in self.leaves:
             (self.folder / leaf.filename).unlink(missing_ok=True)
 
-    def reserve(self, rows: slice | torch.Tensor) -> None:
-        """Reserve space on the disk for rows that are about to be written."""
+    def reserve(self, rows: slice | RowNumbers) -> None:
+        """Reserve disk space for the next rows to write."""
         first, end = span(rows)
         known = self._reserved
         if known.start <= first and end <= known.stop:
@@ -83,7 +84,7 @@ class ColumnFiles:
         self._reserved = range(known.start if is_next else first, stop)
 
     def _create_empty(self) -> None:
-        self.delete()  # another storage may still map files of these names: they must not change
+        self.delete()  # another storage may still map files of these names: keep its contents
         write_meta_files(self.folder, self.leaves, self.capacity)
         for leaf in self.leaves:
             path = self.folder / leaf.filename
@@ -106,8 +107,8 @@ class ColumnFiles:
         self._reserve(0, self.capacity)
 
     def _reserve(self, first: int, end: int) -> int:
-        """Reserve space for rows, and more ahead of them; return the row where it ends."""
-        # A write to a page of a mapping without space on the disk kills the process.
+        """Reserve disk space from row ``first`` beyond row ``end``; return the row at its end."""
+        # Writing to a mapped page without disk space kills the process.
         reached = self.capacity
         for leaf in self.leaves:
             if not (row_bytes := leaf.row_bytes):
@@ -123,37 +124,38 @@ class ColumnFiles:
         return reached
 
 
-def columns_of(form: RowsForm) -> tuple[Column, ...]:
-    """Return the columns of those leaves of rows that are tensors."""
-    numbered = [(str(number),) for number, _ in enumerate(form.row_types)]
-    keys = form.form.keys if isinstance(form.form, TensorDictForm) else numbered
+def columns_of(schema: RowSchema) -> tuple[Column, ...]:
+    """Return the columns of rows that are tensors."""
+    structure = schema.structure
+    numbered = [(str(number),) for number, _ in enumerate(schema.row_types)]
+    keys = structure.keys if isinstance(structure, TensorDictStructure) else numbered
     return tuple(
         Column(key, type_name(dtype), tuple(size))
-        for key, (dtype, size) in zip(keys, form.tensor_types, strict=True)
+        for key, (dtype, size) in zip(keys, schema.tensor_types, strict=True)
     )
 
 
-def span(rows: slice | torch.Tensor) -> tuple[int, int]:
-    """Return the first of some rows, and the row after the last one."""
+def span(rows: slice | RowNumbers) -> tuple[int, int]:
+    """Return the first row, and the row after the last one."""
     if isinstance(rows, slice):
         return rows.start, rows.stop
     return (int(rows.min()), int(rows.max()) + 1) if len(rows) else (0, 0)
 
 
 def check_empty(folder: Path) -> None:
-    """Check that a folder has no rows of another storage."""
+    """Raise ``NotWritable`` if a folder may contain rows of another storage."""
     if folder.exists() and any(not path.name.startswith(CONTROL) for path in folder.iterdir()):
         raise NotWritable(
-            f"{folder} is not empty: rows of another storage may be there.",
+            f"{folder} is not empty: it may contain rows of another storage.",
             argument="scratch_dir",
             path=str(folder),
-            advice="Choose a new scratch_dir, or pass existsok=True to write over it.",
+            advice="Choose a new scratch_dir, or pass existsok=True to overwrite it.",
         )
 
 
 @contextmanager
 def room_for(folder: Path, num_bytes: int) -> Iterator[None]:
-    """Convert the error of a full disk to one with the bytes that are needed and free."""
+    """Convert the error of a full disk to ``DiskFull`` with the needed and free bytes."""
     try:
         yield
     except FileNotFoundError as error:
@@ -167,18 +169,21 @@ def room_for(folder: Path, num_bytes: int) -> Iterator[None]:
 def rows_are_gone(folder: Path) -> NotWritable:
     """Return the error of rows whose files were deleted."""
     return NotWritable(
-        f"The shared rows in {folder} are gone: their files were deleted, another storage was "
-        "created there, or the process that created them has ended.",
+        f"The shared rows in {folder} no longer exist: their files were deleted, another storage "
+        "was created in the folder, or the process that created them has exited.",
         path=str(folder),
-        advice="Keep the buffer there for as long as other processes use it, and give each "
-        "LazyMemmapStorage a scratch_dir of its own.",
+        advice="Do not delete the buffer in that process while others use it, and pass each "
+        "LazyMemmapStorage a separate scratch_dir.",
     )
 
 
 def _no_room(folder: Path, num_bytes: int) -> DiskFull:
     return DiskFull(
-        f"These rows need {num_bytes:,} bytes in {folder}, whose disk has {free_bytes(folder):,} "
-        "bytes free. None of them was written. Make room, give the storage a smaller max_size or "
-        "shared memory more (docker run --shm-size), or use a LazyMemmapStorage with a "
-        "scratch_dir on another disk."
+        f"These rows need {num_bytes:,} bytes in {folder}; its disk has {free_bytes(folder):,} "
+        "bytes free. No row was written.",
+        path=str(folder),
+        expected=num_bytes,
+        found=free_bytes(folder),
+        advice="Free disk space, choose a smaller max_size, give shared memory more space (docker "
+        "run --shm-size), or use a LazyMemmapStorage with a scratch_dir on another disk.",
     )

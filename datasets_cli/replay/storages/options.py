@@ -1,4 +1,4 @@
-"""What is said of a dataset's rows when they are opened, and of sequences of them."""
+"""The options of a dataset's storage, and of sequences."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageOptions:
-    """Where a dataset's rows are held, and what is read of them.
+    """Options of a dataset's storage: the memory of its rows, and the columns to read.
 
     Args:
-        device: copy the rows into this device's memory (``"cuda"``, ``"cpu"``), and give
-            batches there; None reads them from the disk. Frames are decoded from the disk.
-        pin_memory: leave the rows on the disk and gather each batch into page-locked memory; with a
-            ``device``, it is copied there, in one copy for all leaves of the compact layout.
-        contiguous: give every leaf its own memory: leaves of the compact layout are views of
-            one tensor, on which ``view(-1)`` raises.
-        text: read the columns of text too, as non-tensor entries of batches: in one,
+        device: copy the rows to the memory of this device (``"cuda"``, ``"cpu"``), and return
+            batches there; None reads rows from the disk. Frames are always decoded from the disk.
+        pin_memory: read rows from the disk and gather each batch into page-locked memory; with a
+            ``device``, the batch is copied there, in one copy in the compact layout.
+        contiguous: give every leaf separate memory. In the compact layout leaves are otherwise
+            views of one tensor, on which ``view(-1)`` raises.
+        text: read text columns too, as non-tensor entries of batches:
             ``batch["observation", "mission"]`` is a list of str.
-        columns: the keys of what is read, ``("next", "reward")`` or ``"next.reward"``, groups such
-            as ``"next"`` whole; by default everything. Trajectories and conditions know them all.
+        columns: the keys of the columns to read, ``("next", "reward")`` or ``"next.reward"``, or of
+            groups such as ``"next"``; all by default. Trajectories and conditions use all columns.
     """
 
     device: str | torch.device | None = None
@@ -39,7 +39,7 @@ class StorageOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PreviousRewardOptions(StorageOptions):
-    """Rows also have ``reward``, that of the step before; it is made when they are read."""
+    """Options of rows with ``reward``, the reward of the previous step, computed when read."""
 
     previous_reward: ClassVar[bool] = True
 
@@ -49,12 +49,13 @@ PaddedSide = Literal["left", "right"]
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceOptions:
-    """How sequences are made of rows.
+    """Options of sequences.
 
     Args:
         gamma: the discount a step of the returns to go, from 0 to 1.
-        padding: the side that is padded where a trajectory ends, ``"left"`` or ``"right"``.
-        action_padding: what is below ``"action"`` in padding; elsewhere it is zeros.
+        padding: the side of the padding of sequences at the end of a trajectory, ``"left"`` or
+            ``"right"``.
+        action_padding: the number in the padding of ``"action"``; other columns have zeros.
     """
 
     gamma: float = 1.0
@@ -64,7 +65,7 @@ class SequenceOptions:
     def __post_init__(self) -> None:
         if self.padding not in get_args(PaddedSide):
             raise UsageError(
-                f"padding is 'left' or 'right', not {self.padding!r}.",
+                f"padding must be 'left' or 'right', not {self.padding!r}.",
                 argument="padding",
                 expected=get_args(PaddedSide),
                 found=self.padding,

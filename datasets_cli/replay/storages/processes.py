@@ -1,4 +1,4 @@
-"""Forks of this process, and a lock between processes."""
+"""Hooks that run around a fork of this process, and a lock between processes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from datasets_cli.replay.storages.mapped_files import rows_are_gone
 
 
 class Forked(Protocol):
-    """An object with a member that a forked process must not inherit, such as a lock."""
+    """An object with a state that a forked process must replace, such as a lock."""
 
     def after_fork(self) -> None:
-        """Replace that member in the new process."""
+        """Replace the state in the new process."""
 
 
 class Forking(Protocol):
-    """An object that processes share only if it was prepared before the fork."""
+    """An object that must be prepared before a fork to be shared."""
 
     def before_fork(self) -> None:
-        """Prepare the object in the old process."""
+        """Prepare the object in the parent process."""
 
 
 _forked: weakref.WeakSet[Forked] = weakref.WeakSet()
@@ -58,8 +58,8 @@ os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 class ProcessLock:
     """A reentrant lock between processes and their threads, on a file."""
 
-    # The kernel frees it when its process dies. `store.lock` saves work, so that it may be missing,
-    # and it looks for its turn twenty times a second; rows depend on this one, thousands of times.
+    # The kernel releases it when its process exits. `store.lock` polls twenty times a second, and
+    # continues without a lock if a file system has none; this lock is taken for every write.
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,7 +68,7 @@ class ProcessLock:
         call_after_fork(self)
 
     def __enter__(self) -> bool:
-        """Take the lock; return whether it was free."""
+        """Acquire the lock; return whether this process did not hold it yet."""
         self._threads.acquire()
         try:
             if not self._depth:
@@ -87,11 +87,11 @@ class ProcessLock:
 
     def after_fork(self) -> None:
         """Release the lock in a new process: the thread that held it does not exist there."""
-        self._close()  # a copy of the descriptor would hold the lock together with the parent
+        self._close()  # a copy of the descriptor would share the lock with the parent
         self._start()
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        # The end of a program deletes the module's names before its objects.
+        # At exit, Python deletes the names of this module before its objects.
         if getattr(self, "_file", None) is not None:
             close(self._file)  # type: ignore[arg-type]
 
@@ -106,15 +106,14 @@ class ProcessLock:
 
     def _lock_file(self) -> None:
         try:
-            if self._file is None:  # each process opens the file itself
+            if self._file is None:  # each process opens the file separately
                 self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
             fcntl.flock(self._file, fcntl.LOCK_EX)
         except FileNotFoundError as error:
             raise rows_are_gone(self.path.parent.parent) from error
         except OSError as error:
             raise NotWritable(
-                f"{self.path} cannot be locked ({error}), so that several processes cannot write "
-                "the same rows.",
+                f"{self.path} cannot be locked ({error}), so processes cannot share these rows.",
                 path=str(self.path),
                 advice="Choose a scratch_dir on a local disk.",
             ) from error

@@ -1,4 +1,4 @@
-"""What a storage is to the rest of the library: one that is read, and one that is written too."""
+"""The protocols of storages: ``Storage``, whose rows are read, and ``WritableStorage``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from datasets_cli.replay.trajectories.bounds import (
 from datasets_cli.replay.trajectories.seams import Seams
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
-from datasets_cli.schema.shapes import check_run
+from datasets_cli.schema.shapes import RowNumbers, check_run
 from datasets_cli.schema.tree import Tree
 from datasets_cli.store.layouts.protocol import GatheredRows
 from datasets_cli.torchrl.keywords import accepts_keywords
@@ -29,13 +29,13 @@ NO_ROWS = "Cannot sample from an empty storage. Write rows with extend() first."
 
 
 class Generations:
-    """How often each row was written after its first time; -1 for one that never was."""
+    """Counts how often each row was rewritten: 0 after the first write, -1 before it."""
 
     def __init__(self) -> None:
-        self.counts = torch.full((1,), -1)  # int64, of the first rows
+        self.counts = torch.full((1,), -1)  # int64, for rows up to the highest one written
 
-    def count(self, rows: torch.Tensor) -> None:
-        """Count rows int64 ``[n]`` that were written, each as often as it is there."""
+    def count(self, rows: RowNumbers) -> None:
+        """Count written rows; a repeated row counts several times."""
         num_rows = int(rows.max()) + 1 if len(rows) else 0
         if num_rows > len(self.counts):
             counts = torch.full((max(num_rows, 2 * len(self.counts)),), -1)
@@ -44,11 +44,11 @@ class Generations:
         self.counts.index_add_(0, rows, torch.ones_like(rows))
 
     def advance(self) -> None:
-        """Count all rows as written: what they had is gone."""
+        """Count every known row once, because the storage was cleared."""
         self.counts[self.counts >= 0] += 1
 
-    def of(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return the generations of rows, int64 in their shape; -1 where there is no such row."""
+    def of(self, rows: RowNumbers) -> torch.Tensor:
+        """Return the counts of rows, int64 in their shape; -1 for rows that were never written."""
         number = rows.cpu()
         is_known = (number >= 0) & (number < len(self.counts))
         return torch.where(is_known, self.counts[number * is_known], -1).to(rows.device)
@@ -56,28 +56,28 @@ class Generations:
 
 @dataclass
 class Position:
-    """Where the next row is written, and how many were."""
+    """The next row to write, and the number of rows written so far."""
 
     cursor: int = 0
     write_count: int = 0
 
     def advance(self, cursor: int, count: int) -> None:
-        """Count rows that a writer wrote, up to a cursor."""
+        """Move to ``cursor`` after ``count`` rows were written."""
         self.cursor = cursor
         self.write_count += count
 
     def set(self, cursor: int, write_count: int) -> None:
-        """Continue at another row."""
+        """Continue at row ``cursor``."""
         self.cursor, self.write_count = cursor, write_count
 
 
 def _reject_checkpointer(storage: object, checkpointer: object) -> None:
     if checkpointer is not None:
         raise Unsupported(
-            f"{type(storage).__name__} has no checkpointer; found {checkpointer!r}.",
+            f"{type(storage).__name__} does not support a checkpointer; found {checkpointer!r}.",
             argument="checkpointer",
             found=checkpointer,
-            advice="dumps() and loads() of its buffer write and read one kind of files.",
+            advice="Save and restore the buffer with dumps() and loads().",
         )
 
 
@@ -87,26 +87,26 @@ CHECKPOINTER: Any = property(lambda storage: None, _reject_checkpointer)
 
 @accepts_keywords
 class Storage(Protocol):
-    """Rows that can be read.
+    """Holds rows that can be read.
 
-    A storage of your own derives from this class and writes the four methods without a default; or
-    it derives from nothing and has all of them. Rows are numbered from 0 on. With several
-    dimensions the rows of one time step stand side by side: row ``t * width + w``.
+    A custom storage derives from this class and implements the four methods without a default, or
+    implements all members without deriving. Rows are numbered from 0. With several dimensions the
+    rows of one time step are adjacent: row ``t * width + w``.
 
     Attributes:
-        ndim: leading dimensions of what is written that are rows; time is the last of them.
-        row_batch_size: batch size of each row, where rows are TensorDicts with one.
+        ndim: leading dimensions of written data that are rows; time is the last of them.
+        row_batch_size: the batch size of each row, if rows are TensorDicts with one.
         is_tensordict: whether rows are TensorDicts; ``gather`` then returns their nested dict.
         is_writable: whether this is a ``WritableStorage``.
-        takes_lists: whether that takes a list of rows of any kind, and not only rows as one batch.
+        takes_lists: whether a list of rows of any kind can be written, not only one batch of rows.
         revision: a number that changes whenever rows are written or cleared.
-        device: the device of batches that are TensorDicts; None where it is not known.
-        device_options: where batches go.
-        index_device: where ``gather`` is best given row numbers; None for the CPU.
-        row_bytes: bytes of a row that ``read`` returns, at most; 0 where it returns None.
-        no_rows: what is said where there are no rows to draw.
-        generations: how often rows were written; None where no writer tracks it.
-        checkpointer: None; another one is refused.
+        device: the device of batches that are TensorDicts; None if unknown.
+        device_options: the device and memory of batches.
+        index_device: the device on which ``gather`` reads row numbers; None for the CPU.
+        row_bytes: the most bytes of a row that ``read`` returns; 0 if it returns None.
+        no_rows: the message of the error if there are no rows to draw.
+        generations: counts how often rows were rewritten; None if no writer tracks it.
+        checkpointer: always None.
     """
 
     ndim: int = 1
@@ -124,7 +124,7 @@ class Storage(Protocol):
     checkpointer: object = CHECKPOINTER
 
     def __init__(self) -> None:
-        """Take what TorchRL's class takes."""
+        """Accept the arguments of TorchRL's class."""
         return
 
     @abstractmethod
@@ -132,10 +132,10 @@ class Storage(Protocol):
         """Return the number of rows."""
 
     @abstractmethod
-    def gather(self, index: torch.Tensor) -> Rows:
+    def gather(self, index: RowNumbers) -> Rows:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``.
 
-        A nested dict of tensors where rows are TensorDicts; else what ``collate`` takes.
+        They are a nested dict of tensors if rows are TensorDicts, else the argument of ``collate``.
         """
 
     @abstractmethod
@@ -147,20 +147,20 @@ class Storage(Protocol):
         """Return an entry with one number a row, ``[T, W]``: T steps of W environments.
 
         Raises:
-            KeyError: there is no such entry.
-            UsageError: it has more than one number a row.
+            UnknownKey: the rows do not have the entry.
+            WrongRows: the entry has more than one number a row.
         """
 
-    def read(self, index: torch.Tensor) -> GatheredRows | None:
+    def read(self, index: RowNumbers) -> GatheredRows | None:
         """Return copies of the rows ``index`` int64 ``[B]`` in numpy's memory.
 
-        None where the storage has no faster way to arrays than by the tensors of ``gather``.
+        None if ``gather`` is the fastest way to read them.
         """
         return None
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The rows as a grid: steps, then the environments side by side."""
+        """The shape of the rows: steps, then the environments side by side."""
         return (len(self),)
 
     @property
@@ -169,26 +169,26 @@ class Storage(Protocol):
         return math.prod(self.grid[1:])
 
     def reference(self) -> StateDict | None:
-        """Return id, content and number of rows of the dataset that a state names for the rows.
+        """Return the id, content and number of rows of the dataset, for a state.
 
-        None where they are the storage's own, so that a state has copies of them.
+        None if the rows are not a dataset; a state then has copies of them.
         """
         return None
 
     def collate(self, rows: Rows) -> Rows:
-        """Return what ``gather`` returned as one batch, where rows are not TensorDicts."""
+        """Return gathered rows as one batch, if rows are not TensorDicts."""
         return rows
 
     def as_batch(self, tree: Tree, shape: torch.Size) -> Rows:
-        """Return what ``gather`` returned as one batch ``[*shape]``, where rows are TensorDicts.
+        """Return gathered rows as one batch ``[*shape]``, if rows are TensorDicts.
 
         Args:
-            tree: the nested dict of leaves; others may have been put into it.
-            shape: that of the rows' numbers.
+            tree: the nested dict of leaves; entries may have been added to it.
+            shape: the shape of the row numbers.
         """
         return make_batch(tree, shape + self.row_batch_size, self.device)
 
-    def get(self, index: torch.Tensor) -> Rows:
+    def get(self, index: RowNumbers) -> Rows:
         """Return copies of the rows ``index`` int64 ``[B]`` as one batch."""
         rows = self.gather(index)
         if not self.is_tensordict:
@@ -208,30 +208,30 @@ class Storage(Protocol):
         """Return a copy of one entry of all rows: a leaf ``[N, ...]``, or a group of leaves.
 
         Raises:
-            KeyError: there is no such entry.
+            KeyError: the rows do not have the entry.
         """
         return self.run(0, len(self))[key]
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return an entry of the rows int64 ``[B]``, or None where there is no such entry."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return copies of an entry of rows, or None if the entry does not exist."""
         return self.get(rows)[key] if self.has(key) else None
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories, as the storage knows them or as columns tell.
+        """Return the trajectories by the storage's own table, or by columns.
 
         Raises:
-            UsageError: no column tells them apart.
+            UnknownKey: no column separates them.
         """
         return find_trajectories(self, keys, 0)
 
 
 class WritableStorage(Storage, Protocol):
-    """Rows that can also be written.
+    """Holds rows that can also be written.
 
     Attributes:
-        max_size: the most rows that were asked for.
-        cursor: the time step that is written next.
-        seams: steps that end a trajectory whatever their rows say; None where none are tracked.
+        max_size: the largest number of rows.
+        cursor: the next time step to write.
+        seams: the steps at which trajectories end by a load; None if no writer tracks them.
     """
 
     is_writable: ClassVar[bool] = True
@@ -248,42 +248,40 @@ class WritableStorage(Storage, Protocol):
     def flatten(self, data: Rows) -> list[Rows]:
         """Return the columns of data, each ``[n, ...]``, time first and environments flat.
 
-        What may be refused is refused here, before anything is written. Each column can be sliced,
-        and indexed by a tensor or be a list.
+        All checks are here, before anything is written. A column can be sliced, and is indexed by a
+        tensor or is a list.
 
         Raises:
-            UsageError: the data differ from the stored rows in keys, shapes or dtypes.
+            WrongRows: keys, shapes or dtypes differ from those of the stored rows.
         """
 
     @abstractmethod
-    def write(self, rows: slice | torch.Tensor, columns: list[Rows]) -> None:
-        """Put columns ``[n, ...]`` into the n rows; raises ``revision``, moves ``cursor``."""
+    def write(self, rows: slice | RowNumbers, columns: list[Rows]) -> None:
+        """Write columns ``[n, ...]`` to n rows; increases ``revision`` and moves ``cursor``."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget every row."""
+        """Remove all rows."""
 
     def contents(self) -> Rows:
-        """Return copies of all rows, as ``flatten`` takes them."""
+        """Return copies of all rows in the layout of ``extend``."""
         return self.run(0, len(self))
 
     def one_row(self, data: Rows) -> Rows:
-        """Return one row, or one step of all environments, as ``flatten`` takes several.
+        """Return one row, or one step of all environments, as a batch of one.
 
         Raises:
             UsageError: the row has values that are not tensors.
         """
-        raise Unsupported(
-            f"{type(self).__name__} takes several rows at once.", advice="Use extend()."
-        )
+        raise Unsupported(f"{type(self).__name__} does not support add().", advice="Use extend().")
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Return the trajectories; in a full ring they continue at row 0, up to the cursor."""
+        """Return the trajectories; in a full ring they continue from the last row to row 0."""
         cursor = self.cursor if len(self) == self.capacity else 0
         seams = () if self.seams is None else self.seams.before(len(self) // self.width)
         return find_trajectories(self, keys, cursor, seams)
 
 
 def is_writable(storage: Storage) -> TypeGuard[WritableStorage]:
-    """Return whether a storage takes rows."""
+    """Return whether rows of a storage can be written."""
     return storage.is_writable

@@ -1,4 +1,4 @@
-"""Sequences as rows: row r of this storage is the sequence that begins at row r of another one."""
+"""A storage of sequences: row r is the sequence that starts at row r of another storage."""
 
 from __future__ import annotations
 
@@ -35,29 +35,30 @@ from datasets_cli.replay.trajectories.table import (
 )
 from datasets_cli.schema.bits import MOVABLE, fill_rows
 from datasets_cli.schema.columns import REWARD, Key, rows_per_block, show_key
+from datasets_cli.schema.shapes import MaskArray, OffsetArray, RowArray, RowNumbers
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset
 
 OTHER_BLOCK_ROWS = 1024
-"""Rows of a block where nobody knows how large they are, and all their entries are read."""
+"""Rows of a block in other storages, whose rows have an unknown size and are read whole."""
 
 WIDE = frozenset({torch.float64, torch.int32, torch.int64, torch.uint32, torch.uint64})
-"""Element types that have numbers which float32 does not have."""
+"""Dtypes with numbers that float32 cannot represent."""
 
 RewardRows = Callable[[int, int], torch.Tensor]
-"""Returns the rewards ``[n, *shape]`` of the rows from a first one up to another."""
+"""A function of a start and a stop that returns the rewards ``[n, *shape]`` of these rows."""
 
 
 def returns_to_go(
-    storage: Storage, offsets: np.ndarray, gamma: float, root: CacheRoot | None
+    storage: Storage, offsets: OffsetArray, gamma: float, root: CacheRoot | None
 ) -> np.ndarray:
-    """Return the returns to go of every row, ``[N, *shape]``, to be read only."""
-    # They are float32, or float64 where the rewards have numbers that float32 does not have; summed
-    # in float64 in any case. Those of a view are of its trajectories: where it has cut one, of the
-    # rows that are left.
-    # offsets: of their trajectories, int64 `[K + 1]`.
+    """Return the returns to go of every row, read-only ``[N, *shape]``.
+
+    The sums are float64, the results float32, or float64 if the dtype of the rewards needs it. In
+    a view they are sums over the rows of the view.
+    """
     if not storage.has(REWARD):
         raise NoRewards.of("a sequence with returns to go", "the storage")
     dataset = dataset_of_rows(storage)
@@ -72,20 +73,20 @@ def returns_to_go(
 
 
 def _of_dataset(dataset: Dataset, gamma: float, root: CacheRoot | None) -> np.ndarray:
-    """Return those of a dataset, which are kept under a root, or of a view."""
-    # By the size of whole rows, which is the same in every layout.
+    """Return the returns to go of a dataset, cached under a root, or of a view."""
+    # By the size of whole rows, which is equal in both layouts.
     block_rows = min(BLOCK_ROWS, rows_per_block(dataset.row_bytes))
     rewards = _rewards_of_dataset(dataset)
     form = dtype, _ = _form(rewards, len(dataset))
 
-    def work_out() -> Blocks:
+    def compute() -> Blocks:
         return _blocks(rewards, dataset.offsets.numpy(), gamma, block_rows, dtype)
 
-    return cached_array(dataset, root, f"returns-to-go-{gamma!r}", form, work_out)
+    return cached_array(dataset, root, f"returns-to-go-{gamma!r}", form, compute)
 
 
 def dataset_of_rows(storage: Storage) -> Dataset | None:
-    """Return the dataset whose rows a storage gives, under the dataset's numbers; None without."""
+    """Return the dataset of a storage with the same row numbers, or None."""
     return storage.dataset if isinstance(storage, DatasetStorage | FrameStack) else None
 
 
@@ -97,7 +98,7 @@ def _rewards_of_dataset(dataset: Dataset) -> RewardRows:
 def _rewards_of_storage(storage: Storage) -> RewardRows:
     def read(start: int, stop: int) -> torch.Tensor:
         rewards = storage.entry(REWARD, torch.arange(start, stop))
-        assert rewards is not None, "has() said so"
+        assert rewards is not None, "the storage has rewards"
         return rewards
 
     return read
@@ -105,12 +106,12 @@ def _rewards_of_storage(storage: Storage) -> RewardRows:
 
 def _form(rewards: RewardRows, num_rows: int) -> tuple[np.dtype, tuple[int, ...]]:
     first = rewards(0, 1)
-    # One number a row is [N, 1], whatever the shape of the rewards.
+    # Rewards [N] have returns [N, 1].
     return returns_dtype(first), (num_rows, *(first.shape[1:] or (1,)))
 
 
 def _blocks(
-    rewards: RewardRows, offsets: np.ndarray, gamma: float, block_rows: int, dtype: np.dtype
+    rewards: RewardRows, offsets: OffsetArray, gamma: float, block_rows: int, dtype: np.dtype
 ) -> Blocks:
     for first, returns in returns_in_blocks(rewards, offsets, gamma, block_rows):
         with np.errstate(over="ignore"):  # infinity is a result
@@ -118,10 +119,13 @@ def _blocks(
 
 
 def returns_in_blocks(
-    rewards: RewardRows, offsets: np.ndarray, gamma: float, block_rows: int
+    rewards: RewardRows, offsets: OffsetArray, gamma: float, block_rows: int
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield the first row of each block, and its returns to go float64 ``[n, *shape]``."""
-    # offsets: of trajectories, int64 `[K + 1]`.
+    """Yield the first row of each block, and its returns to go float64 ``[n, *shape]``.
+
+    block        0 0 0 | 1 1 1 | 2 2 2      block 2 is the first
+    following        <-| the return to go of the first row of block 1
+    """
     num_rows = int(offsets[-1])
     following = torch.zeros(())  # the return to go of the row after the block
     for start in reversed(range(0, num_rows, block_rows)):
@@ -136,31 +140,32 @@ def returns_in_blocks(
 
 
 def returns_dtype(rewards: torch.Tensor) -> np.dtype:
-    """Return the type of the returns to go of rewards: float32, or float64 where these need it."""
+    """Return the dtype of the returns to go: float32, or float64 if the rewards need it."""
     try:
         is_real = not rewards.is_complex() and rewards.double() is not None
-    except (NotImplementedError, RuntimeError):  # torch does not compute with this type
+    except (NotImplementedError, RuntimeError):  # torch does not compute with this dtype
         is_real = False
     if not is_real:
         raise WrongRows(
             f"{show_key(REWARD)} is {rewards.dtype}; returns to go are sums of real numbers.",
             key=REWARD,
+            expected="real numbers",
             found=rewards.dtype,
             advice="Convert it with preprocess() first.",
         )
     return np.dtype(np.float64 if rewards.dtype in WIDE else np.float32)
 
 
-def consecutive_offsets(storage: Storage) -> np.ndarray:
-    """Return the offsets int64 ``[K + 1]`` of trajectories that are one after the other."""
+def consecutive_offsets(storage: Storage) -> OffsetArray:
+    """Return the offsets of trajectories, or raise if their rows are not contiguous."""
     index = storage.trajectories(FROM_STORAGE)
     offsets = np.append(index.starts.numpy(), len(storage))
-    # Each has its rows one after the other, up to where the next one begins.
+    # Each trajectory has contiguous rows and ends where the next one starts.
     is_run = index.order is None and index.stride == 1
     if not is_run or offsets[0] or not np.array_equal(np.diff(offsets), index.lengths.numpy()):
         raise WrongRows(
-            "Sequences need trajectories whose rows are next to each other; the rows of this "
-            "storage's trajectories are apart."
+            "Sequences need trajectories of contiguous rows; this storage interleaves its "
+            "trajectories, or is a ring."
         )
     return offsets
 
@@ -169,7 +174,10 @@ def checked_discount(gamma: float) -> float:
     """Return the discount a step as a float."""
     if not isinstance(gamma, Real) or not 0 <= gamma <= 1:
         raise UsageError(
-            f"gamma is a number from 0 to 1, not {gamma!r}.", argument="gamma", found=gamma
+            f"gamma must be a number from 0 to 1, not {gamma!r}.",
+            argument="gamma",
+            expected="a number from 0 to 1",
+            found=gamma,
         )
     return float(gamma)
 
@@ -180,14 +188,12 @@ RETURNS, TIMESTEPS, MASK = "returns_to_go", "timesteps", "attention_mask"
 
 @dataclass(frozen=True)
 class SequenceStorageOptions(SequenceOptions):
-    """What ``Sequences`` takes.
+    """Options of ``Sequences``.
 
     Args:
-        storage: rows that do not change: of a dataset or a view, perhaps with stacked frames, or
-            others.
-        length: T.
-        root: the cache root, to keep a dataset's returns to go under, so that they are worked out
-            once; None for nowhere.
+        storage: read-only rows, such as a dataset, a view, or stacked frames.
+        length: T, the steps of a sequence.
+        root: the cache root, which caches the returns to go of a dataset; None for no cache.
     """
 
     storage: Storage
@@ -197,29 +203,32 @@ class SequenceStorageOptions(SequenceOptions):
 
 
 class Sequences(Storage):
-    """A storage whose rows are sequences, as Decision Transformers are trained on.
+    """A storage of sequences, the training data of Decision Transformers.
 
         rows         0 1 2 3 4 | 5 6 7        two trajectories
         sequences    0 1 2   1 2 3   2 3 4   . 3 4   . . 4   5 6 7   . 6 7   . . 7
 
-    There is a sequence for each row, which it begins with. A sampler that draws rows alike thus
-    draws a trajectory by its length and a beginning in it uniformly; one without replacement draws
-    each beginning once. A batch ``[B, T]`` has every leaf of the rows, and
+    Each row starts one sequence. Uniform sampling of rows thus draws trajectories in proportion to
+    their length, and the start within a trajectory uniformly; sampling without replacement draws
+    each start once. A batch ``[B, T]`` has every leaf of the rows, and
 
-    - ``returns_to_go`` ``[B, T, 1]``: the sum of the row's reward and of those after it up to the
-      end of the trajectory, as far as it was recorded; for each number of the rewards separately.
-      Demonstrations without rewards have no such leaf;
-    - ``timesteps`` int64 ``[B, T]``: the row's place in its trajectory, from 0 on;
-    - ``attention_mask`` bool ``[B, T]``: False for padding, which is zeros, and text ``""``.
+    - ``returns_to_go`` ``[B, T, 1]``: the discounted sum of the rewards from this row to the end of
+      the recorded trajectory, for each number of the rewards. Demonstrations without rewards do
+      not have this leaf;
+    - ``timesteps`` int64 ``[B, T]``: the step within the trajectory, counted from 0;
+    - ``attention_mask`` bool ``[B, T]``: False for padding, which is zeros, and ``""`` for text.
 
     Raises:
-        UsageError: the rows can be written, are not TensorDicts, or have no rewards; they have an
-            entry of the three names already; their trajectories are not one after the other; or
-            an argument is out of range.
+        Unsupported: the storage is writable.
+        WrongRows: rows are not TensorDicts or already have one of the three entries, or their
+            trajectories are not contiguous.
+        NoRewards: the rows have no rewards.
+        EmptyBuffer: the storage is empty.
+        UsageError: an argument is out of range.
 
     Attributes:
-        rows: as given.
-        dataset: the dataset whose rows these are; None where they are others.
+        rows: the storage of the rows.
+        dataset: the dataset of the rows, or None.
     """
 
     @takes_fields(SequenceStorageOptions)
@@ -254,13 +263,13 @@ class Sequences(Storage):
             action_padding=self.action_padding,
             root=self.root,
         )
-        return made, (self.rows, self.length)  # what was kept is read where this is opened
+        return made, (self.rows, self.length)  # the cache is read where this is unpickled
 
     def __repr__(self) -> str:
         return f"Sequences({self.rows!r}, {self.length}, gamma={self.gamma})"
 
     def reference(self) -> StateDict | None:
-        """Return what names the dataset of the rows."""
+        """Return the id, content and number of rows of the dataset, or None."""
         return self.rows.reference()
 
     def has(self, key: Key) -> bool:
@@ -268,8 +277,8 @@ class Sequences(Storage):
             return self._returns is not None
         return key in ((TIMESTEPS,), (MASK,)) or self.rows.has(key)
 
-    def gather(self, index: torch.Tensor) -> Tree:
-        """Return copies ``[B, T, ...]`` of the sequences that begin at rows int64 ``[B]``."""
+    def gather(self, index: RowNumbers) -> Tree:
+        """Return copies ``[B, T, ...]`` of the sequences that start at rows."""
         sequences = _sequence_rows(index.cpu().numpy(), self._offsets, self.length, self.padding)
         tree: Tree = self.rows.gather(torch.from_numpy(sequences.rows))
         self._shape(tree, torch.from_numpy(sequences.padding), ())
@@ -283,8 +292,10 @@ class Sequences(Storage):
         return tree
 
     def _shape(self, tree: Tree, padding: torch.Tensor, key: Key) -> None:
-        """Fill the padding of leaves ``[B * T, ...]``, and let them be ``[B, T, ...]``."""
-        # padding: places of padding, int64 `[n]`.
+        """Fill the padding of leaves ``[B * T, ...]``, and reshape them to ``[B, T, ...]``.
+
+        ``padding`` has the positions of the padding, int64 ``[n]``.
+        """
         for name, leaf in tree.items():
             if isinstance(leaf, dict):
                 self._shape(leaf, padding, (*key, name))
@@ -296,11 +307,11 @@ class Sequences(Storage):
                     fill_rows(leaf, padding, self.action_padding if is_action else 0)
                 tree[name] = leaf.view(-1, self.length, *leaf.shape[1:])
 
-    def get(self, index: torch.Tensor) -> TensorDict:
-        """Return copies of the sequences ``index`` int64 ``[B]`` as a TensorDict ``[B, T]``.
+    def get(self, index: RowNumbers) -> TensorDict:
+        """Return copies of sequences as a TensorDict ``[B, T]``.
 
         Raises:
-            UsageError: they would take more than half of the free memory.
+            UsageError: they need more than half of the free memory.
         """
         if self.dataset is not None:
             self.dataset.check_memory(len(index) * self.length)
@@ -308,13 +319,16 @@ class Sequences(Storage):
         return batch
 
     def scalar_column(self, key: Key) -> torch.Tensor:
-        """Refuse: a sequence has several numbers of any entry."""
+        """Raise ``Unsupported``: a sequence has several numbers of each column."""
         raise Unsupported(
-            f"A sequence has {self.length} rows, not one number of {show_key(key)}.", key=key
+            f"A sequence has {self.length} rows, not one number of {show_key(key)}.",
+            key=key,
+            expected=1,
+            found=self.length,
         )
 
     def trajectories(self, keys: TrajectoryKeys) -> TrajectoryIndex:
-        """Refuse: sequences are cut already, and overlap."""
+        """Raise ``Unsupported``: sequences overlap, so they have no trajectories to slice."""
         raise Unsupported(
             "This buffer already returns sequences; slices of them would overlap.",
             argument="sampler",
@@ -324,56 +338,51 @@ class Sequences(Storage):
 
 @dataclass(frozen=True)
 class _SequenceRows:
-    """The rows of some sequences."""
+    """The rows of sequences, with their steps and padding."""
 
-    # rows: their numbers, int64 `[B * T]`; those of padding are of the sequence, too.
-    # timesteps: of each row in its trajectory, int64 `[B, T]`; 0 where there is padding.
-    # is_row: which are not padding, bool `[B, T]`.
-    # padding: places of padding in `rows`, int64 `[n]`.
-
-    rows: np.ndarray
-    timesteps: np.ndarray
-    is_row: np.ndarray
-    padding: np.ndarray
+    rows: RowArray  # [B * T]; padding repeats a row of the sequence
+    timesteps: np.ndarray  # the steps within trajectories, int64 [B, T]; 0 for padding
+    is_row: MaskArray  # False for padding, [B, T]
+    padding: np.ndarray  # the positions of padding in `rows`, int64 [n]
 
 
 def _sequence_rows(
-    first: np.ndarray, offsets: np.ndarray, length: int, side: PaddedSide
+    first: RowArray, offsets: OffsetArray, length: int, side: PaddedSide
 ) -> _SequenceRows:
-    """Return the rows of sequences, each to its length or to the trajectory's end.
+    """Return the rows of the sequences that start at the rows ``first``.
 
     trajectory of 5, sequences of 3
 
     first row      0        3          3
     padding                 left       right
     rows           0 1 2    . 3 4      3 4 .
-    timesteps      0 1 2    0 3 4      3 4 0        . is padding, which reads a row that is there
+    timesteps      0 1 2    0 3 4      3 4 0        . is padding; it reads the nearest row
     """
-    # first: the first row of each, int64 `[B]`.
-    # offsets: of trajectories, int64 `[K + 1]`.
-    next_number = offsets.searchsorted(first, side="right")  # of the trajectory after
+    # The trajectory of each sequence: the rows from start to stop - 1, both [B, 1].
+    next_number = offsets.searchsorted(first, side="right")
     start = offsets[next_number - 1][:, None]
     stop = offsets[next_number][:, None]
     first = first[:, None]
-    places = np.arange(length)
+    columns = np.arange(length)
     missing = np.maximum(first + length - stop, 0)  # rows beyond the end, [B, 1]
     if side == "left":
-        # The last place has the last row; the first `missing` ones read the first row again.
-        rows = np.maximum(first + places - missing, first)
-        is_row = places >= missing
+        # The last column has the last row; the first `missing` columns repeat the first row.
+        rows = np.maximum(first + columns - missing, first)
+        is_row = columns >= missing
     else:
-        rows = np.minimum(first + places, stop - 1)
-        is_row = places < length - missing
+        # The last `missing` columns repeat the last row.
+        rows = np.minimum(first + columns, stop - 1)
+        is_row = columns < length - missing
     timesteps = (rows - start) * is_row
     return _SequenceRows(rows.reshape(-1), timesteps, is_row, np.flatnonzero(~is_row))
 
 
 def _texts(texts: NonTensorStack, padding: torch.Tensor, length: int) -> NonTensorStack:
-    """Return texts ``[B * T, *shape]`` as ``[B, T, *shape]``, with ``""`` as padding."""
+    """Return texts ``[B * T, *shape]`` as ``[B, T, *shape]``, with ``""`` at the padding."""
     shape = tuple(texts.batch_size[1:])
     values = texts.tolist()
-    for place in padding.tolist():
-        values[place] = _empty(shape)
+    for position in padding.tolist():
+        values[position] = _empty(shape)
     grouped = [values[start : start + length] for start in range(0, len(values), length)]
     return stack_texts(grouped, (length, *shape))
 
@@ -383,39 +392,47 @@ def _empty(shape: tuple[int, ...]) -> object:
 
 
 def check_rows(storage: Storage, names: Iterable[str]) -> None:
-    """Check that a storage has rows that sequences can be made of."""
+    """Check that the rows of a storage are read-only TensorDicts without these entries."""
     kind = type(storage).__name__
     if storage.is_writable:
         raise Unsupported(
-            f"Sequences need rows that do not change, such as a dataset's, and a {kind} can be "
-            "written.",
+            f"Sequences need read-only rows, such as a dataset; a {kind} is writable.",
+            argument="storage",
+            found=kind,
             advice="Write whole trajectories there with "
             'append_transform(Reward2Go(out_keys=["to_go"])), and sample slices.',
         )
     if not storage.is_tensordict or storage.row_batch_size:
         size = list(storage.row_batch_size)
-        found = f"TensorDicts {size}" if storage.is_tensordict else "no TensorDicts"
+        found = f"TensorDicts {size}" if storage.is_tensordict else "not TensorDicts"
         raise WrongRows(
             "Sequences need rows that are TensorDicts without a batch size; the rows of this "
             f"{kind} are {found}.",
+            argument="storage",
+            expected="TensorDicts []",
             found=found,
         )
     if not len(storage):
-        raise EmptyBuffer(f"Sequences cannot be made. {storage.no_rows}")
+        raise EmptyBuffer(f"Sequences need rows. {storage.no_rows}")
     for name in names:
         if storage.has((name,)):
             raise WrongRows(
-                f"The rows already have {name}, which sequences would replace.",
+                f"The rows already have {name}, an entry that sequences add.",
                 key=name,
                 advice="Rename it with preprocess() first.",
             )
 
 
 def check_padding(storage: Storage, key: Key, value: float) -> None:
-    """Check that every leaf at or below a key can hold a number; 0 is one of every type."""
+    """Check that every leaf at or below a key can have ``value``; every dtype has 0."""
     if not isinstance(value, Real):
         name = f"{show_key(key)}_padding"
-        raise UsageError(f"{name} is a number, not {value!r}.", argument=name, found=value)
+        raise UsageError(
+            f"{name} must be a number, not {value!r}.",
+            argument=name,
+            expected="a number",
+            found=value,
+        )
     if value:
         _check_fits(value, entry(storage.gather(torch.tensor([0])), key), key)
 
@@ -427,14 +444,17 @@ def _check_fits(value: float, leaf: object, key: Key) -> None:
         return
     if not isinstance(leaf, torch.Tensor):
         raise WrongRows(
-            f"The rows have no numbers at {show_key(key)} to pad with {value}.", key=key
+            f"The rows have no numbers at {show_key(key)} to pad with {value}.",
+            key=key,
+            expected="numbers",
+            found=type(leaf).__name__,
         )
     dtype = leaf.dtype
     is_whole = not dtype.is_floating_point and not dtype.is_complex
     # Unsigned and narrow integers wrap around, which changes the number.
     if dtype not in MOVABLE or (is_whole and torch.tensor(value).to(dtype).item() != value):
         raise WrongRows(
-            f"{show_key(key)} cannot be padded with {value}, which is not of {dtype}.",
+            f"{value} is not a valid {dtype} to pad {show_key(key)} with.",
             key=key,
             expected=dtype,
             found=value,

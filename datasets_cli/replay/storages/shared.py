@@ -1,11 +1,11 @@
 """A storage whose rows several processes read and write.
 
 <folder>/<key>.memmap             a column of all rows, mapped by every process
-<folder>/.shared-<token>/control  the numbers by which the processes agree, and the lock
-<folder>/.shared-<token>/form     the form of the rows, as JSON, once the first were written
+<folder>/.shared-<token>/control  the counters of the processes, and the lock
+<folder>/.shared-<token>/form     the schema of the rows as JSON, after the first write
 
 One process writes at a time, under the lock. Readers take no lock: they read the sequence number
-before and after, and read again if a write came between.
+before and after the rows, and read again if a write came between.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.storages.collate import LeafColumn
 from datasets_cli.replay.storages.columns import (
-    Form,
     Node,
-    PytreeForm,
+    PytreeStructure,
     RowColumns,
-    RowsForm,
+    RowSchema,
     RowType,
-    TensorDictForm,
+    Structure,
+    TensorDictStructure,
 )
 from datasets_cli.replay.storages.description import TENSORS, describe, restore
 from datasets_cli.replay.storages.mapped_files import (
@@ -57,6 +57,7 @@ from datasets_cli.replay.storages.tensors import (
 )
 from datasets_cli.schema.bits import torch_dtype
 from datasets_cli.schema.columns import Column, Key
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
 
 logger = logging.getLogger(__name__)
@@ -64,9 +65,9 @@ logger = logging.getLogger(__name__)
 SEQUENCE, FORM, FIRST_ROW, END_ROW = range(4)
 """Positions of numbers in the control file; two sets of counters follow.
 
-- ``SEQUENCE``: raised by two with every change; odd while rows are being written.
-- ``FORM``: 1 once the form file and the files of the columns are complete.
-- ``FIRST_ROW``, ``END_ROW``: the rows that the write under way changes.
+- ``SEQUENCE``: increased by two with every change; odd while rows are being written.
+- ``FORM``: 1 after the form file and the files of the columns were written.
+- ``FIRST_ROW``, ``END_ROW``: the rows of the current write.
 """
 
 _FIRST, _NUM_COUNTERS = 4, 5
@@ -90,10 +91,10 @@ def _counter(position: int) -> property:
 
 
 class SharedCounters(Counters):
-    """Counters of rows in memory that several processes map; all of them change at once."""
+    """Counters of rows in memory that several processes map; all change at the same time."""
 
-    # There are two sets of them, and `SEQUENCE // 2` selects one: it is odd or even. Values are
-    # written to the other set. Raising `SEQUENCE` to the next even number, one store, selects it.
+    # There are two sets, and the parity of `SEQUENCE // 2` selects one. Values are written to the
+    # unselected set. Increasing `SEQUENCE` to the next even number, one store, selects it.
 
     num_rows, cursor, revision, write_count, clears = map(_counter, range(_NUM_COUNTERS))
 
@@ -101,21 +102,22 @@ class SharedCounters(Counters):
         self.numbers = numbers
 
     def begin(self) -> None:
-        """Begin a change: copy the selected set to the other one."""
+        """Start a change: copy the selected set to the unselected one."""
         turn = self.numbers[SEQUENCE] // 2 % 2
         old, new = (_FIRST + which * _NUM_COUNTERS for which in (turn, 1 - turn))
         self.numbers[new : new + _NUM_COUNTERS] = self.numbers[old : old + _NUM_COUNTERS]
 
     def end(self) -> None:
-        """Select the set that was changed."""
+        """End a change: select the changed set."""
         self.numbers[SEQUENCE] = (self.numbers[SEQUENCE] // 2 + 1) * 2
 
 
 class SharedStorage(LazyTensorStorage):
-    """Tensors that several processes read and write, in files that each of them maps.
+    """A storage of tensors in files that several processes map, read and write.
 
-    ``ReplayBuffer.share`` moves the rows of a ``LazyTensorStorage`` into one, in shared memory, and
-    those of a ``LazyMemmapStorage``, whose files stay. A pickle has the folder, and no rows.
+    ``ReplayBuffer.share`` creates it from a ``LazyTensorStorage``, whose rows are copied to shared
+    memory, or from a ``LazyMemmapStorage``, whose files are used. A pickle contains the path of the
+    folder, not the rows.
     """
 
     counters: SharedCounters
@@ -133,18 +135,21 @@ class SharedStorage(LazyTensorStorage):
         self.counters = SharedCounters(self._numbers)
         self._lock = ProcessLock(self._control / "control")
         self._files: ColumnFiles | None = None
-        self._source: LazyTensorStorage | None = None  # whose folder is deleted with it
+        self._source: LazyTensorStorage | None = None  # its folder is deleted with it
 
     @classmethod
     def of(cls, source: LazyTensorStorage, write_count: int) -> Self:
-        """Return a storage with the rows of another one, to which ``write_count`` were written."""
+        """Return a shared storage with the rows of ``source``."""
         if source.device.type != "cpu":
             raise Unsupported(
                 f"Processes cannot share rows on {source.device}.",
+                argument="device",
+                expected="cpu",
                 found=str(source.device),
-                advice="Keep the rows on the CPU, and move batches.",
+                advice="Store the rows on the CPU, and pass a device to the buffer, which moves "
+                "batches.",
             )
-        if source.rows is not None and source.rows.form.has_values:
+        if source.rows is not None and source.rows.schema.has_values:
             raise values_cannot_be_shared()
         if isinstance(source, LazyMemmapStorage):
             if not source.existsok and source.files is None:
@@ -168,17 +173,17 @@ class SharedStorage(LazyTensorStorage):
         return shared
 
     def _move(self, source: LazyTensorStorage, write_count: int) -> None:
-        """Use the rows of a storage, which are copied unless they are in files."""
+        """Take over the rows of a storage: files are used, memory is copied."""
         rows = source.rows
         if rows is not None:
             if isinstance(source, LazyMemmapStorage) and source.files is not None:
                 self._files = source.files
-                self._write_form(rows.form)
+                self._write_schema(rows.schema)
                 self._use_rows(rows)
             else:
                 written = slice(0, len(source))
-                self._use_rows(self._allocate(rows.form))
-                self._known().write(written, [column[written] for column in rows.columns])
+                self._use_rows(self._allocate(rows.schema))
+                self._stored().write(written, [column[written] for column in rows.columns])
         self.generations, self.seams = source.generations, source.seams
         with self._changing() as counters:
             for name in ("num_rows", "cursor", "revision"):
@@ -186,11 +191,11 @@ class SharedStorage(LazyTensorStorage):
             counters.write_count = write_count
 
     def __reduce__(self) -> tuple[object, ...]:
-        form = None if self._rows is None else self._rows.form
-        return _open, (self.scratch_dir, self._token, self.max_size, self.ndim, form)
+        schema = None if self._rows is None else self._rows.schema
+        return _open, (self.scratch_dir, self._token, self.max_size, self.ndim, schema)
 
     def __deepcopy__(self, memo: dict[int, object]) -> LazyTensorStorage:  # type: ignore[override]
-        """Return a storage of this process with copies of the rows."""
+        """Return an unshared storage with copies of the rows."""
         copied = LazyTensorStorage(self.max_size, ndim=self.ndim)
         memo[id(self)] = copied
         with self.turn():
@@ -199,20 +204,20 @@ class SharedStorage(LazyTensorStorage):
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Let this process alone write; rows that a killed writer left half written are dropped."""
+        """Hold the lock of the writer; drop rows that a killed writer left half written."""
         with self._lock as is_first:
             if is_first and self._numbers[SEQUENCE] % 2:
                 self._drop_torn()
             yield
 
     def read_whole(self, attempt: Callable[[], Found], retry: Callable[[], None]) -> Found:
-        """Return the result of ``attempt``, which reads rows that no process wrote meanwhile."""
+        """Call ``attempt``, which reads rows, until no process wrote rows during the call."""
         for _ in range(_TRIES):
             before = self._numbers[SEQUENCE]
             if before % 2:
                 continue
-            # Processors reorder some hundred instructions at most; between a number and a row
-            # Python runs thousands.
+            # Processors reorder some hundred instructions at most; Python runs thousands between
+            # reading the number and reading a row.
             try:
                 rows = attempt()
             except Exception:
@@ -228,29 +233,29 @@ class SharedStorage(LazyTensorStorage):
     def __len__(self) -> int:
         num_rows: int = self.counters.num_rows
         if num_rows and self._rows is None:
-            self._find_form()
+            self._find_rows()
         return num_rows
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The rows that fit, as a grid: steps, then the environments side by side."""
-        self._find_form()
+        """The shape of the rows that fit: steps, then the environments side by side."""
+        self._find_rows()
         return super().grid
 
     @property
     def capacity(self) -> int:
         """Rows that fit: ``max_size``, rounded up to whole time steps."""
-        self._find_form()
+        self._find_rows()
         return self.max_size
 
     def has(self, key: Key) -> bool:
-        """Return whether rows have a column."""
-        self._find_form()
+        """Return whether rows have a column of tensors."""
+        self._find_rows()
         return super().has(key)
 
     @property
     def cursor(self) -> int:
-        """The time step that is written next."""
+        """The next time step to write."""
         step: int = self.counters.cursor
         return step
 
@@ -261,7 +266,7 @@ class SharedStorage(LazyTensorStorage):
 
     @property
     def write_count(self) -> int:
-        """Rows that all processes wrote one after the other since the storage was empty."""
+        """The number of rows that all processes wrote in order since the storage was empty."""
         count: int = self.counters.write_count
         return count
 
@@ -272,15 +277,15 @@ class SharedStorage(LazyTensorStorage):
 
     def flatten(self, data: Rows) -> list[LeafColumn]:
         """Return the columns ``[n, ...]`` of data; see ``TensorRows.flatten``."""
-        with self.turn():  # the first rows of another process may have fixed the form
-            self._find_form()
+        with self.turn():  # another process may have written the first rows
+            self._find_rows()
             return super().flatten(data)
 
-    def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
-        """Write columns ``[n, ...]`` to rows; the counters change once they are complete."""
+    def write(self, rows: slice | RowNumbers, columns: list[LeafColumn]) -> None:
+        """Write columns ``[n, ...]`` to rows, then change the counters."""
         with self.turn():
             self._check_no_gap(rows)
-            assert self._files is not None, "rows that were flattened have files"
+            assert self._files is not None, "flatten() created the files"
             self._files.reserve(rows)
             self.counters.begin()
             self._count(rows)
@@ -290,19 +295,19 @@ class SharedStorage(LazyTensorStorage):
             self._put(rows, columns)
 
     def clear(self) -> None:
-        """Forget every row."""
+        """Remove all rows."""
         with self._changing() as counters:
             counters.num_rows = counters.cursor = counters.write_count = 0
             counters.revision = self.revision + 1
             counters.clears = self.counters.clears + 1
 
-    def _put(self, rows: slice | torch.Tensor, columns: Sequence[Rows]) -> None:
+    def _put(self, rows: slice | RowNumbers, columns: Sequence[Rows]) -> None:
         """Write rows while ``SEQUENCE`` is odd."""
         self._numbers[SEQUENCE] += 1
         try:
             self._copy(rows, columns)
         except KeyboardInterrupt:
-            self._copy(rows, columns)  # again and whole, so that no row is half written
+            self._copy(rows, columns)  # again, because some rows may be half written
             self.counters.end()
             raise
         except BaseException:
@@ -310,94 +315,94 @@ class SharedStorage(LazyTensorStorage):
             raise
         self.counters.end()
 
-    def _copy(self, rows: slice | torch.Tensor, columns: Sequence[Rows]) -> None:
-        self._known().write(rows, columns)
+    def _copy(self, rows: slice | RowNumbers, columns: Sequence[Rows]) -> None:
+        self._stored().write(rows, columns)
 
     def _drop_torn(self) -> None:
-        """Drop the rows of a write that did not end."""
-        self._find_form()
+        """Drop the rows of an incomplete write."""
+        self._find_rows()
         num_rows = self.counters.num_rows
         first, end = self._numbers[FIRST_ROW], self._numbers[END_ROW]
         self.counters.begin()
         self.counters.revision = self.revision + 1
-        if first < num_rows:  # rows beyond the others were never counted
-            # The rows that stay move to the front, the oldest first:
+        if first < num_rows:  # rows from num_rows were not counted yet
+            # The complete rows move to the front, the oldest first:
             #
             #   row     0 1 2 3 4 5 6 7      rows 2 and 3 were being written, the cursor is at 2
             #   before  8 9 x x 4 5 6 7
             #   after   4 5 6 7 8 9
             #
-            # If this process is killed meanwhile, the next one drops all rows.
+            # If this process is killed before the end, the next one drops all rows.
             self._numbers[FIRST_ROW], self._numbers[END_ROW] = 0, num_rows
             oldest = self.counters.cursor * self.width if num_rows == self.capacity else 0
             order = (torch.arange(num_rows) + oldest) % num_rows
             whole = order[(order < first) | (order >= end)]
-            rows = self._known()
+            rows = self._stored()
             rows.write(slice(0, len(whole)), [column[whole] for column in rows.columns])
             self.counters.num_rows = len(whole)
             self.counters.cursor = len(whole) // self.width
             self.counters.clears = self.counters.clears + 1
             logger.warning(
-                "%s: a write to the rows %d to %d did not end: they are dropped, %d rows stay",
+                "%s: the write to the rows %d to %d was incomplete; dropped them, %d rows remain",
                 *(self.scratch_dir, first, end - 1, len(whole)),
             )
         self.counters.end()
 
     @contextmanager
     def _changing(self) -> Iterator[SharedCounters]:
-        """Let counters be changed, all at once at the end."""
+        """Yield the counters; their changes take effect at the end."""
         with self.turn():
             self.counters.begin()
             yield self.counters
             self.counters.end()
 
-    def _allocate(self, form: RowsForm) -> RowColumns:
-        if form.has_values:
+    def _allocate(self, schema: RowSchema) -> RowColumns:
+        if schema.has_values:
             raise values_cannot_be_shared()
         with self.turn():
             if not self._control.exists():
                 raise rows_are_gone(self.scratch_dir)
-            self._files = ColumnFiles.create(self.scratch_dir, form)
-            self._write_form(form)
-        return RowColumns(form, self._files.columns())
+            self._files = ColumnFiles.create(self.scratch_dir, schema)
+            self._write_schema(schema)
+        return RowColumns(schema, self._files.columns())
 
-    def _write_form(self, form: RowsForm) -> None:
-        """Write the form file; other processes read it from then on."""
-        written = SharedForm(columns_of(form), form.grid, structure_of(form.form))
+    def _write_schema(self, schema: RowSchema) -> None:
+        """Write the form file, which other processes read."""
+        written = SharedSchema(columns_of(schema), schema.grid, structure_json(schema.structure))
         content = json.dumps(written.to_json()).encode()
         with room_for(self.scratch_dir, len(content)):
             (self._control / "form").write_bytes(content)
         self._numbers[FORM] = 1
 
-    def _find_form(self) -> None:
-        """Read the form of the rows if another process wrote the first ones."""
+    def _find_rows(self) -> None:
+        """Map the rows if another process wrote the first ones."""
         if self._rows is None and self._numbers[FORM]:
-            self._use_form(None)
+            self._map_rows(None)
 
-    def _use_form(self, known: RowsForm | None) -> None:
-        """Map the rows, whose form is in the form file unless it is known."""
+    def _map_rows(self, known: RowSchema | None) -> None:
+        """Map the rows of a schema, by default of the form file."""
         try:
             content = (self._control / "form").read_bytes()
         except FileNotFoundError as error:
             raise rows_are_gone(self.scratch_dir) from error
-        written = decode(SharedForm, json.loads(content))
-        form = written.rows_form() if known is None else known
-        self._files = ColumnFiles(self.scratch_dir, written.leaves, form.capacity)
-        self._use_rows(RowColumns(form, self._files.columns()))
+        written = decode(SharedSchema, json.loads(content))
+        schema = written.row_schema() if known is None else known
+        self._files = ColumnFiles(self.scratch_dir, written.leaves, schema.capacity)
+        self._use_rows(RowColumns(schema, self._files.columns()))
 
 
 def _open(
-    folder: Path, token: str, max_size: int, ndim: int, form: RowsForm | None
+    folder: Path, token: str, max_size: int, ndim: int, schema: RowSchema | None
 ) -> SharedStorage:
-    """Return the storage in a folder, as a pickle has it."""
+    """Unpickle a storage: open its folder."""
     storage = SharedStorage(folder, token, max_size, ndim)
-    if form is not None:
-        storage._use_form(form)
+    if schema is not None:
+        storage._map_rows(schema)
     return storage
 
 
 def _new_control(folder: Path) -> str:
-    """Create a control folder in place of that of an earlier storage; return its token."""
+    """Replace the control folder of an earlier storage; return the token of the new one."""
     token = secrets.token_hex(8)
     control = folder / f"{CONTROL}{token}"
     with room_for(folder, _BYTES):
@@ -410,72 +415,71 @@ def _new_control(folder: Path) -> str:
 
 
 @dataclass(frozen=True)
-class SharedForm(JsonForm):
-    """The form of shared rows as JSON: their columns, their grid, and how columns become rows."""
+class SharedSchema(JsonForm):
+    """The schema of shared rows as JSON; ``structure`` is None for classes without JSON."""
 
     leaves: tuple[Column, ...]
     grid: tuple[int, ...]
     structure: StateDict | None
 
-    def rows_form(self) -> RowsForm:
-        """Return the form of the rows."""
+    def row_schema(self) -> RowSchema:
+        """Return the schema of the rows."""
         structure, leaves = self.structure, self.leaves
         if structure is None:
             raise Unsupported(
-                "Another process wrote the first rows of this storage, with classes that this "
-                "process cannot find.",
+                "Another process wrote the first rows of this storage, of classes that this "
+                "process does not know.",
                 advice="Write the first rows before the buffer is passed to other processes.",
             )
         if "nodes" in structure:
             nodes = {tuple(key): Node(tuple(inner)) for key, inner in structure["nodes"]}
-            form: Form = TensorDictForm([leaf.key for leaf in leaves], nodes=nodes)
+            known: Structure = TensorDictStructure([leaf.key for leaf in leaves], nodes=nodes)
         else:
-            form = PytreeForm(restore(structure["rows"], [torch.empty(0) for _ in leaves]))
+            known = PytreeStructure(restore(structure["rows"], [torch.empty(0) for _ in leaves]))
         types: list[RowType] = [
             (torch_dtype(each.dtype), torch.Size(each.shape)) for each in leaves
         ]
-        return RowsForm(form, self.grid, types)
+        return RowSchema(known, self.grid, types)
 
 
-def structure_of(form: Form) -> StateDict | None:
-    """Return a form as JSON; None if it has classes of the user's own."""
-    if isinstance(form, TensorDictForm):
-        nodes = form.nodes.items()
+def structure_json(structure: Structure) -> StateDict | None:
+    """Return a structure as JSON, or None if it has classes of the user."""
+    if isinstance(structure, TensorDictStructure):
+        nodes = structure.nodes.items()
         if any(node.kind for _, node in nodes):
             return None
         return {"nodes": [[key, node.inner] for key, node in nodes]}
+    rows = structure.unflatten([torch.empty(0)] * len(structure.names))
     try:
-        return {
-            "rows": describe(form.unflatten([torch.empty(0)] * len(form.names)), kinds=TENSORS)[0]
-        }
+        return {"rows": describe(rows, kinds=TENSORS)[0]}
     except UsageError:
         return None
 
 
 class SharedPosition:
-    """Where the next row of a shared storage is written, and how many were; for a writer."""
+    """The position of a writer in a shared storage, whose counters it uses."""
 
     def __init__(self, storage: SharedStorage) -> None:
         self.storage = storage
 
     def __deepcopy__(self, memo: dict[int, object]) -> Position:
-        """Return the position of a writer to a copy of the rows, which one process has."""
+        """Return the position in an unshared copy of the rows."""
         return Position(self.cursor, self.write_count)
 
     @property
     def cursor(self) -> int:
-        """The row that is written next."""
+        """The next row to write."""
         return self.storage.cursor * self.storage.width
 
     @property
     def write_count(self) -> int:
-        """Rows that all processes wrote."""
+        """The number of rows that all processes wrote."""
         return self.storage.write_count
 
     def advance(self, cursor: int, count: int) -> None:
-        """Count rows that a writer wrote: the storage has counted them."""
+        """Do nothing: the storage counts written rows."""
 
     def set(self, cursor: int, write_count: int) -> None:
-        """Continue at another row."""
+        """Continue at row ``cursor``."""
         self.storage.cursor = cursor // self.storage.width
         self.storage.write_count = write_count

@@ -1,4 +1,4 @@
-"""Storages of tensors in memory: given, allocated when written, or in memory-mapped files."""
+"""Storages of tensors: existing tensors, memory allocated at the first write, or mapped files."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from datasets_cli.replay.arguments import Rows, StateDict, whole_number
 from datasets_cli.replay.storages.collate import LeafColumn, as_bits, map_rows
 from datasets_cli.replay.storages.columns import (
     RowColumns,
-    RowsForm,
+    RowSchema,
     RowsSnapshot,
+    Structure,
     check_leading,
-    form_of,
     new_columns,
     row_types_of,
+    structure_of,
 )
 from datasets_cli.replay.storages.mapped_files import ColumnFiles, check_empty
 from datasets_cli.replay.storages.processes import call_after_fork
@@ -29,6 +30,7 @@ from datasets_cli.replay.storages.protocol import WritableStorage
 from datasets_cli.schema.bits import take
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions, usable_device
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.schema.tree import Tree
 from datasets_cli.sources.temporary_folders import delete_with, temporary_folder
 from datasets_cli.torchrl.keywords import accepts_keywords
@@ -36,15 +38,15 @@ from datasets_cli.torchrl.keywords import accepts_keywords
 
 @dataclass
 class Counters:
-    """Counters of rows."""
+    """The number of rows, the next time step to write, and the number of changes so far."""
 
     num_rows: int = 0
-    cursor: int = 0  # the time step that is written next
-    revision: int = 0  # raised with every change
+    cursor: int = 0
+    revision: int = 0
 
 
 class TensorRows(WritableStorage):
-    """Rows of tensors in columns of plain tensors, written and gathered."""
+    """A storage whose rows are flat columns of tensors."""
 
     device: torch.device
 
@@ -54,7 +56,7 @@ class TensorRows(WritableStorage):
         self._use_device(usable_device("cpu" if device == "auto" else device))
         self._follows_rows = device == "auto"
         self.counters = Counters()
-        self.is_tensordict = False  # as long as nothing was written
+        self.is_tensordict = False  # until the first write
         self._rows: RowColumns | None = None
 
     def __len__(self) -> int:
@@ -62,12 +64,12 @@ class TensorRows(WritableStorage):
 
     @property
     def rows(self) -> RowColumns | None:
-        """The columns; None before the first row."""
+        """The columns, or None before the first write."""
         return self._rows
 
     @property
     def cursor(self) -> int:
-        """The time step that is written next."""
+        """The next time step to write."""
         return self.counters.cursor
 
     @cursor.setter
@@ -80,7 +82,7 @@ class TensorRows(WritableStorage):
         return self.counters.revision
 
     def __repr__(self) -> str:
-        names = ", ".join(self._rows.form.form.names) if self._rows else "nothing yet"
+        names = ", ".join(self._rows.schema.structure.names) if self._rows else "empty"
         return (
             f"{type(self).__name__}({names}, shape={list(self.grid)}, device={self.device}, "
             f"len={len(self)}, max_size={self.max_size})"
@@ -88,26 +90,32 @@ class TensorRows(WritableStorage):
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """The rows that fit, as a grid: steps, then the environments side by side."""
-        return (self.max_size,) if self._rows is None else self._rows.form.grid
+        """The shape of the rows that fit: steps, then the environments side by side."""
+        return (self.max_size,) if self._rows is None else self._rows.schema.grid
 
     def flatten(self, data: Rows) -> list[LeafColumn]:
-        """Return the columns ``[n, ...]`` of data, time first and flat; allocate with the first.
+        """Return the columns ``[n, ...]`` of data, time first; the first data allocate memory.
 
         Raises:
-            UsageError: the data differ from the stored rows in keys, shapes or dtypes.
+            WrongRows: keys, shapes or dtypes differ from those of the stored rows.
         """
-        form = form_of(data, self.ndim) if self._rows is None else self._rows.form.form
-        columns = form.flatten(data)
         if self._rows is None:
-            check_leading(form, columns, self.ndim)
-            if self._follows_rows:
-                self._use_device(columns[0].device)
-            rows_form = RowsForm.of_first(form, columns, self.ndim, self.max_size)
-            self._use_rows(self._allocate(rows_form))
+            structure = structure_of(data, self.ndim)
+            columns = structure.flatten(data)
+            rows = self._start(structure, columns)
         else:
-            self._rows.form.check(columns)
-        return self._known().form.as_kept(columns, self.device)
+            rows = self._rows
+            columns = rows.schema.structure.flatten(data)
+        return rows.schema.flatten(columns, self.device)
+
+    def _start(self, structure: Structure, columns: list[LeafColumn]) -> RowColumns:
+        """Allocate memory for rows like the first ones."""
+        check_leading(structure, columns, self.ndim)
+        if self._follows_rows:
+            self._use_device(columns[0].device)
+        rows = self._allocate(RowSchema.of_first(structure, columns, self.ndim, self.max_size))
+        self._use_rows(rows)
+        return rows
 
     def _use_device(self, device: torch.device) -> None:
         self.device = device
@@ -116,23 +124,23 @@ class TensorRows(WritableStorage):
 
     def _use_rows(self, rows: RowColumns) -> None:
         self._rows = rows
-        self.max_size = math.prod(rows.form.grid)  # rounded up to whole steps, as TorchRL's is
-        self.is_tensordict = rows.form.is_tensordict
-        self.row_batch_size = rows.form.form.row_batch_size
+        self.max_size = rows.schema.capacity  # rounded up to whole steps, as in TorchRL
+        self.is_tensordict = rows.schema.is_tensordict
+        self.row_batch_size = rows.schema.structure.row_batch_size
 
-    def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
-        """Put columns ``[n, ...]`` into rows.
+    def write(self, rows: slice | RowNumbers, columns: list[LeafColumn]) -> None:
+        """Write columns ``[n, ...]`` to rows.
 
         Raises:
-            UsageError: rows before them were never written.
-            DiskFull: the rows are in files, and their disk has no room for these.
+            NotWritable: rows before them were never written.
+            DiskFull: the rows are in files, and the disk does not have enough space.
         """
         self._check_no_gap(rows)
-        self._known().write(rows, columns)
+        self._stored().write(rows, columns)
         self._count(rows)
 
-    def _check_no_gap(self, rows: slice | torch.Tensor) -> None:
-        """Refuse rows beyond the next one: those between would be read, and have no values."""
+    def _check_no_gap(self, rows: slice | RowNumbers) -> None:
+        """Reject writes that would leave uninitialised rows."""
         num_rows = len(self)
         if isinstance(rows, slice):
             first, new = rows.start, 0
@@ -145,25 +153,25 @@ class TensorRows(WritableStorage):
                 f"{num_rows} comes next.",
                 row=first,
                 expected=num_rows,
-                advice="Load a writer's state with its rows, by load_state_dict of the buffer.",
+                advice="Load the state of a writer with its rows: buffer.load_state_dict().",
             )
 
-    def _count(self, rows: slice | torch.Tensor) -> None:
+    def _count(self, rows: slice | RowNumbers) -> None:
         counters = self.counters
         if isinstance(rows, slice):
-            # The cursor counts time steps, and begins again after the last one that fits.
-            form = self._known().form
-            counters.cursor = rows.stop // form.width % form.grid[0]
+            # The cursor counts time steps, and returns to 0 after the last one that fits.
+            schema = self._stored().schema
+            counters.cursor = rows.stop // schema.width % schema.grid[0]
         last = rows.stop if isinstance(rows, slice) else int(rows.max()) + 1
         counters.num_rows = max(counters.num_rows, last)
         counters.revision += 1
 
-    def _allocate(self, form: RowsForm) -> RowColumns:
-        """Return columns with room for rows of a form."""
-        return new_columns(form, self.device)
+    def _allocate(self, schema: RowSchema) -> RowColumns:
+        """Return empty columns of a schema."""
+        return new_columns(schema, self.device)
 
     def clear(self) -> None:
-        """Forget every row."""
+        """Remove all rows."""
         self.counters = Counters(revision=self.counters.revision + 1)
         if self._rows is not None:
             self._rows.clear_values()
@@ -196,76 +204,75 @@ class TensorRows(WritableStorage):
         copied.seams = copy.deepcopy(self.seams, memo)
         return copied
 
-    def gather(self, index: torch.Tensor) -> Rows:
-        """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, in the rows' form."""
+    def gather(self, index: RowNumbers) -> Rows:
+        """Return copies of rows in their structure; TensorDicts as their nested dict."""
         rows = self._rows
         if rows is None:
             raise EmptyBuffer(self.no_rows)
         return rows.gather(index if index.device == self.device else index.to(self.device))
 
     def as_batch(self, tree: Tree, shape: torch.Size) -> Rows:
-        """Return what ``gather`` returned as one batch ``[*shape]``: TensorDicts, or tensorclasses.
+        """Return the nested dict of gathered rows as a batch ``[*shape]``, of the written classes.
 
         Nested ones have the batch sizes and classes that were written.
         """
-        return self._known().form.batch(tree, shape, self.device)
+        return self._stored().schema.batch(tree, shape, self.device)
 
     def contents(self) -> Rows:
-        """Return copies of all rows, as ``flatten`` takes them: time last."""
+        """Return copies of all rows in the layout of ``extend``: time last."""
         if self.ndim == 1:
             return self.run(0, len(self))
-        rows, shape = self._known().by_environment(len(self))
+        rows, shape = self._stored().by_environment(len(self))
         return self.as_batch(rows, shape) if self.is_tensordict else rows
 
     def one_row(self, data: Rows) -> Rows:
-        """Return one row, or one step of all environments, as ``flatten`` takes several."""
+        """Return one row, or one step of all environments, as a batch of one."""
         return map_rows(self._with_time, data)
 
     def _with_time(self, leaf: Rows) -> Rows:
         if not isinstance(leaf, torch.Tensor) and not is_tensor_collection(leaf):
             raise WrongRows(
-                f"A row of tensors is expected, not {type(leaf).__name__}.",
+                f"A row must be tensors, not {type(leaf).__name__}.",
                 expected="Tensor",
                 found=type(leaf).__name__,
                 advice="Tensor storages take tensors; ListStorage takes anything.",
             )
         return leaf.unsqueeze(self.ndim - 1)
 
-    def _known(self) -> RowColumns:
-        """Return the columns."""
+    def _stored(self) -> RowColumns:
+        """Return the columns; raise ``EmptyBuffer`` before the first write."""
         if self._rows is None:
             raise EmptyBuffer(self.no_rows)
         return self._rows
 
     def has(self, key: Key) -> bool:
-        """Return whether rows have a column."""
+        """Return whether rows have a column of tensors."""
         return self._rows is not None and self._rows.has(key)
 
-    def entry(self, key: Key, rows: torch.Tensor) -> torch.Tensor | None:
-        """Return a column of some rows; None if the rows have no such column."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return copies of a column of some rows, or None if the column does not exist."""
         if not self.has(key):
             return None
-        return take(self._known().leaf(key, len(self)), rows.to(self.device))
+        return take(self._stored().leaf(key, len(self)), rows.to(self.device))
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column of one number a row, ``[T, W]``: T steps of W environments."""
-        return self._known().numbers(key, len(self))
+        return self._stored().numbers(key, len(self))
 
 
 @accepts_keywords
 class TensorStorage(TensorRows):
-    """Existing tensors, all of them rows: nothing is copied.
+    """A storage of existing tensors, which are not copied.
 
     Args:
         storage: a TensorDict, a tensor, or a structure of tensors.
-        max_size: the number of rows, as in TorchRL's class.
-        device: where batches are gathered; the tensors must be on it. ``"auto"`` for
-            theirs.
+        max_size: the number of rows, as in TorchRL.
+        device: the device of the tensors; ``"auto"`` reads it from them.
         ndim: leading dimensions that are rows, time first.
 
     Raises:
-        UsageError: the structure has no tensor, tensors differ in length, or their length is not
-            ``max_size``.
+        WrongRows: the structure has no tensor, or tensors differ in length.
+        WrongSize: their length is not ``max_size``.
     """
 
     def __init__(
@@ -276,9 +283,9 @@ class TensorStorage(TensorRows):
         device: str | torch.device = "cpu",
         ndim: int = 1,
     ) -> None:
-        form = form_of(storage, whole_number("ndim", ndim, 1))
-        columns = form.flatten(storage)
-        check_leading(form, columns, ndim)
+        structure = structure_of(storage, whole_number("ndim", ndim, 1))
+        columns = structure.flatten(storage)
+        check_leading(structure, columns, ndim)
         grid = tuple(columns[0].shape[:ndim])
         device = columns[0].device if device == "auto" else device
         super().__init__(max(1, math.prod(grid)), device=device, ndim=ndim)
@@ -289,26 +296,26 @@ class TensorStorage(TensorRows):
                 expected=self.max_size,
                 found=max_size,
             )
-        # Nothing is copied: these are the tensors that were given.
-        flat = [as_bits(column).flatten(0, ndim - 1) for column in columns]
-        self._use_rows(RowColumns(RowsForm(form, grid, row_types_of(columns, ndim)), flat))
+        flat = [as_bits(column).flatten(0, ndim - 1) for column in columns]  # views, not copies
+        schema = RowSchema(structure, grid, row_types_of(columns, ndim))
+        self._use_rows(RowColumns(schema, flat))
         self.counters.num_rows = math.prod(grid)
 
 
 @accepts_keywords
 class LazyTensorStorage(TensorStorage):
-    """Tensors in memory, allocated when the first rows are written.
+    """A storage of tensors in memory, allocated when the first rows are written.
 
-    Rows may have text and other values, too: each row keeps its own. Later rows have the keys,
-    shapes and dtypes of the first ones.
+    Later rows must have the keys, shapes and dtypes of the first ones. Rows may also have text and
+    other values, one a row.
 
-    With ``ndim`` above 1, data come as ``[environments..., time]`` and are kept time first, so that
-    each environment's steps are one run; ``max_size`` counts all of them, and is rounded up to
-    a whole step, as TorchRL does.
+    With ``ndim`` above 1, data have the shape ``[environments..., time]`` and are stored time
+    first. ``max_size`` counts the rows of all environments and is rounded up to a whole step, as
+    in TorchRL.
 
     Args:
-        max_size: most rows.
-        device: of the tensors; ``"auto"`` for that of the first rows.
+        max_size: the largest number of rows.
+        device: the device of the tensors; ``"auto"`` is the device of the first rows.
         ndim: leading dimensions of the data that are rows.
 
     Raises:
@@ -316,25 +323,29 @@ class LazyTensorStorage(TensorStorage):
     """
 
     def __init__(self, max_size: int, *, device: str | torch.device = "cpu", ndim: int = 1) -> None:
-        TensorRows.__init__(self, max_size, device=device, ndim=ndim)  # no tensors are there yet
+        TensorRows.__init__(self, max_size, device=device, ndim=ndim)
 
 
 @accepts_keywords
 class LazyMemmapStorage(LazyTensorStorage):
-    """Tensors in memory-mapped files, created when the first rows are written.
+    """A storage of tensors in memory-mapped files, created when the first rows are written.
 
-    A buffer of such rows shares them with every process that it is passed to, forked or by a
-    pickle; see ``ReplayBuffer.share``. Text and other values that are not tensors stay in memory,
-    and rows with such values in this process.
+    Its buffer shares the rows with every process to which it is passed, by fork or by pickle; see
+    ``ReplayBuffer.share``. Text and other values stay in memory; rows with such values cannot be
+    shared.
 
     Args:
-        max_size: most rows.
-        scratch_dir: the folder of the files; a temporary one, deleted with the storage, by default.
-        device: the CPU; ``"auto"`` is the same.
+        max_size: the largest number of rows.
+        scratch_dir: the folder of the files; by default a temporary one, deleted with the storage.
+        device: the CPU, or ``"auto"``, which is the same.
         ndim: see ``LazyTensorStorage``.
-        existsok: write over files that are in ``scratch_dir``; refused otherwise.
-        auto_cleanup: None, or whether the files are deleted with the storage: True without a
-            ``scratch_dir``.
+        existsok: overwrite existing files in ``scratch_dir``, which are rejected otherwise.
+        auto_cleanup: for compatibility; must be None, or agree with ``scratch_dir``: True without
+            one.
+
+    Raises:
+        NotWritable: ``scratch_dir`` is not empty.
+        Unsupported: ``device`` is not the CPU, or ``auto_cleanup`` contradicts ``scratch_dir``.
     """
 
     def __init__(
@@ -350,23 +361,23 @@ class LazyMemmapStorage(LazyTensorStorage):
         super().__init__(max_size, device="cpu" if device == "auto" else device, ndim=ndim)
         if auto_cleanup not in (None, scratch_dir is None):
             raise Unsupported(
-                "A temporary folder is deleted with its storage, and a scratch_dir stays: "
-                f"auto_cleanup={auto_cleanup} is not possible here.",
+                f"auto_cleanup={auto_cleanup} contradicts scratch_dir: a temporary folder is "
+                "deleted with its storage, and a scratch_dir is not.",
                 argument="auto_cleanup",
                 expected=scratch_dir is None,
                 found=auto_cleanup,
             )
         if self.device.type != "cpu":
             raise Unsupported(
-                f"Mapped files are in the CPU's memory, not on {self.device}.",
+                f"Mapped files are in the memory of the CPU, not on {self.device}.",
                 argument="device",
                 expected="cpu",
                 found=str(self.device),
-                advice="Give the buffer a device.",
+                advice="Pass a device to the buffer, which moves batches.",
             )
         self.existsok = existsok
-        self.files: ColumnFiles | None = None  # from the first row on
-        self.is_copy = False  # in memory: the files are another storage's
+        self.files: ColumnFiles | None = None  # created by the first write
+        self.is_copy = False  # a copy is in memory: the files belong to the other storage
         if scratch_dir is None:
             self.scratch_dir = temporary_folder(in_memory=False)
             delete_with(self, self.scratch_dir)
@@ -379,29 +390,29 @@ class LazyMemmapStorage(LazyTensorStorage):
 
     @property
     def is_shared(self) -> bool:
-        """Whether a buffer of these rows shares them with the processes that it is passed to."""
-        return self._rows is None or not self._rows.form.has_values
+        """Whether a buffer shares these rows with the processes to which it is passed."""
+        return self._rows is None or not self._rows.schema.has_values
 
-    def write(self, rows: slice | torch.Tensor, columns: list[LeafColumn]) -> None:
+    def write(self, rows: slice | RowNumbers, columns: list[LeafColumn]) -> None:
         """Write columns ``[n, ...]`` to rows; see ``TensorRows.write``."""
         self._check_no_gap(rows)
         if self.files is not None:
             self.files.reserve(rows)
-        self._known().write(rows, columns)
+        self._stored().write(rows, columns)
         self._count(rows)
 
     def after_fork(self) -> None:
-        """Forget the rows in a new process: only some of their values are in files."""
+        """Drop the rows in a new process, which has only their columns in files."""
         self._rows, self.counters = None, Counters()
         self.no_rows = str(values_cannot_be_shared())
 
-    def _allocate(self, form: RowsForm) -> RowColumns:
+    def _allocate(self, schema: RowSchema) -> RowColumns:
         if self.is_copy:
-            return super()._allocate(form)
+            return super()._allocate(schema)
         if not self.existsok:
             check_empty(self.scratch_dir)
-        self.files = ColumnFiles.create(self.scratch_dir, form)
-        return new_columns(form, self.device, self.files.columns())
+        self.files = ColumnFiles.create(self.scratch_dir, schema)
+        return new_columns(schema, self.device, self.files.columns())
 
     def __getstate__(self) -> StateDict:
         # The files belong to this storage: the rows of a copy are in memory.
@@ -411,7 +422,6 @@ class LazyMemmapStorage(LazyTensorStorage):
 def values_cannot_be_shared() -> Unsupported:
     """Return the error of text and other values in rows that processes share."""
     return Unsupported(
-        "Text and other values that are not tensors stay in one process.",
-        advice="Keep them out of the rows, or write them as tensors, such as numbers of a list of "
-        "texts.",
+        "Processes cannot share rows with text or other values that are not tensors.",
+        advice="Leave them out of the rows, or write numbers that stand for them.",
     )

@@ -309,27 +309,26 @@ FROM_STORAGE = TrajectoryKeys()
 """The trajectories by the storage's own table or columns."""
 
 
-class Columns(Protocol):
-    """Rows that have columns."""
+class RowEntries(Protocol):
+    """Rows whose entries are read by key: a storage or a rollout."""
 
     def has(self, key: Key) -> bool:
-        """Return whether there is such a column."""
+        """Return whether rows have an entry."""
 
-
-class ScalarColumns(Columns, Protocol):
-    """Rows that have columns of one number each."""
+    def entry(self, key: Key, rows: RowNumbers) -> torch.Tensor | None:
+        """Return copies of an entry of some rows, or None if the entry does not exist."""
 
     def scalar_column(self, key: Key) -> torch.Tensor:
         """Return a column ``[T, W]``: T steps of W environments side by side."""
 
 
-def default_number_key(rows: Columns) -> Key | None:
+def default_number_key(rows: RowEntries) -> Key | None:
     """Return the default column of trajectory numbers, or None if the rows do not have one."""
     return next((key for key in NUMBER_KEYS if rows.has(key)), None)
 
 
 def find_trajectories(
-    rows: ScalarColumns, keys: TrajectoryKeys, cursor: int, seams: Iterable[int] = ()
+    rows: RowEntries, keys: TrajectoryKeys, cursor: int, seams: Iterable[int] = ()
 ) -> TrajectoryIndex:
     """Return the trajectories of rows; each ends at a change of its number, an end flag or a seam.
 
@@ -366,7 +365,7 @@ def find_trajectories(
     return index_from_ends(flags.any(0).cpu(), cursor, seams)
 
 
-def _flags_beside_numbers(rows: ScalarColumns, named: tuple[Key, ...]) -> Iterator[torch.Tensor]:
+def _flags_beside_numbers(rows: RowEntries, named: tuple[Key, ...]) -> Iterator[torch.Tensor]:
     """Yield the columns of end flags, bool ``[T, W]``, of rows that number their trajectories."""
     for key in named or ((DONE,) if rows.has(DONE) else (TERMINATED, TRUNCATED)):
         with suppress(UsageError):  # flags of several agents a row do not end its trajectory

@@ -14,7 +14,7 @@ from threading import Lock
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.trajectories.bounds import ScalarColumns
+from datasets_cli.replay.trajectories.bounds import RowEntries
 from datasets_cli.schema.columns import Key
 
 COLLECTOR_NUMBER: Key = ("collector", "traj_ids")
@@ -110,7 +110,7 @@ class Numbering:
         return numbers
 
 
-def skip_numbers_of(rows: ScalarColumns) -> None:
+def skip_numbers_of(rows: RowEntries) -> None:
     """Start every later block above the numbers of rows that another run collected."""
     if not rows.has(COLLECTOR_NUMBER):
         return

@@ -1,10 +1,10 @@
-"""Writing rows: they are transformed, placed by the writer, and the sampler is notified."""
+"""Writes rows: they are transformed and placed by the writer, and the sampler is notified."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from tensordict import TensorDictBase
@@ -28,7 +28,7 @@ from datasets_cli.replay.arguments import (
 )
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.batches.row_numbers import flat_rows, row_numbers, unravel_rows
-from datasets_cli.replay.samplers.protocol import has_priorities
+from datasets_cli.replay.samplers.protocol import PrioritySampler, has_priorities
 from datasets_cli.replay.storages.collate import map_rows, stack_rows
 from datasets_cli.replay.storages.processes import call_after_fork, call_before_fork
 from datasets_cli.replay.storages.protocol import Storage, WritableStorage, is_writable
@@ -40,90 +40,91 @@ from datasets_cli.replay.writing.writers import (
     SEAMS,
     RoundRobinWriter,
     Writer,
-    refuse_to_write,
+    read_only,
 )
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.sources.temporary_folders import this_process
 
-BLOCK = 4096  # rows that are copied at once where some of their entries are replaced
+BLOCK_ROWS = 4096
+"""Rows that are copied at once when some of their entries are replaced."""
 
-
-COPY = (
-    "This buffer is a copy of one in another process and is not shared: no other process would see "
-    "rows that are written here. Create it with shared=True, or with a LazyMemmapStorage; or load "
-    "its state_dict() into a new buffer, which has separate rows."
+UNSHARED_COPY = (
+    "This buffer is an unshared copy of a buffer of another process, which would not see new rows. "
+    "Create it with shared=True or a LazyMemmapStorage, or load its state_dict() into a new buffer "
+    "with separate rows."
 )
-RANKS_STAY = (
-    "{writer} is in the process that created the buffer, which alone can write with it. Use a "
-    "RoundRobinWriter, which several processes share."
+UNSHARED_WRITER = (
+    "Only the process that created the buffer can write with its {writer}. Use a "
+    "RoundRobinWriter, which processes share."
 )
 
 
 def writable(reader: BatchReader) -> WritableStorage:
-    """Return the storage of a buffer to write to."""
+    """Return the storage of a buffer, or raise if this process cannot write to it."""
     if not is_writable(reader.storage):
-        refuse_to_write()
+        raise read_only()
     if reader.refusal:
         raise NotWritable(reader.refusal)
     return reader.storage
 
 
 def refuse_dimensions(storage: WritableStorage) -> None:
-    """Refuse rows of several dimensions that are not given by their numbers."""
+    """Raise ``NotWritable`` if one number does not identify a row."""
     if storage.ndim > 1:
         raise NotWritable(
-            f"Rows of {storage.ndim} dimensions cannot be written by one number.",
+            f"A row of a storage with ndim={storage.ndim} has {storage.ndim} numbers, so it cannot "
+            "be replaced by one.",
+            argument="index",
+            expected=1,
             found=storage.ndim,
-            advice="Use extend() for rows, and set_at_() for entries, with the numbers [n, ndim] "
-            "that extend() returns.",
+            advice="Write rows with extend(), and entries with set_at_() and the row numbers "
+            "[n, ndim] that extend() returns.",
         )
 
 
 def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
-    """Replace the rows of an index."""
+    """Replace the rows at an index."""
     refuse_dimensions(storage)
     rows = row_numbers(index, storage)
-    if not rows.numel() and not len(storage):  # which must not take the form of such rows
-        raise EmptyBuffer("The storage is empty.", advice="Use extend().")
+    if not rows.numel() and not len(storage):  # the first rows would fix the schema
+        raise EmptyBuffer("The storage has no rows to replace.", advice="Use extend().")
     data = data if rows.ndim else storage.one_row(data)
     columns = storage.flatten(data)
     if len(columns[0]) != rows.numel():
         raise WrongRows(
-            f"{rows.numel()} rows cannot be replaced by {len(columns[0])}.",
+            f"The index selects {rows.numel()} rows; found {len(columns[0])} new rows.",
+            argument="data",
             expected=rows.numel(),
             found=len(columns[0]),
         )
     storage.write(rows.flatten(), columns)
 
 
-def write_entries(
-    storage: WritableStorage, rows: torch.Tensor, entries: Mapping[Key, Rows]
-) -> None:
-    """Replace some entries of rows, block by block: no copy of all rows is made."""
-    # rows: int64 `[n]`.
-    # entries: the new values, `[n, ...]` each.
+def write_entries(storage: WritableStorage, rows: RowNumbers, entries: Mapping[Key, Rows]) -> None:
+    """Replace some entries of rows by others ``[n, ...]``, in blocks."""
     for key, values in entries.items():
         first = storage.entry(key, rows[:1])
         if first is None:
-            raise UnknownKey(f"The rows have no {show_key(key)} that could be replaced.", key=key)
+            raise UnknownKey(f"The rows have no {show_key(key)} to replace.", key=key)
         expected = (first.dtype, [len(rows), *first.shape[1:]])
         found = (values.dtype, list(values.shape))
         if found != expected:
             raise WrongRows(
-                f"{show_key(key)} of {len(rows)} rows is {expected[0]} {expected[1]}; found "
+                f"{show_key(key)} of {len(rows)} rows must be {expected[0]} {expected[1]}; found "
                 f"{found[0]} {found[1]}.",
                 key=key,
                 expected=expected,
                 found=found,
-                advice="Pass the entry of each of these rows.",
+                advice="Pass one value a row, with the stored dtype and shape.",
             )
     side = (*storage.grid[-1:], *storage.grid[1:-1])[: storage.ndim - 1]  # environments
-    for start in range(0, len(rows), BLOCK):
-        stop = start + BLOCK
+    for start in range(0, len(rows), BLOCK_ROWS):
+        stop = start + BLOCK_ROWS
         batch = storage.get(rows[start:stop])
         for key, values in entries.items():
             batch.set(key, values[start:stop].to(batch[key].device))
-        if side:  # a step is of all environments: each row is given as that of all
+        if side:  # flatten() takes steps of all environments: repeat each row for all of them
             batch = map_rows(lambda part: part.expand(*side, *part.shape), batch)
         columns = storage.flatten(batch)
         storage.write(rows[start:stop], [each[:: storage.width] for each in columns])
@@ -132,7 +133,7 @@ def write_entries(
 def entries_by_key(
     entries: Mapping[NestedKey, Rows], only: Sequence[NestedKey] | None
 ) -> dict[Key, Rows]:
-    """Return the leaves ``[n, ...]`` of a nested dict or TensorDict by their keys."""
+    """Return the leaves ``[n, ...]`` of a nested dict or TensorDict, by key."""
     found: dict[Key, Rows] = {}
     for name, value in entries.items():
         is_group = isinstance(value, Mapping | TensorDictBase)
@@ -150,26 +151,25 @@ def entries_by_key(
 def replace_rows(
     reader: BatchReader, writer: Writer, columns: list[Any] | None, writer_state: StateDict
 ) -> None:
-    """Replace all rows of a buffer, and restore the state of its writer."""
-    # columns: of the new rows `[n, ...]`, as the storage flattens them; None if there are none.
+    """Replace all rows of a buffer by flattened columns, and restore the state of its writer."""
     storage = writable(reader)
     clear_rows(reader, writer)
     if columns is not None:
         storage.write(slice(0, len(columns[0])), columns)
     writer.load_state_dict(writer_state)
-    # The storage counts time steps, the writer rows.
+    # A storage counts time steps, a writer rows.
     storage.cursor = writer_state.get("cursor", 0) // storage.width
     if columns is not None:
         skip_numbers_of(storage)
-        if storage.seams is not None:  # the rows that are written next are another run's
+        if storage.seams is not None:  # the next rows belong to another run
             last = (storage.cursor - 1) % (storage.capacity // storage.width)
             storage.seams.cut([*writer_state.get(SEAMS, ()), last])
 
 
 def clear_rows(reader: BatchReader, writer: Writer) -> None:
-    """Forget a buffer's rows, and notify writer, transform and sampler."""
+    """Remove a buffer's rows, and notify writer, transform and sampler."""
     storage = writable(reader)
-    writer.on_clear()  # first, because it may refuse
+    writer.on_clear()  # first, because it may raise
     storage.clear()
     if storage.seams is not None:
         storage.seams.clear()
@@ -190,7 +190,7 @@ class RowWriter:
         call_after_fork(self)
 
     def use_writer(self, writer: Writer | None) -> None:
-        """Replace the writer; None for the default one."""
+        """Replace the writer, by default with a ``RoundRobinWriter``."""
         storage = self._reader.storage
         self.writer = _default_writer(storage) if writer is None else writer
         if isinstance(self.writer, RoundRobinWriter) and is_writable(storage):
@@ -200,8 +200,8 @@ class RowWriter:
         if isinstance(storage, LazyMemmapStorage):
             call_before_fork(self)
 
-    def over(self, reader: BatchReader) -> RowWriter:
-        """Return what writes the rows of another reader; all that are a dataset's are refused."""
+    def with_reader(self, reader: BatchReader) -> RowWriter:
+        """Return the row writer of another reader, which keeps the writer of a dataset."""
         if reader.storage.is_writable or self._reader.storage.is_writable:
             return RowWriter(reader, None)
         row_writer = type(self).__new__(type(self))
@@ -210,15 +210,15 @@ class RowWriter:
         return row_writer
 
     def share(self) -> None:
-        """Share the rows with other processes, which read and write them, and return the buffer.
+        """Move the rows to a storage that several processes read and write; return the buffer.
 
-        The rows move to a shared storage, which ``storage`` then is. Pass the buffer to a process,
-        forked or spawned, as an argument or by a pickle. One process writes at a time; priorities
-        stay with this process, which samples by them.
+        ``storage`` is then that storage. Pass the buffer to a forked or spawned process as an
+        argument, or in a pickle. One process writes at a time. Priorities stay in this process,
+        which alone samples by them.
 
         Raises:
             ImmutableError: the rows are a dataset, which needs no sharing.
-            UsageError: the storage cannot be shared: it is a list, or on another device.
+            Unsupported: the storage is a list, is on another device, or has text.
         """
         reader = self._reader
         storage = writable(reader)
@@ -228,6 +228,7 @@ class RowWriter:
             raise Unsupported(
                 f"Processes cannot share the rows of a {type(storage).__name__}.",
                 argument="storage",
+                found=type(storage).__name__,
                 advice="Use LazyTensorStorage or LazyMemmapStorage.",
             )
         with reader.lock:
@@ -235,13 +236,13 @@ class RowWriter:
             self.use_writer(self.writer)
 
     def before_fork(self) -> None:
-        """Share rows in files with the process that is forked, unless some stay in this one."""
+        """Share rows in files with the forked process, if processes can share them."""
         storage = self._reader.storage
         if isinstance(storage, LazyMemmapStorage) and storage.is_shared and not storage.is_copy:
             self.share()
 
     def after_fork(self) -> None:
-        """Refuse to write in a new process what no other process would see."""
+        """Reject writes in a new process if other processes would not see them."""
         self._reader.refusal = self._refusal()
 
     def __setstate__(self, state: StateDict) -> None:
@@ -251,48 +252,52 @@ class RowWriter:
             self.after_fork()
 
     def _refusal(self) -> str:
-        """Return why a process other than the one that created the buffer cannot write; or ""."""
+        """Return why a process that did not create the buffer cannot write, or ``""``."""
         if not isinstance(self._reader.storage, SharedStorage):
-            return COPY
+            return UNSHARED_COPY
         if isinstance(self.writer, RoundRobinWriter):
             return ""
-        return RANKS_STAY.format(writer=type(self.writer).__name__)
+        return UNSHARED_WRITER.format(writer=type(self.writer).__name__)
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """The lock that is held while rows are written."""
+        """The lock that a writer holds."""
         return self._reader.lock
 
-    def extend(self, data: Rows, priority_key: Key | None = None) -> torch.Tensor:
+    def extend(self, data: Rows, priority_key: Key | None = None) -> RowNumbers:
         """Write rows and return their numbers; see ``ReplayBuffer.extend``."""
         reader = self._reader
         is_list = isinstance(data, list) and bool(data)
         if is_list and (reader.transform or not reader.storage.takes_lists):
             data = stack_rows(data)
-        data = reader.transform.inv(data)
-        if data is None:  # a transform keeps the rows until it has more
-            return torch.empty(0, dtype=torch.int64)
+        if reader.transform.steps:
+            data = reader.transform.inv(data)
+            if data is None:  # a transform holds the rows back until it has more
+                return torch.empty(0, dtype=torch.int64)
         try:
             with reader.lock:
                 rows = self._write(data, priority_key)
         except BaseException:
             reader.transform.undo_inv()
             raise
-        return unravel_rows(reader.storage, rows)
+        return rows if reader.storage.ndim == 1 else unravel_rows(reader.storage, rows)
 
-    def _write(self, data: Rows, priority_key: Key | None) -> torch.Tensor:
+    def _write(self, data: Rows, priority_key: Key | None) -> RowNumbers:
         """Write transformed rows and return their flat numbers."""
         reader, sampler = self._reader, self._reader.sampler
         storage = writable(reader)
         if not len(storage):
             reader.check_transform(reader.transform, sampler, storage, data)
-        key = priority_key if has_priorities(sampler) else None
+        key = priority_key if sampler.has_priorities else None
         if key is not None:
             check_priorities(data, key)
         rows = self.writer.write(storage, data)
         sampler.on_write(rows)
         if key is not None:
-            self._update_priorities(rows[rows >= 0], key)
+            written = rows[rows >= 0]
+            priority = storage.entry(key, written) if len(written) else None
+            if priority is not None:
+                cast(PrioritySampler, sampler).update_priority(written, priority)
         reader.rewind()
         return rows
 
@@ -308,11 +313,11 @@ class RowWriter:
             raise
 
     def set_(self, key: NestedKey, value: Rows) -> None:
-        """Replace an entry of all rows by another ``[N, ...]``; return the buffer."""
+        """Replace an entry of all rows, ``[N, ...]``; return the buffer."""
         self.update_({key: value})
 
     def set_at_(self, key: NestedKey, value: Rows, index: Index) -> None:
-        """Replace an entry of rows, or of numbers ``[n, ndim]``, and return the buffer."""
+        """Replace an entry of rows, by index or row numbers ``[n, ndim]``; return the buffer."""
         self._replace_entries({key: value}, index)
 
     def update_(
@@ -322,18 +327,19 @@ class RowWriter:
         *,
         keys_to_update: Sequence[NestedKey] | None = None,
     ) -> None:
-        """Replace entries of all rows by others ``[N, ...]``; return the buffer.
+        """Replace entries of all rows, ``[N, ...]``; return the buffer.
 
-        No transform acts on them, as in TorchRL.
+        Transforms are not applied, as in TorchRL.
 
         Args:
-            input_dict_or_td: entries that the rows have.
-            clone: as in TorchRL; values are always copied.
-            keys_to_update: which of them are written; all by default.
+            input_dict_or_td: the new entries.
+            clone: for compatibility; values are always copied.
+            keys_to_update: the entries to write; all by default.
 
         Raises:
             ImmutableError: the rows are a dataset.
-            UsageError: rows do not have such an entry, or it has another shape or dtype.
+            UnknownKey: the rows do not have an entry.
+            WrongRows: an entry has another shape or dtype than the stored one.
         """
         self._replace_entries(input_dict_or_td, slice(None), keys_to_update)
 
@@ -343,10 +349,10 @@ class RowWriter:
         index: Index,
         only: Sequence[NestedKey] | None = None,
     ) -> None:
-        """Replace some entries of rows by ``entries``, each `[n, ...]`."""
+        """Replace entries ``[n, ...]`` of the rows at an index."""
         with self._reader.lock:
             storage = writable(self._reader)
-            if storage.ndim > 1 and isinstance(index, torch.Tensor):  # as `extend` returns them
+            if storage.ndim > 1 and isinstance(index, torch.Tensor):  # returned by `extend`
                 rows = flat_rows(storage, index)
             else:
                 refuse_dimensions(storage)
@@ -355,12 +361,16 @@ class RowWriter:
             self._reader.rewind()
 
     def update_priority(self, index: Numbers, priority: Numbers) -> None:
-        """Give rows new priorities; nothing happens unless the sampler has any.
+        """Set the priorities of rows; does nothing if the sampler has no priorities.
 
         Args:
-            index: whole numbers ``[B]``, or ``[B, ndim]`` with several dimensions; tensors, or
-                arrays of numpy or jax, as are the priorities.
+            index: row numbers int64 ``[B]``, or ``[B, ndim]`` with several dimensions: a tensor, or
+                an array of numpy or jax.
             priority: float ``[B]``, or one number for all.
+
+        Raises:
+            OutOfRange: a row does not exist.
+            UsageError: a priority is not finite.
         """
         reader = self._reader
         if not has_priorities(reader.sampler):
@@ -371,18 +381,22 @@ class RowWriter:
             if rows.numel() and int(rows.max()) >= num_rows:
                 row = int(rows.max())
                 raise OutOfRange(
-                    f"The buffer has no row {row}, only {num_rows} rows.", row=row, found=num_rows
+                    f"Row {row} does not exist: the buffer has {num_rows} rows.",
+                    argument="index",
+                    row=row,
+                    expected=f"0 to {num_rows - 1}",
+                    found=row,
                 )
             reader.sampler.update_priority(rows, as_tensor(priority))
 
     def empty(self, empty_write_count: bool = True) -> None:
-        """Forget every row.
+        """Remove all rows.
 
         Args:
-            empty_write_count: let ``write_count`` begin at 0 again.
+            empty_write_count: reset ``write_count`` to 0.
 
         Raises:
-            ImmutableError: they are a dataset.
+            ImmutableError: the rows are a dataset.
         """
         with self._reader.lock:
             written = self.writer.write_count
@@ -390,17 +404,9 @@ class RowWriter:
             if not empty_write_count:
                 self.writer.write_count = written
 
-    def _update_priorities(self, rows: torch.Tensor, key: Key) -> None:
-        """Give flat rows int64 ``[n]`` that were written the priorities they came with."""
-        sampler = self._reader.sampler
-        if has_priorities(sampler) and len(rows):
-            priority = self._reader.storage.entry(key, rows)
-            if priority is not None:
-                sampler.update_priority(rows, priority)
-
 
 def check_priorities(data: Rows, key: Key) -> None:
-    """Check the priorities that rows come with, before the rows are written."""
+    """Check that the priorities in new rows are finite numbers."""
     for part in data if isinstance(data, list) else [data]:
         if not isinstance(part, TensorDictBase):
             return
@@ -410,14 +416,16 @@ def check_priorities(data: Rows, key: Key) -> None:
         is_number = isinstance(found, torch.Tensor) and bool(found.isfinite().all())
         if not is_number or ((len(part) if part.ndim else 1) and not found.numel()):
             raise WrongRows(
-                f"{show_key(key)}, the priority of these rows, is not a finite number.",
+                f"{show_key(key)}, the priority of these rows, must be finite numbers.",
                 key=key,
-                advice="Is the loss finite? Remove the entry, or pass update_priority=False.",
+                expected="finite numbers",
+                advice="Check that the loss is finite, remove the entry, or pass "
+                "update_priority=False.",
             )
 
 
 def _default_writer(storage: Storage) -> Writer:
-    """Return the default writer of a buffer, which continues after the stored rows."""
+    """Return the default writer of a storage, which continues after the stored rows."""
     if not is_writable(storage):
         return IMMUTABLE
     writer = RoundRobinWriter()

@@ -1,4 +1,4 @@
-"""Writers, which choose the rows of a storage that data are written to."""
+"""Writers: they choose the rows of a storage to which data are written."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from datasets_cli.replay.storages.protocol import Generations, Position, Storage
 from datasets_cli.replay.storages.shared import SharedPosition
 from datasets_cli.replay.trajectories.seams import Seams
 from datasets_cli.schema.columns import Key, show_key
+from datasets_cli.schema.shapes import RowNumbers
 from datasets_cli.torchrl.keywords import accepts_keywords
 
 GENERATIONS = "generations"
@@ -25,58 +26,58 @@ SEAMS = "seams"
 
 
 def _steps(index: Numbers) -> torch.Tensor:
-    """Return numbers of rows, or of steps where they are one tensor a dimension, int64."""
+    """Return row numbers int64, or the steps if there is one tensor a dimension."""
     return torch.as_tensor(index[0] if isinstance(index, tuple) else index, dtype=torch.int64)
 
 
 @accepts_keywords
 class Writer(Protocol):
-    """Chooses the rows of a storage that data are written to.
+    """Chooses the rows of a storage to which data are written.
 
-    A writer of your own derives from this class and writes ``write``; or it derives from nothing
-    and has all members.
+    A custom writer derives from this class and implements ``write``, or implements all members
+    without deriving.
 
     Attributes:
         write_count: rows written so far, including rows that were replaced since.
-        tracks_generations: whether ``generations_of`` distinguishes rows that were written again.
+        tracks_generations: whether ``generations_of`` counts how often a row was written.
     """
 
     write_count: int = 0
     tracks_generations: bool = False
 
     def __init__(self) -> None:
-        """Take what TorchRL's class takes."""
+        """Accept the arguments of TorchRL's class."""
         return
 
     @abstractmethod
-    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
-        """Write rows and return their numbers int64 ``[n]``; -1 for a row that was refused."""
+    def write(self, storage: WritableStorage, data: Rows) -> RowNumbers:
+        """Write rows and return their numbers int64 ``[n]``; -1 for a rejected row."""
 
     def on_clear(self) -> None:
-        """Learn that the storage has no rows any more."""
+        """Handle that the storage was cleared."""
         return
 
     def generations_of(self, index: Numbers) -> torch.Tensor:
-        """Return how often rows were written after the first time; -1 where nobody counts."""
+        """Return how often rows were rewritten, int64; -1 if this is not counted."""
         return torch.full_like(_steps(index), -1)
 
     def state_dict(self) -> StateDict:
-        """Return the state from which ``load_state_dict`` continues."""
+        """Return the state; a writer that loads it continues at the same row."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken."""
+        """Restore a state."""
         return
 
 
 @accepts_keywords
 class RoundRobinWriter(Writer):
-    """Writes row after row, and over the oldest rows once the storage is full.
+    """Writes rows in order; in a full storage it overwrites the oldest rows.
 
     Args:
-        track_generations: count how often each row is written, so that ``generations_of`` and
-            ``index_generation`` of a batch show whether its rows were replaced since. Rows count
-            that this process writes by ``extend`` and ``add``, or empties.
+        track_generations: count how often each row is written by ``extend`` and ``add`` of this
+            process, or emptied. ``generations_of``, and ``index_generation`` of a batch, then show
+            whether rows were replaced since.
     """
 
     def __init__(self, *, track_generations: bool = False) -> None:
@@ -102,27 +103,27 @@ class RoundRobinWriter(Writer):
 
     @property
     def _last_step(self) -> int:
-        """The step that was written last; -1 if none was."""
+        """The last written step, or -1 before the first."""
         storage = self._storage
         if storage is None or not len(storage):
             return -1
         return (self.cursor // storage.width - 1) % (storage.capacity // storage.width)
 
     def continue_trajectories(self) -> None:
-        """Let the next rows continue the trajectories of the last ones that were loaded.
+        """Continue the trajectories of loaded rows with the next rows.
 
         Call it after ``loads`` or ``load_state_dict`` if the environments were restored too.
-        Without it, the next rows begin new trajectories.
+        Without it, the next rows start new trajectories.
         """
         if self._storage is not None and self._storage.seams is not None:
             self._storage.seams.join([self._last_step])
 
     def generations_of(self, index: Numbers) -> torch.Tensor:
-        """Return how often rows were written after the first time, int64; -1 for never.
+        """Return how often rows were rewritten, int64; -1 for a row that was never written.
 
         Args:
-            index: row numbers of any shape; with several dimensions numbers of time steps, or
-                ``[n, ndim]`` as ``extend`` returns them.
+            index: row numbers of any shape; with several dimensions the numbers of time steps, or
+                row numbers ``[n, ndim]`` that ``extend`` returned.
         """
         steps, storage, generations = _steps(index), self._storage, self._generations
         if storage is None or generations is None:
@@ -133,7 +134,7 @@ class RoundRobinWriter(Writer):
 
     @property
     def cursor(self) -> int:
-        """The row that is written next."""
+        """The next row to write."""
         return self.position.cursor
 
     @cursor.setter
@@ -142,17 +143,17 @@ class RoundRobinWriter(Writer):
 
     @property
     def write_count(self) -> int:
-        """Rows written since the storage was empty, by all processes that share it."""
+        """The number of rows that all processes wrote since the storage was empty."""
         return self.position.write_count
 
     @write_count.setter
     def write_count(self, count: int) -> None:
         self.position.set(self.position.cursor, count)
 
-    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
+    def write(self, storage: WritableStorage, data: Rows) -> RowNumbers:
         """Write rows and return their numbers int64 ``[n]``.
 
-        Of more rows than fit, the last ones stay.
+        If there are more rows than fit, the last ones remain.
         """
         columns = storage.flatten(data)
         count, capacity = len(columns[0]), storage.capacity
@@ -173,36 +174,36 @@ class RoundRobinWriter(Writer):
         return index
 
     def on_clear(self) -> None:
-        """Begin at row 0."""
+        """Return to row 0."""
         self.position.set(0, 0)
 
     def state_dict(self) -> StateDict:
-        """Return the row that is written next, how many were written, and how often each."""
+        """Return the cursor, the number of written rows, and how often each was written."""
         state: StateDict = {"cursor": self.cursor, "write_count": self.write_count}
         if self._generations is not None:
             state[GENERATIONS] = self._generations.counts.clone()
-        # The last step is cut anyway by whoever loads the state.
+        # Loading a state cuts after the last step.
         if seams := [step for step in self._seams() if step != self._last_step]:
             state[SEAMS] = seams
         return state
 
     def _seams(self) -> list[int]:
-        """Return the steps that end a trajectory because rows were loaded."""
+        """Return the steps at which loaded rows end a trajectory."""
         storage = self._storage
         if storage is None or storage.seams is None or not len(storage):
             return []
         return storage.seams.before(len(storage) // storage.width)
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken.
+        """Restore a state.
 
         Raises:
-            UsageError: a number is out of its range.
+            UsageError: a number is out of range.
         """
         if self._generations is not None and GENERATIONS in state:
             counts = torch.as_tensor(state[GENERATIONS], dtype=torch.int64).reshape(-1)
             self._generations.counts = torch.cat([counts, torch.tensor([-1])])
-        for step in state.get(SEAMS, ()):  # they are the storage's, and put there with its rows
+        for step in state.get(SEAMS, ()):  # restored with the rows, by the storage
             whole_number(SEAMS, step, 0)
         names = "cursor", "write_count"
         cursor, write_count = (whole_number(name, state[name], 0) for name in names)
@@ -211,63 +212,66 @@ class RoundRobinWriter(Writer):
 
 @accepts_keywords
 class TensorDictRoundRobinWriter(RoundRobinWriter):
-    """Writes TensorDicts row after row; batches carry ``index``, the data are not changed."""
+    """Writes TensorDicts in order; batches have ``index``, and the data are not changed."""
 
     def __init__(self, *, track_generations: bool = False) -> None:
-        # so that a wrong argument is reported by this name
+        # so that errors about arguments name this class
         super().__init__(track_generations=track_generations)
 
 
 @accepts_keywords
 class ImmutableDatasetWriter(Writer):
-    """The writer of a dataset: it refuses."""
+    """The writer of a dataset, which raises ``ImmutableError``."""
 
     def __init__(self) -> None:
-        super().__init__()  # so that a wrong argument is reported by this name
+        super().__init__()  # so that errors about arguments name this class
 
     def write(self, storage: Storage, data: Rows) -> NoReturn:
-        """Refuse rows."""
-        refuse_to_write()
+        """Raise ``ImmutableError``."""
+        raise read_only()
 
     def on_clear(self) -> NoReturn:
-        """Refuse to forget rows."""
-        refuse_to_write()
+        """Raise ``ImmutableError``."""
+        raise read_only()
 
     def __repr__(self) -> str:
         return "ImmutableDatasetWriter()"
 
 
 IMMUTABLE = ImmutableDatasetWriter()
-"""The writer of every dataset: it has no state."""
+"""The writer of every dataset; it has no state."""
 
 
-def refuse_to_write() -> NoReturn:
-    """Refuse to change the rows of a dataset."""
-    raise ImmutableError(
-        "A dataset cannot be written to. Copy rows into a buffer of your own, or make a new "
-        "dataset with preprocess()."
+def read_only() -> ImmutableError:
+    """Return the error of a write to a dataset."""
+    return ImmutableError(
+        "A dataset is read-only.",
+        advice="Copy rows into a new ReplayBuffer, or write a new dataset with preprocess().",
     )
 
 
 RANKS = {"sum": lambda several: several.sum(1), **REDUCTIONS}
-"""How several numbers a row become its rank."""
+"""Functions by name that reduce numbers ``[n, k]`` to ranks ``[n]``."""
 
 
 @accepts_keywords
 class TensorDictMaxValueWriter(Writer):
-    """Keeps the rows that rank highest: once the storage is full, one takes the lowest one's place.
+    """Keeps the rows of highest rank: in a full storage, a new row replaces the lowest.
 
     Args:
-        rank_key: column to rank by; ``("next", "reward")`` by default.
-        reduction: how several numbers a row become one: ``"sum"``, ``"max"``, ``"min"``, ``"mean"``
-            or ``"median"``.
+        rank_key: the column of the ranks; ``("next", "reward")`` by default.
+        reduction: how several numbers a row are reduced to one: ``"sum"``, ``"max"``, ``"min"``,
+            ``"mean"`` or ``"median"``.
+
+    Raises:
+        UsageError: ``reduction`` is another name.
     """
 
     def __init__(self, rank_key: str | Key | None = None, reduction: str = "sum") -> None:
         self.rank_key = ("next", "reward") if rank_key is None else rank_key
         if reduction not in RANKS:
             raise UsageError(
-                f"Expected reduction sum, max, min, mean or median, not {reduction!r}.",
+                f"reduction must be one of {', '.join(RANKS)}, not {reduction!r}.",
                 argument="reduction",
                 expected=[*RANKS],
                 found=reduction,
@@ -275,26 +279,26 @@ class TensorDictMaxValueWriter(Writer):
         self.reduction = reduction
         self._heap: list[tuple[float, int]] = []  # rank and row, the lowest first
 
-    def write(self, storage: WritableStorage, data: Rows) -> torch.Tensor:
-        """Write the rows that rank among the highest; return their numbers, -1 for every other row.
+    def write(self, storage: WritableStorage, data: Rows) -> RowNumbers:
+        """Write the rows of highest rank; return their numbers, and -1 for a rejected row.
 
-        Rows are ranked in their order: of equal ranks the stored row stays, and of several lowest
-        ranks the first is replaced.
+        Rows are ranked in order. A row does not replace a stored row of equal rank; if several
+        stored rows have the lowest rank, the first is replaced.
 
         Raises:
-            UsageError: rows have nothing to rank by, a rank is NaN, or the storage has several
-                dimensions.
+            WrongRows: the rows lack the column of ranks, or a rank is NaN.
+            Unsupported: the storage has several dimensions.
         """
         if storage.ndim > 1:
             raise Unsupported(
-                f"Rows are ranked one by one, and the storage has {storage.ndim} dimensions.",
+                f"{type(self).__name__} needs a storage with ndim=1, not {storage.ndim}.",
                 argument="storage",
                 expected=1,
                 found=storage.ndim,
             )
-        ranks = self._ranks(data)  # first: it may raise, and nothing is written then
+        ranks = self._ranks(data)  # first, because it may raise
         columns = storage.flatten(data)
-        last: dict[int, int] = {}  # by the stored row: the row of data that was written to it last
+        last: dict[int, int] = {}  # by row of the storage, the last row of data placed there
         accepted = 0
         for number, rank in enumerate(ranks.tolist()):
             if len(self._heap) < storage.capacity:
@@ -322,46 +326,54 @@ class TensorDictMaxValueWriter(Writer):
         ranks: torch.Tensor = RANKS[self.reduction](several).cpu()
         if bool(ranks.isnan().any()):
             row = int(ranks.isnan().nonzero()[0])
-            raise WrongRows(f"{self.rank_key} is NaN in row {row}.", key=self.rank_key, row=row)
+            raise WrongRows(
+                f"{show_key(key_of(self.rank_key))}, the rank of the rows, is NaN in row {row}.",
+                key=self.rank_key,
+                row=row,
+            )
         return ranks
 
     def _numbers(self, data: Rows) -> torch.Tensor:
-        """Return the column to rank by."""
+        """Return the column of ranks."""
         try:
             numbers: torch.Tensor = data[self.rank_key]
         except (KeyError, IndexError, TypeError) as error:
             raise WrongRows(
-                f"The rows, {outline(data)}, have no {show_key(key_of(self.rank_key))} to rank "
-                "them by.",
+                f"The rows, {outline(data)}, have no {show_key(key_of(self.rank_key))} as rank.",
                 key=self.rank_key,
                 found=outline(data),
-                advice="Give TensorDictMaxValueWriter another rank_key.",
+                advice="Pass another rank_key to TensorDictMaxValueWriter.",
             ) from error
         return numbers
 
     def on_clear(self) -> None:
-        """Forget every rank."""
+        """Remove all ranks."""
         self._heap = []
         self.write_count = 0
 
     def state_dict(self) -> StateDict:
-        """Return the rank of every row, and how many were written."""
+        """Return the rank of each row, and the number of written rows."""
         ranks = torch.empty(len(self._heap), dtype=torch.float64)
         for rank, row in self._heap:
             ranks[row] = rank
         return {"ranks": ranks, "write_count": self.write_count}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Continue where ``state`` was taken."""
+        """Restore a state."""
         ranks = torch.as_tensor(state["ranks"], dtype=torch.float64)
         if ranks.ndim != 1 or bool(ranks.isnan().any()):
-            raise WrongState("ranks must be one number a row, none of them NaN.", key="ranks")
+            raise WrongState(
+                "The ranks of the state must be one number a row, and not NaN.",
+                key="ranks",
+                expected="[rows]",
+                found=list(ranks.shape),
+            )
         self.write_count = whole_number("write_count", state.get("write_count", len(ranks)), 0)
         self._heap = [(rank, row) for row, rank in enumerate(ranks.tolist())]
         heapq.heapify(self._heap)
 
 
-def _rows(column: Rows, numbers: torch.Tensor) -> Rows:
+def _rows(column: Rows, numbers: RowNumbers) -> Rows:
     if isinstance(column, list):
         return [column[number] for number in numbers.tolist()]
     return column[numbers.to(column.device)]

@@ -27,6 +27,7 @@ from datasets_cli.schema.mapping import DeviceOptions, choose_device_options
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -207,7 +208,7 @@ def test_a_batch_whose_rows_are_written_over_before_it_is_made_is_drawn_again() 
 
 
 def test_a_batch_of_unknown_size_cannot_be_prefetched(folder: Path) -> None:
-    with pytest.raises(UsageError, match="prefetch=2 requires a batch size"):
+    with refused(UsageError, argument="prefetch", found=2):
         TensorDictReplayBuffer(storage=open_storage(folder), prefetch=2)
 
 

@@ -115,7 +115,7 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     (r"is on cuda, and RandomSampler\(\) draws on", lambda: buffer(generator=Elsewhere())),
     (r"is on cuda, and RandomSampler", lambda: buffer(rows(4)).set_rng(Elsewhere())),
     (
-        "a list of rows; found a tuple of 2",
+        "a list of rows, not a tuple of 2",
         lambda: buffer((rows(3), rows(3)), storage=ListStorage(9)),
     ),
     ("takes a replay buffer, not 3", lambda: BatchStream(3)),  # type: ignore[arg-type]
@@ -126,10 +126,10 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
     ("a has 3 rows and b has 4", lambda: TensorStorage({"a": rows(3), "b": rows(4)})),
     (r"data has the shape \[\]; rows need 1 or more dim", lambda: TensorStorage(rows(()))),
     (r"x\.0 has the shape \[4\]; rows need 2", lambda: TensorStorage({"x": [rows(4)]}, ndim=2)),
-    ("0 is not a tensor but int. Tensor storages take tensors", lambda: TensorStorage([1, 2])),
+    ("0 must be a tensor, not int. Tensor storages take tensors", lambda: TensorStorage([1, 2])),
     ("a has 2 rows and b has 3", lambda: buffer({"a": rows(2), "b": rows(3)})),
-    ("data is not a tensor but ndarray", lambda: buffer(np.zeros((3, 2)))),
-    ("data is not a tensor but str", lambda: buffer("abc")),
+    ("data must be a tensor, not ndarray", lambda: buffer(np.zeros((3, 2)))),
+    ("data must be a tensor, not str", lambda: buffer("abc")),
     ("no tensor: there", lambda: buffer(TensorDict({}, []))),
     (
         r"a has \[3, 2\] rows and b has \[4, 2\]",
@@ -144,22 +144,22 @@ CALLS: list[tuple[str, Callable[[], Any]]] = [
         lambda: buffer({"x": rows(2, 3)}).extend({"x": rows(2, 4)}),
     ),
     (
-        r"Rows of Tensor, tuple do not make a batch",
+        r"Rows of type Tensor, tuple cannot be stacked",
         lambda: buffer({"x": rows(2)}).extend([rows(2), (rows(2),)]),
     ),
     (
         r"of the form dict\(x: Tensor\), not tuple\(Tensor, Tensor\)",
         lambda: buffer({"x": rows(2)}).extend((rows(2), rows(2))),
     ),
-    ("rows with a; these have nothing", lambda: buffer(named(3)).extend(TensorDict({}, []))),
+    ("rows with a; these have no entry", lambda: buffer(named(3)).extend(TensorDict({}, []))),
     (r"TensorDicts with a, not dict\(a: Tensor\)", lambda: buffer(named(3)).extend({"a": rows(3)})),
-    ("of a dataset", lambda: FrameStack(LazyTensorStorage(5), 4)),  # type: ignore[arg-type]
+    ("storage of a dataset", lambda: FrameStack(LazyTensorStorage(5), 4)),  # type: ignore[arg-type]
     ("must be buffers, not list", lambda: ReplayBufferEnsemble([buffer()])),  # type: ignore[arg-type]
     (
-        r"TensorDict\(a: Tensor\), have no nope to rank them by",
+        r"TensorDict\(a: Tensor\), have no nope as rank",
         lambda: buffer(named(3), writer=TensorDictMaxValueWriter("nope")),
     ),
-    ("no next.reward to rank", lambda: buffer(rows(3), writer=TensorDictMaxValueWriter())),
+    ("no next.reward as rank", lambda: buffer(rows(3), writer=TensorDictMaxValueWriter())),
     ("must be above 0, not 0.0", lambda: norm(0.0, standard_normal=True)),
     ("must be above 0", lambda: norm(rows(2), standard_normal=True)),
     ("must be above 0", lambda: norm(torch.tensor([1.0, -1.0]), standard_normal=True)),

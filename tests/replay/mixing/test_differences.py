@@ -39,7 +39,7 @@ def test_each_difference_is_named_with_what_both_have() -> None:
         both.sample()
     for line in (
         "The rows of offline and online differ in action, next.number, number",
-        "               offline   online",
+        "  column       offline   online",
         "  action       -         int64 []",
         "  next.number  int64 []  float32 [3]",
         "  number       int64 []  float32 []",
@@ -92,12 +92,10 @@ def test_element_types_of_members_of_an_ensemble_are_not_cast() -> None:
 
 
 def test_rows_on_different_devices_differ() -> None:
-    here, there = (
-        TensorDict({"x": torch.ones(2, 3, device=name)}, [2]) for name in ("cpu", "meta")
-    )
-    assert different_keys(here, there) == [("x",)] and different_keys(here, here.clone()) == []
+    here, there = ({("x",): torch.ones(2, 3, device=name)} for name in ("cpu", "meta"))
+    assert different_keys(here, there) == [("x",)] and different_keys(here, {**here}) == []
     told = difference_table([("x",)], ["offline", "online"], [here, there])
-    assert told.splitlines()[1] == "  x  float32 [3]  float32 [3] on meta"
+    assert told.splitlines()[1] == "  x       float32 [3]  float32 [3] on meta"
 
 
 def test_text_and_tensors_under_one_key_differ() -> None:

@@ -181,7 +181,7 @@ def test_a_condition_sees_rows_as_the_transform_makes_them() -> None:
 def test_stacks_of_frames_are_what_a_condition_and_its_trajectories_have(
     replay: ExperienceReplay,
 ) -> None:
-    stacked = replay.over(FrameStack(replay.storage, 2, key=("observation", "x")))
+    stacked = replay.with_storage(FrameStack(replay.storage, 2, key=("observation", "x")))
     found = stacked.query(X.min() == 0)  # the padding of each first row
     assert len(found) == 5
     assert found[1].observation["x"].tolist() == [[[0, 0], [8, 9]]]

@@ -24,7 +24,7 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
-from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows
+from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError, WrongRows
 from datasets_cli.replay.storages.collate import stack_rows
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
@@ -90,7 +90,7 @@ def test_rows_without_trajectories_say_so() -> None:
     with refused(EmptyBuffer):
         buffer.sample()
     buffer.extend(TensorDict({"number": torch.arange(9)}, [9]))
-    with pytest.raises(KeyError, match=r"Not every row has next\.done"):
+    with refused(UnknownKey, key=("next", "done")):
         buffer.sample()
 
 

@@ -159,7 +159,7 @@ def test_rows_that_were_being_written_over_by_who_was_killed_are_dropped(
     found = buffer.sample(400)
     assert set(found["number"].tolist()) == {*range(8, 20)}
     assert torch.equal(found["wide"], found["number"].unsqueeze(1).repeat(1, 3).float())
-    assert "a write to the rows 0 to 7 did not end" in caplog.text
+    assert "the write to the rows 0 to 7 was incomplete" in caplog.text
     assert len(buffer) == 12 and buffer.extend(rows(range(1))).tolist() == [12]
 
 

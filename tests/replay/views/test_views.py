@@ -225,7 +225,7 @@ def test_stacks_of_a_view_have_no_step_that_is_not_in_it(root: Path) -> None:
     id = install(root, "compact")
     whole = ExperienceReplay(id, 6, root=root, download=False)
     stacks = FrameStack(whole.storage, 3, key=("observation", "x"))
-    replay = whole.over(stacks)
+    replay = whole.with_storage(stacks)
     replay._rows, replay._stored = whole._rows, stacks
     view = replay.rows(6, 11)  # from the second step of the trajectory that begins at row 5
     found = view[:]["observation", "x"][:, :, 0].tolist()
