@@ -173,13 +173,13 @@ def _plain(values: np.ndarray) -> list[Any]:
 
 
 WIDTH, HEIGHT = 600.0, 160.0
-BAR = 0.98  # of the width of a bin, so that two of one height are two
-MOST_LABELS = 6
+BAR = 0.98  # of the width of a bin: a gap separates neighbours of equal height
+MAX_LABELS = 6
 
 
 @dataclass(frozen=True)
 class Box:
-    """A rectangle, its class, and what is told of it."""
+    """A rectangle, its CSS class, and the text of its tooltip."""
 
     kind: str
     x: float
@@ -191,7 +191,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart, with what stands below its boxes, and beside them."""
+    """A chart: its boxes, the labels of the x axis, and the range of the y axis."""
 
     chart: Chart
     boxes: tuple[Box, ...]
@@ -200,7 +200,7 @@ class Drawing:
 
 
 def drawings_of(page: LocalPage, kinds: Iterable[str], *ids: str) -> Iterator[Drawing | str]:
-    """Yield plots of one dataset or two; of a kind that there is none of, why."""
+    """Yield a drawing of each kind for one or two datasets, or the reason why it has no chart."""
     datasets = [page.installed(id) for id in dict.fromkeys(ids)]
     for kind in kinds:
         try:
@@ -210,48 +210,48 @@ def drawings_of(page: LocalPage, kinds: Iterable[str], *ids: str) -> Iterator[Dr
 
 
 def drawing_of(chart: Chart) -> Drawing:
-    """Return what is drawn of a chart."""
+    """Return the drawing of a chart: spreads if it has quantiles, otherwise bars."""
     one = chart.series[0]
     if one.quantiles:
         low = min(values[0] for values in one.quantiles)
         high = max(values[-1] for values in one.quantiles)
-        ticks = tuple(f"{one.x[place]:g}" for place in sorted({0, len(one.x) - 1}))
+        ticks = tuple(f"{one.x[end]:g}" for end in sorted({0, len(one.x) - 1}))
         return Drawing(chart, tuple(_spread(one, low, high)), ticks, f"{low:.6g} to {high:.6g}")
     labels = chart.labels
     if not labels:
         labels = tuple(f"{each:.6g}" for each in (one.x[0], one.x[-1]))
-    elif len(labels) > MOST_LABELS:
+    elif len(labels) > MAX_LABELS:
         labels = labels[0], labels[-1]
-    highest = max(bar[2] for place in range(len(chart.series)) for bar in chart.bars(place))
+    highest = max(bar[2] for number in range(len(chart.series)) for bar in chart.bars(number))
     return Drawing(chart, tuple(_bars(chart, highest)), labels, f"0 to {highest:.4g}")
 
 
 def _bars(chart: Chart, highest: float) -> Iterator[Box]:
-    """Yield the bars of all datasets, and of each what is in it."""
+    """Yield the bars of all datasets, each with the range of its bin and its height."""
     edges = chart.series[0].x
     unit = WIDTH / (edges[-1] - edges[0])
-    for place in range(len(chart.series)):
-        for left, right, height in chart.bars(place):
+    for position in range(len(chart.series)):
+        for left, right, height in chart.bars(position):
             tall = HEIGHT * height / highest
             if chart.labels:
-                inside = chart.labels[int((left + right) / 2 - edges[0])]
+                label = chart.labels[int((left + right) / 2 - edges[0])]
             else:
-                inside = f"{left:.6g} to {right:.6g}"
+                label = f"{left:.6g} to {right:.6g}"
             x, wide = (left - edges[0]) * unit, (right - left) * unit * BAR
-            told = f"{inside}: {height:.6g} {chart.y}"
-            yield Box(f"bar{place}", x, HEIGHT - tall, wide, tall, told)
+            text = f"{label}: {height:.6g} {chart.y}"
+            yield Box(f"bar{position}", x, HEIGHT - tall, wide, tall, text)
 
 
 def _spread(one: Series, low: float, high: float) -> Iterator[Box]:
-    """Yield of each number three boxes: of all values, of the middle 80 %, of the median."""
+    """For each number, yield three boxes: all values, the middle 80 %, the median."""
     unit, step = HEIGHT / ((high - low) or 1), WIDTH / len(one.x)
-    for place, (number, values) in enumerate(zip(one.x, one.quantiles, strict=True)):
+    for position, (number, values) in enumerate(zip(one.x, one.quantiles, strict=True)):
         least, q10, median, q90, most = ((high - value) * unit for value in values)
-        told = f"{number:g}: " + ", ".join(f"{value:.6g}" for value in values)
-        x = (place + 0.5) * step
-        yield Box("thin", x - step / 16, most, step / 8, least - most, told)
-        yield Box("thick", x - step * 0.3, q90, step * 0.6, q10 - q90, told)
-        yield Box("median", x - step * 0.4, median - 1, step * 0.8, 2, told)
+        text = f"{number:g}: " + ", ".join(f"{value:.6g}" for value in values)
+        x = (position + 0.5) * step
+        yield Box("thin", x - step / 16, most, step / 8, least - most, text)
+        yield Box("thick", x - step * 0.3, q90, step * 0.6, q10 - q90, text)
+        yield Box("median", x - step * 0.4, median - 1, step * 0.8, 2, text)
 
 
 def frame_columns(manifest: Manifest) -> list[str]:

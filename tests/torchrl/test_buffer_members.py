@@ -21,7 +21,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     TensorStorage,
 )
-from datasets_cli.errors import ImmutableError, UnknownKey, UsageError
+from datasets_cli.errors import ImmutableError, UnknownKey, WrongRows
 from tests.support.parity import ours, theirs
 
 STORAGES = ["ListStorage", "LazyTensorStorage", "LazyMemmapStorage"]
@@ -103,20 +103,21 @@ def test_many_rows_are_replaced_in_blocks_and_in_a_list_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "message"),
+    ("entries", "kind", "key", "found"),
     [
-        ({"a": torch.arange(8), "c": torch.zeros(8)}, "no c to replace"),
-        ({"a": torch.arange(8.0)}, r"must be torch.int64 \[8\]; found torch.float32 \[8\]"),
-        ({"a": torch.arange(7)}, r"found torch.int64 \[7\]"),
+        ({"a": torch.arange(8), "c": torch.zeros(8)}, UnknownKey, "c", None),
+        ({"a": torch.arange(8.0)}, WrongRows, "a", (torch.float32, [8])),
+        ({"a": torch.arange(7)}, WrongRows, "a", (torch.int64, [7])),
     ],
 )
-def test_entries_of_another_form_are_refused_before_any_is_written(
-    entries: dict[str, torch.Tensor], message: str
+def test_entries_of_another_form_are_rejected_before_any_is_written(
+    entries: dict[str, torch.Tensor], kind: Any, key: str, found: Any
 ) -> None:
     buffer = filled(ours, "LazyTensorStorage")
     before = buffer[:]
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(kind) as error:
         buffer.update_({"next": {"b": torch.zeros(8, 1)}, **entries})
+    assert (error.value.key, error.value.found) == ((key,), found)
     with pytest.raises(UnknownKey):
         buffer.update_({"a": torch.arange(8)}, keys_to_update=["z"])
     assert bool((buffer[:] == before).all())

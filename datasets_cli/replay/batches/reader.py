@@ -15,7 +15,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from datasets_cli.errors import NotWritable, Unsupported, UsageError
-from datasets_cli.replay.arguments import Rows, StateDict, whole_number
+from datasets_cli.replay.arguments import Rows, StateDict, nested_key, whole_number
 from datasets_cli.replay.batches.ahead import STALE, DrawnBatch, Prefetch, ReadAhead, side_stream_of
 from datasets_cli.replay.batches.drawing import DrawGenerator, access_to, check_generator
 from datasets_cli.replay.batches.formats import BatchFormat
@@ -410,7 +410,7 @@ class BatchReader(BatchMaker):
             "index": unravel_rows(self.storage, index)
         }
         for key, column in info.items():
-            details[key if len(key) > 1 else key[0]] = column  # as users write keys
+            details[nested_key(key)] = column
         return batch, details if batch_format is None else batch_format.from_batch(details)
 
     @property

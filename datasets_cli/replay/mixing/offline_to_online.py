@@ -17,7 +17,14 @@ from datasets_cli.errors import (
     WrongRows,
     WrongSize,
 )
-from datasets_cli.replay.arguments import NestedKeys, Rows, StateDict, keys_of, seeded
+from datasets_cli.replay.arguments import (
+    NestedKeys,
+    Rows,
+    StateDict,
+    keys_of,
+    nested_key,
+    seeded,
+)
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.mixing.columns import batch_leaves
 from datasets_cli.replay.mixing.mixed_buffers import (
@@ -301,5 +308,4 @@ def _select(part: MemberBatch, keys: Sequence[Key] | None) -> Rows:
 
 
 def _advise_keys(keys: Sequence[Key]) -> str:
-    names = [key if len(key) > 1 else key[0] for key in keys]
-    return f"drop entries of all batches with keys={names}"
+    return f"drop entries of all batches with keys={[*map(nested_key, keys)]}"

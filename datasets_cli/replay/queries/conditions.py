@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import Unsupported, UsageError, WrongRows
-from datasets_cli.replay.arguments import NestedKey
+from datasets_cli.replay.arguments import NestedKey, nested_key
 from datasets_cli.replay.queries.trajectory import (
     Trajectory,
     TrajectoryLeaves,
@@ -245,7 +245,7 @@ def keys_of(tree: Term | ConstantValue) -> EntryKeys | None:
         return None if None in keys else frozenset().union(*filter(None, keys))
     if isinstance(tree, FunctionTerm):
         return tree.keys
-    return frozenset({nested(tree.key)} if isinstance(tree, Reduced | RowsCompared) else ())
+    return frozenset({nested_key(tree.key)} if isinstance(tree, Reduced | RowsCompared) else ())
 
 
 def reads_trajectories(tree: Term | ConstantValue) -> bool:
@@ -258,11 +258,6 @@ def reads_trajectories(tree: Term | ConstantValue) -> bool:
 def holds(tree: Term, trajectory: Trajectory) -> bool:
     """Return whether a condition is true of one trajectory."""
     return bool(np.all(tree.values(leaves_of(trajectory))))
-
-
-def nested(key: Key) -> NestedKey:
-    """Return a key as TorchRL writes it: a name, or a tuple of names."""
-    return key[0] if len(key) == 1 else key
 
 
 class TrajectoryPredicate:

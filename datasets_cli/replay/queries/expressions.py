@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from datasets_cli.errors import UsageError
-from datasets_cli.replay.arguments import NestedKey, key_of
+from datasets_cli.replay.arguments import NestedKey, key_of, nested_key
 from datasets_cli.replay.queries.conditions import (
     Length,
     Operation,
@@ -27,7 +27,6 @@ from datasets_cli.replay.queries.conditions import (
     Term,
     TermValues,
     TrajectoryPredicate,
-    nested,
     predicate_of,
 )
 from datasets_cli.replay.trajectories.table import Reduction
@@ -163,7 +162,7 @@ class TrajectoryField(Expression):
         name = self.key[0]
         is_attribute = name.isidentifier() and not name.startswith("_")
         is_attribute &= len(self.key) == 1 and name not in ("length", "total_reward")
-        return f"traj.{name}" if is_attribute else f"traj[{nested(self.key)!r}]"
+        return f"traj.{name}" if is_attribute else f"traj[{nested_key(self.key)!r}]"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
