@@ -83,7 +83,7 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def losses(manifest: Manifest) -> list[str]:
-    """Return what a folder of tensors cannot hold; see ``Format``."""
+    """Return a sentence for each loss of a folder of tensors; see ``Format``."""
     why = dict.fromkeys([each.key for each in manifest.texts], "text is not a tensor")
     empty = [each.key for each in manifest.columns if not each.row_bytes]
     why |= dict.fromkeys(empty, "its rows are empty, and tensordict does not write them")

@@ -47,7 +47,7 @@ class TensorDictBufferOptions(BufferOptions, TensorDictBatchOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityBufferOptions:
-    """How a buffer draws rows by priority; ``PrioritizedSampler`` documents the other fields.
+    """How a buffer draws rows by priority; ``PrioritizedSampler`` documents the rest.
 
     Args:
         sampler_device: the device on which rows are drawn; the CPU by default.

@@ -142,8 +142,8 @@ class SliceSampler(Slices):
             ``end_keys`` or, by default, the done flag also end trajectories.
         trajectory_key: an alias of ``traj_key``.
         step_key: the column of step numbers within a trajectory; read with ``fragmented``.
-        fragmented: the rows of a trajectory can be interleaved with those of others, as when
-            environments take turns in one flat storage. ``traj_key`` finds them, ``step_key``
+        fragmented: the rows of several trajectories can be interleaved, as when environments take
+            turns in one flat storage. ``traj_key`` finds the rows of a trajectory, ``step_key``
             orders them. A missing step splits a trajectory in two.
         ends: flags as ``end_key``, bool ``[N]``, for a storage that does not change; with several
             dimensions ``[T, *environments]``, time first.

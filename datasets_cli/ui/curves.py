@@ -3,7 +3,7 @@
     rows     0 1 2 3 4 5 | 6 7 8 9 a b        of each bucket of rows the lowest, the highest and the
     points   0   2     5 | 6 7       b        first that is not finite, or just the first
 
-So that a spike of one row stays visible, however many rows there are.
+A spike of one row stays visible in a trajectory of any length.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Curve(JsonForm):
 
 @dataclass(frozen=True)
 class Curves(JsonForm):
-    """Curves of one trajectory, from step ``start`` up to ``stop``; by column, a curve a number."""
+    """Curves of the steps ``start`` to ``stop - 1`` of a trajectory, one a number of a column."""
 
     length: int
     start: int
@@ -64,7 +64,7 @@ class Curves(JsonForm):
 
 
 def curve_columns(dataset: DatasetArrays) -> dict[str, Column]:
-    """Return the columns that have curves: those of numbers that are measured one by one."""
+    """Return the columns of measured numbers, which have curves, by name."""
     columns = [each for each in measured(dataset.manifest) if math.prod(each.shape)]
     return {show_key(column.key): column for column in columns}
 
@@ -110,7 +110,7 @@ def _curves(
     steps: list[list[int]] = [[] for _ in range(num_numbers)]
     values: list[list[Any]] = [[] for _ in range(num_numbers)]
     size = bucket_rows(len(rows), most)
-    # Whole buckets, so that what is in memory at once does not grow with the trajectory.
+    # Read whole buckets at a time: memory does not grow with the length of the trajectory.
     step = max(1, MOST_VALUES // num_numbers // size) * size
     for start in rows[::step]:
         read = _numbers(dataset, column, rows[start - rows.start :][:step])
@@ -161,7 +161,7 @@ def _numbers(dataset: DatasetArrays, column: Column, rows: range) -> np.ndarray:
 
 
 def _plain(values: np.ndarray) -> list[Any]:
-    """Return values as JSON has them: NaN as null, what is infinite as text, as in ``peek``."""
+    """Return values for JSON: NaN as null, infinite ones as text, as in ``peek``."""
     listed: list[Any] = values.tolist()
     if values.dtype.kind != "f" or np.isfinite(values).all():
         return listed
@@ -255,7 +255,7 @@ def _spread(one: Series, low: float, high: float) -> Iterator[Box]:
 
 
 def frame_columns(manifest: Manifest) -> list[str]:
-    """Return the columns of frames, those of the step before those of its successor."""
+    """Return the columns of frames; a step's own columns come before its successor's."""
     frames = [
         each.key
         for each in manifest.columns

@@ -216,7 +216,7 @@ class Draw(ABC):
     """Draws items: rows, or the trajectories that slices are cut from.
 
     The only state of an independent draw is the generator: one large draw equals several small
-    ones, and can be made ahead. Any other draw that supports lookahead overrides ``ahead``.
+    ones, and can be drawn ahead. Any other draw that supports lookahead overrides ``ahead``.
     """
 
     # kind: the way of drawing; {} is replaced by the kind of the items.
