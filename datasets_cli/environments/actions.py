@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from datasets_cli.core.gymnasium_extra import gymnasium
+from datasets_cli.environments.lanes import LaneNumbers
 from datasets_cli.environments.rows import PolicyOutput, SpaceLeaf, spaces, tree_of
 from datasets_cli.errors import UsageError, WrongRows, argument, for_reader
 from datasets_cli.schema.columns import show_key
@@ -71,9 +72,9 @@ class Actions:
         self.check = check
         self.out_of_bounds = OutOfBounds()
 
-    def convert(self, output: PolicyOutput, steps: NDArray[np.int64]) -> Any:
+    def convert(self, output: PolicyOutput, steps: LaneNumbers) -> Any:
         """Return the action of every lane, an array or a tree of arrays ``[N, ...]``."""
-        # steps: the number of steps in each lane's trajectory, `[N]`.
+        # steps: the number of steps in each lane's trajectory.
         if not self._is_tree:
             return self._parts[0].convert(output, steps, self)
         return tree_of(self._space, (part.convert(output, steps, self) for part in self._parts))
@@ -91,7 +92,7 @@ class SpecActions:
         self.check = check
         self.out_of_bounds = OutOfBounds()
 
-    def convert(self, output: PolicyOutput, steps: NDArray[np.int64]) -> Any:
+    def convert(self, output: PolicyOutput, steps: LaneNumbers) -> Any:
         """Check an action; the environment reads it from the TensorDict."""
         for key, spec in self._specs.items():
             value: Any = output.get(key)
@@ -128,9 +129,7 @@ class _Part:
         self._min = np.maximum(self._low - tolerance, smallest)
         self._max = np.minimum(self._high + tolerance, largest)
 
-    def convert(
-        self, output: PolicyOutput, steps: NDArray[np.int64], actions: Actions
-    ) -> NDArray[Any]:
+    def convert(self, output: PolicyOutput, steps: LaneNumbers, actions: Actions) -> NDArray[Any]:
         """Return this part of the action in gymnasium's form, ``[N, ...]``."""
         leaf = self._leaf
         if leaf.key not in output or output[leaf.key].shape != self._shape:
@@ -167,7 +166,7 @@ class _Part:
         self,
         rows: NDArray[Any],
         is_in: NDArray[np.bool_],
-        steps: NDArray[np.int64],
+        steps: LaneNumbers,
         is_strict: bool,
     ) -> None:
         """Raise an error for an invalid action; for one out of bounds only if strict."""

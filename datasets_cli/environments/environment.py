@@ -57,7 +57,7 @@ class Stepper:
         self.num_trajectories = 0
         """The number of trajectories that have started."""
         self.ended: Flags = np.ones(lanes.num_lanes, bool)
-        """The lanes that must be reset before the next step, ``[N]``."""
+        """The lanes that must be reset before the next step."""
 
     @property
     def was_reset(self) -> bool:
@@ -73,7 +73,7 @@ class Stepper:
         self.ended = ~lanes
 
     def restart(self, lanes: Flags) -> None:
-        """Start a trajectory in some lanes, ``[N]``; at least one."""
+        """Start a trajectory in some lanes, at least one."""
         self._number(lanes)
         self._observation = self._lanes.restart(lanes, self._seeds(lanes))
         self.ended = self.ended & ~lanes
@@ -388,7 +388,7 @@ class Environment(ABC):
 def _tree_spec(
     leaves: Sequence[SpaceLeaf], batch: tuple[int, ...], device: torch.device
 ) -> Composite:
-    """Return the specs of all arrays, as they are nested in a TensorDict."""
+    """Return the specs of all arrays, nested as in a TensorDict."""
     spec = Composite(shape=batch)
     for leaf in leaves:
         spec[leaf.key] = _leaf_spec(leaf, batch, device)

@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from datasets_cli.core.gymnasium_extra import gymnasium
 
 Flags = NDArray[np.bool_]
+"""A flag for each lane, ``[N]``."""
+LaneNumbers = NDArray[np.int64]
+"""A number for each lane, ``[N]``."""
 Seeds = Sequence[int | None] | None
 """A seed for each lane. A lane with None continues its random numbers."""
 SAME_STEP = gymnasium.vector.AutoresetMode.SAME_STEP
@@ -50,7 +53,7 @@ class Lanes(Protocol):
 
     def restart(self, ended: Flags, seeds: Seeds = None) -> Any:
         """Start a trajectory in some lanes; return the observation of every lane."""
-        # ended: the lanes, `[N]`; at least one.
+        # ended: the lanes, at least one.
         # seeds: for these lanes; None for the rest and for lanes that gymnasium reset already.
 
     def step(self, actions: Any) -> Step:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.core.gymnasium_extra import gymnasium
-from datasets_cli.environments.lanes import Flags, Step
+from datasets_cli.environments.lanes import Flags, LaneNumbers, Step
 from datasets_cli.errors import Unsupported, UsageError, WrongRows
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.tree import put
@@ -159,9 +159,9 @@ class LaneRows(Protocol):
     def policy_output(self, before: Tensors, after: Tensors) -> PolicyOutput:
         """Return the entries that a policy wrote, from those before and after its call."""
 
-    def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
+    def write_root(self, step: int, observation: Any, ids: LaneNumbers) -> None:
         """Write the observations before a step."""
-        # ids: the trajectory number of each lane, `[N]`.
+        # ids: the trajectory number of each lane.
 
     def write_action(self, step: int, written: PolicyOutput) -> None:
         """Write the policy's entries of a step."""
@@ -170,7 +170,7 @@ class LaneRows(Protocol):
         """Write the result of a step."""
 
     def truncate(self, step: int, lanes: Flags) -> None:
-        """Mark the rows of a step in some lanes, ``[N]``, as truncated."""
+        """Mark the rows of a step in some lanes as truncated."""
 
     def to_tensordict(self, num_steps: int) -> TensorDict:
         """Return the rows of the first steps as a TensorDict ``[*batch, num_steps]``."""
@@ -212,7 +212,6 @@ class RolloutRows:
         return array
 
     def root(self, step: int) -> TensorDict:
-        """Return the input of a policy: the rows of one step before its action."""
         at: Any = (slice(None), step) if self.batch else step
         return TensorDict(
             {key if key[1:] else key[0]: column[at] for key, column in self._inputs.items()},
@@ -247,15 +246,12 @@ class RolloutRows:
                 )
         return output
 
-    def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
-        """Write the observations before a step."""
-        # ids: the trajectory number of each lane, `[N]`.
+    def write_root(self, step: int, observation: Any, ids: LaneNumbers) -> None:
         for leaf, array in self._root:
             leaf.encode(observation, array[:, step])
         self.ids[:, step] = ids
 
     def write_action(self, step: int, written: PolicyOutput) -> None:
-        """Write the policy's entries of a step."""
         # Every step has the entries of the first one, with the same shapes and dtypes.
         forms = {key: (value.shape, value.dtype) for key, value in written.items()}
         if not self._output_forms:
@@ -297,7 +293,6 @@ class RolloutRows:
         self._output_forms = forms
 
     def write_next(self, step: int, result: Step) -> None:
-        """Write the result of a step."""
         for leaf, array in self._next:
             leaf.encode(result.observation, array[:, step])
             for lane, last in result.last_observations.items():
@@ -309,7 +304,6 @@ class RolloutRows:
         truncated[:, step, 0] = result.truncated
 
     def truncate(self, step: int, lanes: Flags) -> None:
-        """Mark the rows of a step in some lanes, ``[N]``, as truncated."""
         done, _, truncated = self._flags
         done[lanes, step] = True
         truncated[lanes, step] = True
@@ -319,7 +313,6 @@ class RolloutRows:
         return {key: np.asarray(column[:, :num_steps]) for key, column in self._columns.items()}
 
     def to_tensordict(self, num_steps: int) -> TensorDict:
-        """Return the rows of the first steps as a TensorDict ``[*batch, num_steps]``."""
         # The columns are not copied: this object is not written again.
         tree: dict[str, Any] = {}
         for key, column in self._columns.items():

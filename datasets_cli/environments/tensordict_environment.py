@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tensordict import TensorDict, TensorDictBase
 
 from datasets_cli.environments.actions import SpecActions
 from datasets_cli.environments.environment import Stepper
-from datasets_cli.environments.lanes import Flags, Seeds, Step
+from datasets_cli.environments.lanes import Flags, LaneNumbers, Seeds, Step
 from datasets_cli.environments.rows import PolicyOutput, Tensors
 from datasets_cli.errors import UnknownKey
 
@@ -38,7 +37,7 @@ class TensorDictRows:
         """Return the entries that a policy added or replaced; the environment gets them too."""
         return {key: value for key, value in after.items() if value is not before.get(key)}
 
-    def write_root(self, step: int, observation: Any, ids: NDArray[np.int64]) -> None:
+    def write_root(self, step: int, observation: Any, ids: LaneNumbers) -> None:
         self._steps.append(observation)
         self.ids[:, step] = ids
 

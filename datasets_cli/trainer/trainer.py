@@ -223,7 +223,7 @@ class Trainer:
         """Register a function at a point of the loop.
 
         Args:
-            dest: the point, such as ``"post_optim"``; all are in ``POINTS`` of this module.
+            dest: the point, one of ``datasets_cli.trainer.trainer.POINTS``, such as ``"post_optim"``.
             op: the function.
             kwargs: further arguments of each call.
 

@@ -86,7 +86,7 @@ def test_a_lane_that_ended_is_reset_before_the_next_step() -> None:
     assert not following["done"].any()
 
 
-def test_a_reset_of_some_lanes_is_refused_where_it_cannot_be() -> None:
+def test_a_reset_of_some_lanes_is_refused_first_or_with_a_seed() -> None:
     environment = SerialEnv(2, make_env)
     some = TensorDict({"_reset": torch.tensor([[True], [False]])}, 2)
     none = TensorDict({"_reset": torch.zeros(2, 1, dtype=torch.bool)}, 2)

@@ -93,7 +93,7 @@ def test_a_missing_entry_is_named() -> None:
     assert raised.value.key == ("next", "velocity")
 
 
-def test_another_element_type_passes_where_it_is_not_checked() -> None:
+def test_another_dtype_passes_without_check_dtype() -> None:
     environment = Environment({("arm", "angle"): torch.zeros(3, 1).double()})
     check_env_specs(environment, check_dtype=False)
 
@@ -112,7 +112,7 @@ def test_steps_that_are_not_stacked_are_refused(name: str, value: Any) -> None:
     assert (raised.value.argument, raised.value.found) == (name, value)
 
 
-def test_what_is_no_environment_is_refused() -> None:
+def test_a_value_that_is_not_an_environment_is_refused() -> None:
     with pytest.raises(UsageError) as raised:
         check_env_specs(OneHot(2))
     assert (raised.value.argument, raised.value.found) == ("env", OneHot(2))

@@ -97,7 +97,7 @@ def test_every_row_is_in_the_specs(
     assert set(replay.specs.keys(True, True)) <= set(rows.keys(True, True))
 
 
-def test_text_has_a_spec_where_it_is_read() -> None:
+def test_text_that_is_read_has_a_spec() -> None:
     folder = files.text_in_dict()
     assert ("observation", "mission") not in opened(folder).specs
     replay = opened(folder, text=True)
@@ -143,7 +143,7 @@ def test_a_space_that_does_not_fit_its_column_is_not_taken(space: object) -> Non
     assert dataset_specs(other)["observation"] == Unbounded((), dtype=torch.int64)
 
 
-def test_the_specs_need_no_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_specs_do_not_import_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = files.discrete()
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     assert opened(folder).specs["observation"] == Categorical(16)

@@ -87,7 +87,7 @@ def test_projecting_a_tensordict_leaves_it_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("value", [3, -1, 1.5])
-def test_a_number_of_no_category_is_not_encoded(value: float) -> None:
+def test_a_number_outside_the_categories_is_not_encoded(value: float) -> None:
     assert theirs.Categorical(3).encode(value).dtype == torch.int64
     for spec in (ours.Categorical(3), ours.OneHot(3), ours.Binary(1)):
         with pytest.raises(UsageError) as raised:
@@ -95,7 +95,7 @@ def test_a_number_of_no_category_is_not_encoded(value: float) -> None:
         assert raised.value.found == value
 
 
-def test_what_is_encoded_is_a_copy_of_one_shape() -> None:
+def test_encoded_values_are_copies_of_the_shape() -> None:
     array = np.zeros((2, 3), np.float32)
     spec = Made("Unbounded", {"shape": (2, 3)})
     mine, other = spec.ours.encode(array), spec.theirs.encode(array)
@@ -108,7 +108,7 @@ def test_what_is_encoded_is_a_copy_of_one_shape() -> None:
 
 
 @pytest.mark.parametrize("value", [300, -1, 2.5])
-def test_what_an_element_type_does_not_have_is_not_encoded(value: float) -> None:
+def test_values_that_the_dtype_cannot_represent_are_not_encoded(value: float) -> None:
     frames = Made("Bounded", {"low": 0, "high": 255, "shape": (1,), "dtype": torch.uint8})
     assert frames.theirs.encode(np.array([value])).item() != value
     with pytest.raises(UsageError) as raised:
@@ -116,14 +116,14 @@ def test_what_an_element_type_does_not_have_is_not_encoded(value: float) -> None
     assert (raised.value.expected, raised.value.found) == (torch.uint8, [value])
 
 
-def test_what_is_beyond_an_element_type_is_projected_to_its_ends() -> None:
+def test_values_beyond_the_dtype_are_projected_to_its_bounds() -> None:
     value = torch.tensor([300.0, -math.inf, 1e30])
     assert ours.Unbounded((3,), dtype=torch.uint8).project(value).tolist() == [255, 0, 255]
     assert theirs.Unbounded((3,), dtype=torch.uint8).project(value).tolist() != [255, 0, 255]
     assert ours.Unbounded((3,), dtype=torch.int64).project(value)[2] == 2**63 - 1
 
 
-def test_nan_is_near_no_category() -> None:
+def test_nan_is_not_projected_to_a_category() -> None:
     value = torch.tensor([math.nan])
     assert theirs.Categorical(3, (1,)).project(value).isnan()
     for spec in (ours.Categorical(3, (1,)), ours.OneHot(1), ours.Binary(1)):
@@ -138,7 +138,7 @@ def test_one_item_of_several_keeps_its_dimension() -> None:
     assert theirs.MultiCategorical([3]).rand().shape == ()
 
 
-def test_an_item_of_numbers_is_of_no_dimension() -> None:
+def test_an_indexed_multi_categorical_is_a_scalar() -> None:
     assert ours.MultiCategorical([2, 3])[1].shape == ()
     assert theirs.MultiCategorical([2, 3])[1].shape == (1,)
 
@@ -191,7 +191,7 @@ def test_vectors_are_of_the_shape_of_their_spec() -> None:
     assert made.ours.encode(np.array([1, 2])).shape == (2, 1, 3)
 
 
-def test_a_mask_is_in_vectors_and_in_what_is_listed() -> None:
+def test_a_mask_applies_to_vectors_and_enumerate() -> None:
     mask = torch.tensor([True, False, True])
     made = Made("Categorical", {"n": 3, "mask": mask})
     assert made.theirs.to_one_hot_spec().mask is None
@@ -225,7 +225,7 @@ def test_a_nested_entry_is_checked_and_taken_out() -> None:
     assert made.ours.pop("b").keys() == ["c"]
 
 
-def test_a_locked_composite_gives_nothing_away() -> None:
+def test_entries_of_a_locked_composite_cannot_be_deleted() -> None:
     made = Made("Composite", {"a": Made("Composite", {"b": None})})
     mine, other = made.ours.lock_(), made.theirs.lock_()
     del other["a", "b"]
@@ -249,7 +249,7 @@ def test_names_are_as_many_as_dimensions() -> None:
     assert (error.argument, error.expected, error.found) == ("names", 1, 2)
 
 
-def test_what_torchrl_refuses_and_we_do_not() -> None:
+def test_names_and_indices_that_only_torchrl_refuses() -> None:
     for name in ("shape", "device", "dtype", "space"):
         with pytest.raises(AttributeError):
             theirs.Composite()[name] = None
@@ -274,7 +274,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-def test_what_has_no_values_or_another_meaning_is_refused() -> None:
+def test_specs_that_only_torchrl_accepts_are_refused() -> None:
     for kind, arguments in REFUSED:
         made = Made(kind, arguments)
         assert made.theirs is not None

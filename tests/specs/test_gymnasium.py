@@ -87,7 +87,7 @@ def test_a_space_and_its_spec_have_the_same_values(space: Space[Any]) -> None:
         (spaces.MultiDiscrete([2, 3]), MultiOneHot([2, 3], dtype=torch.int64)),
     ],
 )
-def test_categories_are_vectors_where_that_is_asked(space: Space[Any], spec: TensorSpec) -> None:
+def test_categories_become_vectors_with_one_hot(space: Space[Any], spec: TensorSpec) -> None:
     assert spec_from_gymnasium(space, one_hot=True) == spec
     assert spec_to_gymnasium(spec) == space
     with pytest.raises(Unsupported) as raised:
@@ -95,7 +95,7 @@ def test_categories_are_vectors_where_that_is_asked(space: Space[Any], spec: Ten
     assert (raised.value.argument, raised.value.found) == ("one_hot", 1)
 
 
-def test_several_that_start_elsewhere_are_bounded_whole_numbers() -> None:
+def test_a_multi_discrete_space_with_a_start_is_a_bounded_spec() -> None:
     spec = spec_from_gymnasium(spaces.MultiDiscrete([2, 3], start=[1, -1]))
     assert spec == Bounded(torch.tensor([1, -1]), torch.tensor([2, 1]), dtype=torch.int64)
 
@@ -111,7 +111,7 @@ def test_several_that_start_elsewhere_are_bounded_whole_numbers() -> None:
     ],
     ids=str,
 )
-def test_a_space_of_values_that_no_spec_has_is_refused(space: Space[Any]) -> None:
+def test_a_space_without_an_equivalent_spec_is_refused(space: Space[Any]) -> None:
     with pytest.raises(Unsupported) as raised:
         spec_from_gymnasium(space)
     assert raised.value.argument == ("dtype" if isinstance(space, spaces.Box) else "space")
@@ -127,7 +127,7 @@ def test_a_space_of_values_that_no_spec_has_is_refused(space: Space[Any]) -> Non
     ],
     ids=str,
 )
-def test_a_spec_of_values_that_no_space_has_is_refused(spec: TensorSpec) -> None:
+def test_a_spec_without_an_equivalent_space_is_refused(spec: TensorSpec) -> None:
     with pytest.raises(Unsupported) as raised:
         spec_to_gymnasium(Composite(a=spec))
     assert raised.value.argument == "spec"

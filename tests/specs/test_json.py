@@ -124,7 +124,7 @@ def test_a_newer_version_is_refused() -> None:
     assert (error.argument, error.expected, error.found) == ("data", 1, 2)
 
 
-def test_an_example_that_is_no_json_value_is_refused() -> None:
+def test_an_example_that_is_not_json_is_refused() -> None:
     example = object()
     with pytest.raises(Unsupported) as raised:
         spec_to_json(NonTensor((), example_data=example))

@@ -64,7 +64,7 @@ def keep_free(made: Made, keys: list[Any]) -> tuple[Any, Any]:
 
 @quick
 @given(composites(), some_keys, batches)
-def test_a_place_is_kept_free(made: Made, keys: list[Any], shape: tuple[int, ...]) -> None:
+def test_a_key_can_be_without_a_spec(made: Made, keys: list[Any], shape: tuple[int, ...]) -> None:
     mine, other = keep_free(made, keys)
     assert draw_alike(mine, other, shape)
     assert same(mine.zero(shape), other.zero(torch.Size(shape)))
@@ -79,7 +79,7 @@ def test_a_place_is_kept_free(made: Made, keys: list[Any], shape: tuple[int, ...
 
 @quick
 @given(leaves().filter(lambda made: made.kind != "MultiCategorical" or made.ours.ndim == 1))
-def test_a_place_that_is_kept_free_is_printed(leaf: Made) -> None:
+def test_a_key_without_a_spec_is_printed(leaf: Made) -> None:
     made = Made("Composite", {"observation": leaf, "action": None})
     assert printed(made.ours) == printed(made.theirs)
     assert printed(made.ours.empty()) == printed(made.theirs.empty())
@@ -209,7 +209,7 @@ def test_masks_of_several_categories_are_replaced() -> None:
 
 @quick
 @given(st.one_of(categorical(()), one_hot(()), multi(())), batches)
-def test_numbers_and_vectors_are_those_of_each_other(made: Made, shape: tuple[int, ...]) -> None:
+def test_numbers_and_vectors_convert_to_each_other(made: Made, shape: tuple[int, ...]) -> None:
     mine, other = made.ours, made.theirs
     assert alike(mine.to_one_hot_spec(), other.to_one_hot_spec())
     assert alike(mine.to_categorical_spec(), other.to_categorical_spec())
@@ -246,7 +246,7 @@ def test_masks_of_several_items_have_the_shape_that_torchrl_has(kind: str, shape
 
 @pytest.mark.parametrize("key", ["a", ("a",), ("b",), ("b", "c"), ("b", ("c",)), "x", ("x",)])
 @pytest.mark.parametrize("nested", [(), (True,), (True, True)])
-def test_a_key_is_among_the_keys_where_torchrl_finds_it(key: Any, nested: Any) -> None:
+def test_keys_contain_the_same_keys_as_torchrls(key: Any, nested: Any) -> None:
     found = []
     for module in (ours, theirs):
         inner = module.Composite(c=module.Unbounded(()))
@@ -312,7 +312,7 @@ def test_a_locked_composite_is_not_changed(
     assert [*mine.keys(True)] == [*other.keys(True)] and mine.is_locked is other.is_locked
 
 
-def test_a_locked_composite_keeps_what_it_has() -> None:
+def test_a_locked_composite_does_not_change() -> None:
     spec = Composite(a=OneHot(2)).lock_()
     for change in (lambda: spec.pop("a"), lambda: spec.__delitem__("a")):
         with pytest.raises(NotWritable):
@@ -351,7 +351,7 @@ def test_masks_come_with_torchrls_specs(made: Made) -> None:
     assert Composite(a=made.theirs)["a"] == made.ours
 
 
-def test_what_is_no_spec_is_not_taken_for_one() -> None:
+def test_only_specs_are_entries_of_a_composite() -> None:
     stack = torch.stack([theirs.OneHot(2), theirs.OneHot(3)])
     choice = theirs.Choice([theirs.Categorical(2), theirs.Categorical(3)])
     for thing in (stack, choice, torch.distributions.Categorical(torch.ones(3)), 3, "text"):

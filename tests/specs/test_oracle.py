@@ -95,7 +95,7 @@ def test_numbers_are_projected_to_the_same(pair: tuple[Made, torch.Tensor]) -> N
 
 @quick
 @given(leaves())
-def test_what_to_numpy_gives_is_encoded_to_the_same(made: Made) -> None:
+def test_encode_inverts_to_numpy(made: Made) -> None:
     value = drawn(made.ours)
     array = made.ours.to_numpy(value)
     assert np.array_equal(array, made.theirs.to_numpy(value))
@@ -105,7 +105,7 @@ def test_what_to_numpy_gives_is_encoded_to_the_same(made: Made) -> None:
 
 @quick
 @given(leaves().filter(lambda made: made.kind != "MultiCategorical" or made.ours.ndim == 1))
-def test_what_is_printed_is_the_same(made: Made) -> None:
+def test_the_printed_form_is_torchrls(made: Made) -> None:
     assert printed(made.ours) == printed(made.theirs)
 
 

@@ -60,7 +60,7 @@ def test_every_keyword_is_taken_at_torchrls_default(made: Made) -> None:
 
 
 @each_spec
-def test_what_torchrls_spec_has_ours_has_or_says_what_to_do(made: Made) -> None:
+def test_a_missing_attribute_of_torchrls_spec_names_the_alternative(made: Made) -> None:
     public = [name for name in dir(type(made.theirs)) if re.match("[a-z]", name)]
     lacking = {name for name in public if not hasattr(made.ours, name)}
     assert len(public) > 30 and lacking <= INSTEAD.keys()
@@ -78,7 +78,7 @@ def test_every_keyword_of_a_method_is_one_of_ours(made: Made) -> None:
             assert takes_all or defaults(method).keys() <= parameters.keys(), name
 
 
-def test_the_page_lists_what_is_not_here() -> None:
+def test_the_page_lists_the_missing_attributes() -> None:
     page = (PROJECT / "docs/specs.md").read_text(encoding="utf-8")
     table = page.partition("## Missing attributes")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*`) \| (.*) \|$", table, re.MULTILINE)
@@ -98,7 +98,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "arguments"), WRONG)
-def test_what_cannot_be_honoured_is_refused(kind: str, arguments: dict[str, Any]) -> None:
+def test_unsupported_arguments_of_specs_are_refused(kind: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         getattr(ours, kind)(**arguments)
 

@@ -100,7 +100,7 @@ def test_unbounded_is_of_the_class_of_its_element_type() -> None:
     assert isinstance(Unbounded((2,)), Unbounded)
 
 
-def test_bounds_are_copies_of_those_given() -> None:
+def test_bounds_are_copied() -> None:
     low = torch.zeros(2)
     spec = Bounded(low, 1.0)
     low += 5
@@ -129,7 +129,7 @@ def test_a_copy_is_equal(spec: TensorSpec) -> None:
 
 
 @each_spec
-def test_a_spec_of_another_shape_draws_what_is_in_it(spec: TensorSpec) -> None:
+def test_a_spec_of_another_shape_draws_valid_values(spec: TensorSpec) -> None:
     for other in (spec[0], spec[[1, 0]], spec.unsqueeze(0), spec.expand(4, *spec.shape)[1:, :1]):
         for shape in ((), (3,)):
             value = other.rand(shape)
@@ -222,7 +222,7 @@ def test_entries_of_a_composite_are_found_by_nested_names() -> None:
         ),
     ],
 )
-def test_a_composite_of_what_does_not_fit_is_refused(
+def test_a_composite_of_specs_that_do_not_fit_is_refused(
     make: Callable[[], Composite], kind: type[UsageError], key: str | None, found: object
 ) -> None:
     with pytest.raises(kind) as raised:
@@ -230,7 +230,7 @@ def test_a_composite_of_what_does_not_fit_is_refused(
     assert (raised.value.key, raised.value.found) == (key, found)
 
 
-def test_a_composite_encodes_what_an_environment_gives() -> None:
+def test_a_composite_encodes_values_of_an_environment() -> None:
     spec = Composite(a=OneHot(3), b={"c": Unbounded((1,))})
     value = spec.encode({"a": 1, "b": {"c": 2.5}})
     assert value["a"].tolist() == [False, True, False] and value["b", "c"].item() == 2.5
@@ -240,7 +240,7 @@ def test_a_composite_encodes_what_an_environment_gives() -> None:
     assert (raised.value.key, raised.value.expected) == ("x", ["a", "b"])
 
 
-def test_the_checks_name_what_is_wrong() -> None:
+def test_errors_of_checks_name_the_entry() -> None:
     spec = Composite(a={"b": Unbounded()})
     with pytest.raises(TypeError, match=r"\('a', 'b'\)"):
         spec.type_check(spec.to(torch.float64).zero())

@@ -162,7 +162,7 @@ def test_every_point_is_reached_in_the_order_of_the_page() -> None:
     assert reached == [*wanted, "post_epoch", "post_steps", "post_steps_log"]
 
 
-def test_what_log_points_return_is_kept_with_the_frames() -> None:
+def test_history_has_the_values_of_log_points_with_their_frames() -> None:
     made, _ = trainer(total_frames=20)
     made.register_op("pre_steps_log", lambda batch: {"rows": len(batch)})
     made.train()
@@ -256,7 +256,7 @@ def test_losses_without_a_loss_are_refused() -> None:
         made.train()
 
 
-def test_a_logger_is_shown_the_history_at_intervals() -> None:
+def test_a_logger_gets_the_history_at_intervals() -> None:
     class Shown(list[Any]):
         def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
             self.append((name, step, value))

@@ -39,7 +39,7 @@ from datasets_cli.torchrl.keywords import accepts_keywords
 
 
 class UnknownLength(UsageError, TypeError):
-    """A collector without ``total_frames`` has no length; ``tqdm`` expects a ``TypeError``."""
+    """The error of ``len`` without ``total_frames``; also the TypeError that ``tqdm`` expects."""
 
 
 class DataCollector(ABC):
@@ -244,7 +244,7 @@ class DataCollector(ABC):
         values = [each for each in (policy_or_weights, weights, policy) if each is not None]
         if len(values) > 1:
             raise UsageError(
-                f"update_policy_weights_ requires one module, state_dict or TensorDict, not "
+                "update_policy_weights_ requires one module, state_dict or TensorDict, not "
                 f"{len(values)}.",
                 argument="weights",
                 expected=1,

@@ -44,7 +44,7 @@ def test_the_pages_name_is_the_same_class() -> None:
     assert SyncDataCollector is Collector
 
 
-def test_batches_have_memory_of_their_own_and_end() -> None:
+def test_batches_have_separate_memory_and_end_at_total_frames() -> None:
     collector = collector_of()
     first, second = collector
     copy = first.clone()
@@ -123,7 +123,7 @@ def test_an_environment_may_be_a_function_with_arguments() -> None:
     assert int(collector.next()["next", "done"].sum()) == 5
 
 
-def test_new_trajectories_begin_every_batch_where_asked_for() -> None:
+def test_with_reset_at_each_iter_every_batch_has_new_trajectories() -> None:
     collector = collector_of(make_env(), policy_of(balances), reset_at_each_iter=True)
     first, second = collector
     assert first["collector", "traj_ids"].tolist() == [0] * 40
@@ -132,7 +132,7 @@ def test_new_trajectories_begin_every_batch_where_asked_for() -> None:
     assert not first["next", "done"].any()
 
 
-def test_the_last_rows_are_truncated_where_asked_for() -> None:
+def test_with_set_truncated_the_last_rows_are_truncated() -> None:
     collector = collector_of(SerialEnv(2, make_env), policy_of(balances), set_truncated=True)
     batch = collector.next()
     for name in ("truncated", "done"):
@@ -141,7 +141,7 @@ def test_the_last_rows_are_truncated_where_asked_for() -> None:
     assert torch.equal(following["collector", "traj_ids"][:, 0], torch.arange(2))
 
 
-def test_first_frames_are_random_and_have_what_the_policy_writes() -> None:
+def test_first_frames_are_random_and_have_the_policys_entries() -> None:
     def policy(tensordict: TensorDict) -> TensorDict:
         tensordict["value"] = torch.ones(1)
         return tensordict.set("action", torch.tensor([1, 0]))
@@ -153,7 +153,7 @@ def test_first_frames_are_random_and_have_what_the_policy_writes() -> None:
     assert not first["value"].any() and not third["action"][:, 1].any() and third["value"].all()
 
 
-def test_trajectories_are_split_then_given_to_a_function() -> None:
+def test_trajectories_are_split_before_postproc() -> None:
     torch.manual_seed(0)
     plain = collector_of().next()
     torch.manual_seed(0)
@@ -184,7 +184,7 @@ def actor() -> TensorDictSequential:
     return TensorDictSequential(network, sampled)
 
 
-def test_what_a_module_writes_is_in_the_rows() -> None:
+def test_rows_have_the_entries_of_a_module() -> None:
     policy = actor()
     batch = collector_of(SerialEnv(2, make_env), policy).next()
     assert batch["logits"].shape == (2, 20, 2) and not batch["logits"].requires_grad
@@ -193,14 +193,14 @@ def test_what_a_module_writes_is_in_the_rows() -> None:
 
 
 @pytest.mark.parametrize("kind", ["deterministic", InteractionType.DETERMINISTIC])
-def test_distributions_are_sampled_as_asked_for(kind: Any) -> None:
+def test_exploration_type_chooses_how_distributions_are_sampled(kind: Any) -> None:
     batch = collector_of(policy=actor(), exploration_type=kind).next()
     assert torch.equal(batch["action"].argmax(-1), batch["logits"].argmax(-1))
     drawn = collector_of(policy=actor()).next()
     assert not torch.equal(drawn["action"].argmax(-1), drawn["logits"].argmax(-1))
 
 
-def test_weights_are_those_of_the_module_or_given() -> None:
+def test_weights_come_from_the_policy_or_the_argument() -> None:
     policy, other = actor(), actor()
     collector = collector_of(policy=policy)
     for weights in (other, other.state_dict(), TensorDict.from_module(other)):
@@ -250,7 +250,7 @@ def test_steps_between_batches_do_not_mix_with_them() -> None:
     assert torch.equal(same, ids.diff() == 0)
 
 
-def test_a_collector_that_is_shut_down_is_refused() -> None:
+def test_a_collector_cannot_be_used_after_shutdown() -> None:
     collector = collector_of()
     collector.shutdown()
     collector.shutdown()
@@ -258,3 +258,14 @@ def test_a_collector_that_is_shut_down_is_refused() -> None:
     for call in (collector.next, collector.reset, lambda: collector.set_seed(0)):
         with pytest.raises(UsageError):
             call()
+
+
+def test_a_transform_flattens_sampled_or_written_rows() -> None:
+    batch = Collector(SerialEnv(4, lambda: GymEnv("CartPole-v1")), frames_per_batch=200).next()
+    sampled = ReplayBuffer(storage=LazyTensorStorage(200), transform=lambda data: data.reshape(-1))
+    sampled.extend(batch)
+    assert len(sampled) == 4
+    written = ReplayBuffer(storage=LazyTensorStorage(200))
+    written.append_transform(lambda data: data.reshape(-1), invert=True)
+    written.extend(batch)
+    assert len(written) == 200

@@ -156,7 +156,7 @@ def test_collectors_of_a_process_number_trajectories_differently() -> None:
     assert len(numbers[0]) > 5 and not numbers[0] & numbers[1]
 
 
-def test_a_collector_has_other_blocks_than_those_between_its_own() -> None:
+def test_collectors_take_different_blocks_of_numbers() -> None:
     first, second = seams.Numbering(), seams.Numbering()
     begin = first.of(torch.tensor([0]))
     assert second.of(torch.tensor([5])) == begin + seams.BLOCK + 5
@@ -167,7 +167,7 @@ def test_a_collector_has_other_blocks_than_those_between_its_own() -> None:
 
 
 @pytest.mark.parametrize("kind", ["loaded", "given"])
-def test_numbers_continue_after_those_of_a_buffer(
+def test_trajectory_numbers_continue_after_the_largest_in_a_buffer(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buffer = new_buffer(())

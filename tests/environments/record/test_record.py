@@ -55,7 +55,7 @@ def files_of(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("layout", ["ted", "compact"])
 @pytest.mark.parametrize("num_envs", [1, 4])
-def test_what_is_recorded_is_the_loop_written_by_hand(num_envs: int, layout: str) -> None:
+def test_a_recording_equals_a_loop_written_by_hand(num_envs: int, layout: str) -> None:
     made = record(CARTPOLE, "x", num_episodes=30, num_envs=num_envs, seed=3, layout=layout)
     steps = list(by_hand(CARTPOLE, 30, 3))
     rows = ExperienceReplay("recorded/x")[:]
@@ -133,7 +133,7 @@ def test_a_call_that_failed_before_the_first_finished_episode_can_be_corrected()
     assert files_of("x") == files_of("whole")
 
 
-def test_the_error_names_what_failed_and_the_line_of_its_code() -> None:
+def test_the_error_names_the_policy_or_environment_and_the_line() -> None:
     for env, policy, name, function in (
         (CARTPOLE, toys.broken, "broken", "broken"),
         ("Falling-v0", "random", "Falling-v0", "step"),
@@ -225,7 +225,7 @@ def test_long_episodes_are_written_piece_by_piece(monkeypatch: pytest.MonkeyPatc
     assert files_of("pieces") == files_of("whole")
 
 
-def test_the_spaces_are_what_minari_reads_and_the_environment_is_recovered() -> None:
+def test_minari_reads_the_spaces_and_the_environment_is_recovered() -> None:
     from minari.serialization import deserialize_space
 
     record("Corridor-v0", "x", num_episodes=1)
