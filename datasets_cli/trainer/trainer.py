@@ -223,7 +223,8 @@ class Trainer:
         """Register a function at a point of the loop.
 
         Args:
-            dest: the point, one of ``datasets_cli.trainer.trainer.POINTS``, such as ``"post_optim"``.
+            dest: the point, such as ``"post_optim"``; all are in
+                ``datasets_cli.trainer.trainer.POINTS``.
             op: the function.
             kwargs: further arguments of each call.
 
