@@ -102,6 +102,7 @@ class MinariNames:
         if following is None:
             return values
         following = _as_minari(following)
+        # If row t + 1 is the successor of row t everywhere, only the last successor is missing.
         if isinstance(values, list):
             return values + following[-1:] * (following[:-1] == values[1:])
         is_chain = following[:-1].tobytes() == values[1:].tobytes()

@@ -1,4 +1,4 @@
-"""Which class derives from which: code that asks with isinstance is told what TorchRL's is."""
+"""Base classes: isinstance answers as with TorchRL's classes."""
 
 from __future__ import annotations
 

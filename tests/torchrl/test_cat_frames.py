@@ -1,11 +1,11 @@
-"""CatFrames: TorchRL's stacks on random batches where it can make them, a slow loop's everywhere.
+"""CatFrames on random batches, against TorchRL's stacks where it supports them, and a slow loop.
 
-Where TorchRL 0.14.1 cannot or is wrong, a test says so: an entry together with its successor is
-refused for N = 1 and unless it is joined along its first dimension; nested successors are stacked
-as if they were entries of their own; ``make_rb_transform_and_sampler`` needs an environment, or a
-``reset_key``; a ``TensorDictReplayBuffer`` cannot use what it returns; with ``future`` it keeps the
-step whose stack is all padding. The first example of its documentation joins along the dimension of
-time, which raises there too; ours says to unsqueeze.
+Tests name the defects of TorchRL 0.14.1: an entry with its successor is rejected for N = 1, and
+unless it is concatenated along its first dimension; nested successors are stacked like unrelated
+entries; ``make_rb_transform_and_sampler`` needs an environment or a ``reset_key``; a
+``TensorDictReplayBuffer`` does not accept its result; with ``future`` it keeps the step whose stack
+is all padding. The first example of its documentation concatenates along the dimension of time,
+which raises there too; our error advises unsqueeze.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ def names_of_torchrl(path: str) -> set[str]:
     present = {name for name in names if hasattr(theirs, name)}
     depth = theirs.__name__.count(".")
     if path == "envs.utils" or (path not in datasets_cli.torchrl.__all__ and depth > 2):
-        # A module that TorchRL does not open to users also has what it imports for itself.
+        # A module that TorchRL does not open to users also has its imports.
         present = {n for n in present if getattr(theirs, n).__module__.startswith(theirs.__name__)}
     expected = present | {name for where, name in OF_THE_PAGES if where == path}
     if path == "envs.transforms.transforms":

@@ -1,4 +1,4 @@
-"""What the matrix of test_parity.py leaves out: where TorchRL 0.14.1 fails, and what is right.
+"""Cases outside the matrix of test_parity.py: defects of TorchRL 0.14.1, and the right result.
 
 Each test shows the defect in TorchRL too, so that it fails once TorchRL fixes it.
 """
@@ -52,7 +52,7 @@ def test_slices_are_drawn_from_a_list_too(name: str) -> None:
 def test_drawing_from_a_list_leaves_its_rows_as_they_are() -> None:
     """Named defect: a row that was added has an ``index`` in TorchRL, so that rows differ.
 
-    A batch is then a lazy stack of the rows themselves, and what is said of it goes into them.
+    A batch is then a lazy stack of the stored rows, and writes to it change them.
     """
     for library in (theirs, ours):
         sampler, writer = library.PrioritizedSampler(4, 0.7, 0.5), library.RoundRobinWriter()
@@ -156,7 +156,7 @@ def test_environments_side_by_side_are_written_one_step_at_a_time() -> None:
 
 
 def test_an_index_names_the_step_and_the_environment() -> None:
-    """Named defect: TorchRL's writer names the step alone, in a buffer that is no TensorDict's."""
+    """Named defect: TorchRL's writer names the step alone, in a ReplayBuffer."""
     for library in (theirs, ours):
         buffer = library.ReplayBuffer(
             storage=library.LazyTensorStorage(8, ndim=2),
@@ -194,7 +194,7 @@ def test_slices_by_priority_stay_in_a_trajectory_of_a_ring_of_environments() -> 
 
 
 def test_rows_of_several_dimensions_are_not_ranked_one_by_one() -> None:
-    """No defect: TorchRL refuses it too, with an error of its own when the buffer is made."""
+    """No defect: TorchRL refuses it too, with another error, when the buffer is constructed."""
     with pytest.raises(ValueError, match="not compatible"):
         theirs.ReplayBuffer(
             storage=theirs.LazyTensorStorage(8, ndim=2), writer=theirs.TensorDictMaxValueWriter()

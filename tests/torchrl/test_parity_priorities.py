@@ -1,6 +1,6 @@
 """Priorities and weights against TorchRL 0.14.1's own logic, which runs on stand-ins for its trees.
 
-Each draw is told to both libraries, so that weights are those of the same rows.
+Both libraries get the same draws, so that weights belong to the same rows.
 """
 
 from __future__ import annotations

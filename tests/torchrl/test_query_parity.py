@@ -1,6 +1,6 @@
 """Queries against TorchRL 0.14.1: the same conditions find the same trajectories in both.
 
-Where TorchRL finds what its own pages rule out, the test names the defect and shows what is right.
+Where TorchRL contradicts its own pages, the test names the defect and shows the right result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The replay parts of TorchRL's off-policy and offline scripts, run with ours and with TorchRL's.
 
 Each is written from the public signatures as its script makes and uses its buffer, with small
-sizes. What a buffer gives is held against a plain model, row by row and by value, in every call:
+sizes. Batches are compared with a plain model, row by row and by value, in every call:
 while it fills, after the ring has wrapped, and after a checkpoint.
 """
 
