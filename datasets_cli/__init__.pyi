@@ -193,8 +193,6 @@ from datasets_cli.ui.export import ExportedPages as ExportedPages
 from datasets_cli.ui.export import export_pages as export_pages
 from datasets_cli.ui.server import ServedPage as ServedPage
 from datasets_cli.ui.server import serve_page as serve_page
-from datasets_cli.verbs.activity import Activity as Activity
-from datasets_cli.verbs.activity import activity as activity
 from datasets_cli.verbs.audit import AuditedDataset as AuditedDataset
 from datasets_cli.verbs.audit import audit_datasets as audit_datasets
 from datasets_cli.verbs.card import DatasetCard as DatasetCard
@@ -204,9 +202,8 @@ from datasets_cli.verbs.chart import Series as Series
 from datasets_cli.verbs.cite import Citation as Citation
 from datasets_cli.verbs.cite import cite as cite
 from datasets_cli.verbs.config import Setting as Setting
-from datasets_cli.verbs.config import change_setting as change_setting
+from datasets_cli.verbs.config import Settings as Settings
 from datasets_cli.verbs.config import settings as settings
-from datasets_cli.verbs.config import settings_path as settings_path
 from datasets_cli.verbs.convert import ConvertedDataset as ConvertedDataset
 from datasets_cli.verbs.convert import convert as convert
 from datasets_cli.verbs.delete import DeletedDataset as DeletedDataset
@@ -218,6 +215,7 @@ from datasets_cli.verbs.diff import DatasetDifference as DatasetDifference
 from datasets_cli.verbs.diff import compare_datasets as compare_datasets
 from datasets_cli.verbs.download import download as download
 from datasets_cli.verbs.download import plan_download as plan_download
+from datasets_cli.verbs.du import Activity as Activity
 from datasets_cli.verbs.du import DatasetUsage as DatasetUsage
 from datasets_cli.verbs.du import DiskUsage as DiskUsage
 from datasets_cli.verbs.du import disk_usage as disk_usage
@@ -266,8 +264,6 @@ from datasets_cli.verbs.scan import FoundData as FoundData
 from datasets_cli.verbs.scan import scan as scan
 from datasets_cli.verbs.score import NormalisedScores as NormalisedScores
 from datasets_cli.verbs.score import normalised_scores as normalised_scores
-from datasets_cli.verbs.search import FoundDataset as FoundDataset
-from datasets_cli.verbs.search import search_datasets as search_datasets
 from datasets_cli.verbs.stats import DatasetStatistics as DatasetStatistics
 from datasets_cli.verbs.stats import dataset_stats as dataset_stats
 from datasets_cli.verbs.trajectories import ListedTrajectories as ListedTrajectories
