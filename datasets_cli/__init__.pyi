@@ -210,9 +210,9 @@ from datasets_cli.verbs.delete import DeletedDataset as DeletedDataset
 from datasets_cli.verbs.delete import delete as delete
 from datasets_cli.verbs.demo import DemoResult as DemoResult
 from datasets_cli.verbs.demo import run_demo as run_demo
-from datasets_cli.verbs.diff import ColumnDifference as ColumnDifference
-from datasets_cli.verbs.diff import DatasetDifference as DatasetDifference
 from datasets_cli.verbs.diff import compare_datasets as compare_datasets
+from datasets_cli.verbs.difference import ColumnDifference as ColumnDifference
+from datasets_cli.verbs.difference import DatasetDifference as DatasetDifference
 from datasets_cli.verbs.download import download as download
 from datasets_cli.verbs.download import plan_download as plan_download
 from datasets_cli.verbs.du import Activity as Activity

@@ -20,7 +20,7 @@ from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.writer import LayoutWriter
 from datasets_cli.verbs import diff as compared_rows
-from datasets_cli.verbs.diff import DatasetDifference
+from datasets_cli.verbs.difference import DatasetDifference
 from tests.support.paths import DEMO_DATA
 
 Key = tuple[str, ...]
