@@ -18,7 +18,7 @@ from datasets_cli.config import Config
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import locked
-from datasets_cli.ui import guard as bounds
+from datasets_cli.ui import bounds
 from datasets_cli.ui.application import application
 from datasets_cli.ui.local_page import FOLDER, LocalPage
 from tests.support.page_requests import ask, guarded
