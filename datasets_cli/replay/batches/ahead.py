@@ -246,9 +246,11 @@ class ReadAhead:
         self._count = min(2 * count, most, MOST_BATCHES) if most >= LEAST_BATCHES else 1
         if count == 1:
             return None
+        version = sampler.version
+        if not (source.is_private or version):  # the next rows depend on the generator alone
+            return None
         generator = source.get(is_writable=False) if source.is_private else None
         state_before = None if generator is None else generator.get_state()
-        version = sampler.version
         try:
             drawn = sampler.ahead(self._storage, size, count, generator)
             if drawn is not None:

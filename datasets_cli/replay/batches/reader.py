@@ -215,9 +215,9 @@ class BatchMaker:
                     advice="Write its result into a new dataset with preprocess().",
                 )
 
-    def _takes_arrays(self, batch_format: BatchFormat | None) -> bool:
+    def _takes_arrays(self, batch_format: BatchFormat) -> bool:
         """Return whether batches contain the arrays of the storage."""
-        if batch_format is None or not self._is_direct:
+        if not self._is_direct:
             return False
         if self._checked is not batch_format:
             self.check_format(batch_format)
@@ -467,17 +467,20 @@ class BatchReader(BatchMaker):
                 if self.storage.is_writable:
                     return self._access.take(self, size)
                 index, info = draw_rows(self.sampler, self.storage, size, self.generator)
-                index = sent(index, self.storage.index_device)
+                if (device := self.storage.index_device) is not None:
+                    index = sent(index, device)
         if taken is None:  # immutable rows are gathered without the lock
             return index, info, self._gather(index, batch_format)
         index, info, block, start = taken
-        if self._takes_arrays(batch_format):
+        if batch_format is not None and self._takes_arrays(batch_format):
             return index, info, block.arrays(start, start + size)
         return index, info, block.tree(start, start + size)
 
     def _gather(self, index: RowNumbers, batch_format: BatchFormat | None) -> Rows:
         """Return copies of rows, as arrays if batches contain them unchanged."""
-        block = self.storage.read(index) if self._takes_arrays(batch_format) else None
+        block = None
+        if batch_format is not None and self._takes_arrays(batch_format):
+            block = self.storage.read(index)
         return self.storage.gather(index) if block is None else block.arrays(0, len(block))
 
     def _draw_ahead(self, size: int) -> DrawnBatch:

@@ -275,7 +275,9 @@ def _plan_rows(
         place = place | {SEAMS: seams}
     drawn = _moved(drawn, shift, num_rows, is_whole)
     # Last, because an empty storage takes the form of the first rows that it flattens.
-    columns = [_rolled(column, shift) for column in storage.flatten(rows)]
+    columns = storage.flatten(rows)
+    if shift:
+        columns = [_rolled(column, shift) for column in columns]
     return partial(replace_rows, reader, writer, columns, place), drawn
 
 
@@ -463,8 +465,6 @@ def _ranks(writer: TensorDictMaxValueWriter, rows: Rows, num_rows: int) -> torch
 
 def _rolled(column: Rows, shift: int) -> Rows:
     """Return a column ``[n, ...]`` whose first ``shift`` rows are moved to the end."""
-    if not shift:
-        return column
     if isinstance(column, list):
         return column[shift:] + column[:shift]
     return column.roll(-shift, 0)

@@ -91,7 +91,7 @@ def describe(
 def restore(description: RowsJson, columns: Sequence[torch.Tensor]) -> Rows:
     """Return the rows that were described; ValueError unless each column is used once."""
     unused = dict(enumerate(columns))
-    if not all(isinstance(column, torch.Tensor) for column in columns):
+    if not all(map(torch.is_tensor, columns)):
         raise ValueError("a column is not a tensor")
     try:
         rows = _decoded(description, unused)

@@ -16,11 +16,18 @@ from datasets_cli.schema.bits import (
     torch_dtype,
 )
 from datasets_cli.schema.columns import Key, successor_of
+from datasets_cli.schema.element_types import numpy_dtype
 from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
 from datasets_cli.schema.shapes import check_run
 from datasets_cli.schema.tree import Tree, entry
 from datasets_cli.store.layouts.frames import FrameReader
-from datasets_cli.store.layouts.gathered import DtypeViews, GatheredLeaves, GatheredRecords
+from datasets_cli.store.layouts.gathered import (
+    AsTensor,
+    DtypeViews,
+    GatheredLeaves,
+    GatheredRecords,
+    as_tensor_of,
+)
 from datasets_cli.store.layouts.record_arrays import (
     RecordArrays,
     RowMap,
@@ -79,8 +86,13 @@ class CompactRows:
         """Return rows int64 ``[B]``, of which the pairs of their records were taken."""
         arrays = self.arrays
         leaves = arrays.beside(numbers, row)
-        others = GatheredLeaves(arrays.plan, arrays.slots_beside, leaves, len(row))
+        slots = arrays.slots_beside
+        others = GatheredLeaves(arrays.plan, slots, leaves, len(row), self._as_tensor)
         return GatheredRecords(arrays.fields, self.views, pairs, others, self.is_contiguous)
+
+    @cached_property
+    def _as_tensor(self) -> AsTensor:
+        return as_tensor_of(numpy_dtype(column.dtype) for column in self.arrays.record.columns)
 
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``; see ``LayoutRows.run``."""

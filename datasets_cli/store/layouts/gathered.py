@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -16,18 +16,32 @@ from datasets_cli.schema.tree import Slot, Tree, TreePlan
 from datasets_cli.store.layouts.record_arrays import PairFields, planned_fields
 from datasets_cli.store.layouts.records import Record
 
+AsTensor = Callable[[np.ndarray], torch.Tensor]
+"""``to_tensor``; or ``torch.from_numpy``, in less time, if numpy has all dtypes of the leaves."""
+
+
+def as_tensor_of(dtypes: Iterable[np.dtype]) -> AsTensor:
+    """Return the function that converts leaves of these dtypes to tensors."""
+    return to_tensor if any(dtype.names for dtype in dtypes) else torch.from_numpy
+
 
 class GatheredLeaves:
     """Gathered rows: one array per leaf, in memory of their own."""
 
-    # leaves: each `[B, ...]`; see `element_types` for what numpy does not have.
+    # leaves: each `[B, ...]`; see `element_types` for dtypes that numpy lacks.
 
     def __init__(
-        self, plan: TreePlan, slots: Sequence[Slot], leaves: Sequence[np.ndarray], num_rows: int
+        self,
+        plan: TreePlan,
+        slots: Sequence[Slot],
+        leaves: Sequence[np.ndarray],
+        num_rows: int,
+        as_tensor: AsTensor = to_tensor,
     ) -> None:
         self.plan = plan
         self.slots = slots
         self.leaves = leaves
+        self.as_tensor = as_tensor
         self._num_rows = num_rows
 
     def __len__(self) -> int:
@@ -35,7 +49,7 @@ class GatheredLeaves:
 
     def with_leaf(self, name: str, leaf: np.ndarray) -> GatheredLeaves:
         """Return the rows with one more leaf ``[B, ...]``, at the root."""
-        # It is in the plan's first dict; the plan needs no other one for it.
+        # The root is the plan's first dict.
         return GatheredLeaves(self.plan, [*self.slots, (0, name)], [*self.leaves, leaf], len(leaf))
 
     def arrays(self, start: int, stop: int) -> Tree:
@@ -44,8 +58,8 @@ class GatheredLeaves:
 
     def tree(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors."""
-        # Each has the memory of these rows alone, so that what is pickled is not the whole block.
-        return self.nodes(start, stop, to_tensor)[0]
+        # Each has the memory of these rows alone, so that its pickle is not the whole block.
+        return self.nodes(start, stop, self.as_tensor)[0]
 
     def nodes(
         self, start: int, stop: int, form: Callable[[np.ndarray], Any] = np.asarray
@@ -163,6 +177,6 @@ class GatheredRecords:
 
     def tree(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of tensors; see ``arrays``."""
-        nodes = self.others.nodes(start, stop, to_tensor)
+        nodes = self.others.nodes(start, stop, self.others.as_tensor)
         self.views.put(nodes, self.packed[start:stop], self.is_contiguous)
         return nodes[0]

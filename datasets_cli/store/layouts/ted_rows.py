@@ -20,7 +20,7 @@ from datasets_cli.schema.columns import Column, Key, successor_of
 from datasets_cli.schema.mapping import DeviceOptions, MappedFiles, sent
 from datasets_cli.schema.shapes import check_run
 from datasets_cli.schema.tree import Tree, TreePlan
-from datasets_cli.store.layouts.gathered import GatheredLeaves
+from datasets_cli.store.layouts.gathered import AsTensor, GatheredLeaves, as_tensor_of
 
 
 class LeafRows:
@@ -52,6 +52,10 @@ class LeafRows:
         """The leaves in numpy, of the same memory; made for the first rows, and not at opening."""
         return [to_array(bits.view(self._dtypes[key])) for key, bits in self._bits.items()]
 
+    @cached_property
+    def _as_tensor(self) -> AsTensor:
+        return as_tensor_of(array.dtype for array in self._arrays)
+
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
         if not self._moves:
@@ -69,13 +73,14 @@ class LeafRows:
             return self.gather(torch.arange(start, stop))
         check_run(start, stop, self._num_rows)
         leaves = [array[start:stop].copy() for array in self._arrays]
-        return GatheredLeaves(self._plan, self._slots, leaves, stop - start).tree(0, stop - start)
+        rows = GatheredLeaves(self._plan, self._slots, leaves, stop - start, self._as_tensor)
+        return rows.tree(0, stop - start)
 
     def read(self, index: torch.Tensor) -> GatheredLeaves:
         """Return the rows ``index`` int64 ``[B]`` of leaves in memory; see ``dataset.Rows``."""
         numbers = checked_numbers(index, self._num_rows)
         leaves = [array.take(numbers, 0, None, "clip") for array in self._arrays]
-        return GatheredLeaves(self._plan, self._slots, leaves, len(index))
+        return GatheredLeaves(self._plan, self._slots, leaves, len(index), self._as_tensor)
 
     def history(
         self, key: Key, index: torch.Tensor, age: torch.Tensor, length: int
