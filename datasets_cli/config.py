@@ -252,6 +252,7 @@ def read_user_text(path: Path) -> str | None:
 
 def _check_root(folder: Path) -> None:
     """Refuse a root that is a file, or that would be below one, or has too long a name."""
+    existing = folder
     try:
         folder.lstat()
     except OSError as error:
@@ -260,8 +261,8 @@ def _check_root(folder: Path) -> None:
                 f"The cache root {folder} is too long a name for the file system, which takes up "
                 f"to 255 bytes for each part. {CHECK_ROOT}"
             ) from error
-    # lexists: a link that leads nowhere cannot become a folder either.
-    existing = next(each for each in (folder, *folder.parents) if os.path.lexists(each))
+        # lexists: a link that leads nowhere cannot become a folder either.
+        existing = next(each for each in folder.parents if os.path.lexists(each))
     if existing.is_dir():
         return
     if existing.is_symlink() and not existing.exists():

@@ -84,7 +84,7 @@ MANIFEST_FILENAME = "manifest.json"
 
 def damaged(path: Path | str, problem: str) -> DamagedDataset:
     """Return the error of what is wrong in the dataset that a path is in."""
-    return DamagedDataset(f"{problem}. {_advice_at(Path(path))}")
+    return DamagedDataset(f"{problem}.", path=path, advice=_advice_at(Path(path)))
 
 
 def not_there(folder: Path) -> DatasetNotInstalled:

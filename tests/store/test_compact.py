@@ -340,7 +340,7 @@ def test_a_damaged_compact_dataset_is_refused(
     door: str, config: Config, damage: Callable[[Path], Any]
 ) -> None:
     damage(datasets_cli.convert(door, "compact", config=config).path)
-    with pytest.raises(DamagedDataset, match="not what its manifest says"):
+    with pytest.raises(DamagedDataset) as caught:
         ExperienceReplay(door)
 
 

@@ -18,11 +18,12 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     open_storage,
 )
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import UsageError, WrongSize
 from datasets_cli.schema import mapping
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write
+from tests.support.refusals import refused
 from tests.support.stand_in_device import DEVICE, StandInDevice
 
 LAYOUTS = pytest.mark.parametrize("kind", [TedWriter, CompactWriter])
@@ -146,7 +147,7 @@ def test_rows_that_a_device_has_no_room_for_are_refused_with_both_sizes(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 50)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 20)
     mapping.check_device_room("rows", 130, torch.device("cuda"))
-    with pytest.raises(UsageError, match=r"takes 131 bytes, more than the 130 bytes .* of cuda"):
+    with refused(WrongSize, argument="device", expected="130 bytes at most", found=131):
         mapping.check_device_room("rows", 131, torch.device("cuda"))
 
 
