@@ -36,14 +36,9 @@ def after(page: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]
     return keep
 
 
-READMES = {"d4rl/hopper-medium-v2": "demo/door-human", "atari_dqn/Pong/5": "demo/pong"}
-"""The README says itself what stands for the ids that it has."""
-
-
 @after("README.md")
 def readme(run: Run) -> None:
-    text = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
-    assert all(f"`{demo}` (for `{published}`)" in text for published, demo in READMES.items())
+    assert run.names["batch"]["observation"].shape == (256, 39)
     assert run.names["slices"].sample().reshape(-1, 32).batch_size == (8, 32)
     stacks = run.names["frames"].sample()["next", "observation"]
     assert (stacks.shape, str(stacks.dtype)) == ((32, 4, 84, 84), "torch.float32")
@@ -200,7 +195,7 @@ def test_a_page_shows_what_is_so(
     monkeypatch.setenv("RLDS_OFFLINE", "1")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(DEMO_DATA / "minari"))
     torch.manual_seed(0)  # a loss falls for most seeds, and a page may say that it does
-    run = Run(STAND_INS | READMES if page == "README.md" else STAND_INS)
+    run = Run(STAND_INS)
     run.all(executed.blocks(page))
     if page in CHECKS:
         CHECKS[page](run)
