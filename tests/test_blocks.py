@@ -110,7 +110,7 @@ def test_every_option_in_a_sentence_is_one_of_a_command() -> None:
     [
         ("rlds list --instaled 'hopper-* | --x'", ["--instaled"]),
         ("rlds list -q | rlds verfy - --deep", ["verfy", "--deep"]),
-        ("rlds config --json  # --not", []),
+        ("rlds config get --json  # --not", []),
     ],
 )
 def test_a_command_or_an_option_that_is_none_is_found(line: str, words: list[str]) -> None:
@@ -150,5 +150,5 @@ def test_the_trees_of_the_format_name_the_files_of_a_dataset(door: str, config: 
         datasets_cli.download(id, root=config.root)
         folder = datasets_cli.dataset_path(id, root=config.root).path
         there |= {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
-    elsewhere = {"text/observation/mission.memmap", "part.json", "plan.json", "request.json"}
+    elsewhere = {"text/observation/mission.memmap", "part.json", "plan.json"}
     assert named - there == elsewhere and len(named & there) == 18

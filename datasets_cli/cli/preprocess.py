@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,12 +41,12 @@ def preprocess(
     transforms: GivenOptions,
     workers: GivenOptions,
     save: Annotated[
-        bool, typer.Option("--save", help="Then add the call to ./rlds.toml, as a step.")
+        bool, typer.Option("--save", help="Also save this command as a step in ./rlds.toml.")
     ] = False,
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Alone, only print the plan; else only try the first trajectory."
+            "--dry-run", help="Only print the plan; with --fn, only try the first trajectory."
         ),
     ] = False,
     name: Annotated[
@@ -59,54 +60,67 @@ def preprocess(
     """Map a function, or transforms, over datasets in parallel, each into a dataset derived/NAME.
 
     Transforms that need no function: --crop, --resize, --normalise, --returns-to-go, --n-step,
-    --cast, --select, --exclude, --rename, done in this order. --where and --max-trajectories
-    choose what is read, for a function too.
+    --cast, --select, --exclude, --rename, applied in this order. --where and --max-trajectories
+    choose trajectories, for a function too.
 
     Without any of them: do all preparation that is due here, as one plan that is printed first.
-    That is the steps of ./rlds.toml whose result is missing or outdated, then interrupted runs of
-    this root, then killed conversions whose raw files are complete, then the statistics of
-    each dataset that has none; with ID alone, those of these datasets. A step runs code of this
-    folder; --dry-run runs none.
+    The plan has the steps of ./rlds.toml whose result is missing or outdated, then killed
+    conversions whose raw files are complete, then the statistics of each dataset that has none;
+    with ID alone, the statistics of these datasets. A step runs code of this folder; --dry-run
+    runs none.
 
     The source is never changed. A call of the function gets a chunk of whole trajectories, or what
-    --per says. The result is the same for every number of workers, and a run that was killed
-    continues where it stopped. The same command again does nothing.
+    --per says. The result is the same for every number of workers, and the same command continues
+    a run that was killed. Once the result is complete, the same command does nothing.
     """
     state, work = state_of(context), chosen_workers(workers)
     ids = step.get("input", ())
     if name is not None or force:
         others = [*transforms, *workers, *(step.keys() - {"input", "layout"})]
         others += [flag for flag, given in (("save", save), ("dry_run", dry_run)) if given]
-        if others or not ids or name is None:
-            raise UsageError(
-                "--name joins datasets as they are: it takes ID..., --layout and --force, not "
-                f"{' and '.join(map(argument, others)) or 'nothing'}. Join first, and give what "
-                "changes rows in a second call. Example: rlds preprocess A B --name mine/both"
-            )
-        own: dict[str, Any] = {"layout": step.get("layout"), "force": force, **state.settings}
-        joined = datasets_cli.join_datasets(ids, name, **own)
-        state.note(_made(state, joined))
-        state.emit(joined.to_json(), [str(joined.path)], [str(joined.path)])
-        return
-    if not transforms and not save and step.keys() <= {"input"}:
+        _join(state, ids, name, others, layout=step.get("layout"), force=force)
+    elif not transforms and not save and step.keys() <= {"input"}:
         plan = datasets_cli.plan_preprocess(ids=ids, config=state.config)
         _prepare(state, plan, work, dry_run=dry_run)
-        return
-    if not step.keys() & {"input", "fn", "out"}:
-        _refuse_options([*transforms, *step, *(["save"] if save else [])])
-    wanted = _step(step, transforms)
-    plan = datasets_cli.plan_preprocess(wanted, config=state.config)
+    else:
+        if not step.keys() & {"input", "fn", "out"}:
+            _refuse_options([*transforms, *step, *(["save"] if save else [])])
+        _map(state, _step(step, transforms), work, save=save, dry_run=dry_run)
+
+
+def _join(
+    state: State, ids: Sequence[str], name: str | None, others: list[str], **options: Any
+) -> None:
+    """Write the rows of several datasets into the dataset ``name``."""
+    if others or not ids or name is None:
+        raise UsageError(
+            "--name joins datasets as they are: it takes ID..., --layout and --force, not "
+            f"{' and '.join(map(argument, others)) or 'nothing'}.",
+            argument=others[0] if others else "name",
+            advice="Join first, and change rows in a second call. Example: rlds preprocess A B "
+            "--name mine/both",
+        )
+    joined = datasets_cli.join_datasets(ids, name, **options, **state.settings)
+    state.note(_made(state, joined))
+    state.emit(joined.to_json(), [str(joined.path)], [str(joined.path)])
+
+
+def _map(
+    state: State, step: PreprocessStep, workers: GivenOptions, *, save: bool, dry_run: bool
+) -> None:
+    """Do one step, or show the columns that it would give; then save it."""
+    plan = datasets_cli.plan_preprocess(step, config=state.config)
     if dry_run:
         _show_columns(state, plan)
         return
     if save:
-        StepFile().has(wanted)  # refuses another step with the same out, before the work
-    if wanted.is_single:
-        _one(state, plan.tasks[0], work)
+        StepFile().has(step)  # refuses another step with the same out, before the work
+    if step.is_single:
+        _one(state, plan.tasks[0], workers)
     else:
-        _prepare(state, plan, work, names_done=True)
+        _prepare(state, plan, workers, names_done=True)
     if save:
-        added = StepFile().add(wanted)
+        added = StepFile().add(step)
         state.note(f"rlds.toml {'has a new step' if added else 'has this step already'}")
 
 
@@ -115,18 +129,25 @@ def _refuse_options(names: list[str]) -> None:
         flags = " and ".join(map(argument, names))
         raise UsageError(
             f"{flags} {'need' if names[1:] else 'needs'} ID, --fn and --out, too; transforms such "
-            f"as --cast float32 need no --fn. Example: {EXAMPLE}"
+            "as --cast float32 need no --fn.",
+            argument=names[0],
+            advice=f"Example: {EXAMPLE}",
         )
 
 
 def _step(step: GivenOptions, transforms: GivenOptions) -> PreprocessStep:
-    what = "--fn MODULE:FUNCTION, or a transform such as --cast float32"
     does = transforms or step.keys() & {"fn", "where", "max_trajectories"}
-    wanted = {"ID": "input" in step, what: does, "--out NAME": "out" in step}
-    if missing := " and ".join(name for name, is_given in wanted.items() if not is_given):
+    needed = {
+        "input": ("ID", "input" in step),
+        "fn": ("--fn MODULE:FUNCTION, or a transform such as --cast float32", does),
+        "out": ("--out NAME", "out" in step),
+    }
+    if missing := [name for name, (_, is_given) in needed.items() if not is_given]:
         raise UsageError(
-            f"rlds preprocess needs {missing}. Example: {EXAMPLE}. Without any of them it does "
-            "what is due. See: rlds preprocess --help"
+            f"rlds preprocess needs {' and '.join(needed[name][0] for name in missing)}.",
+            argument=missing[0],
+            advice=f"Example: {EXAMPLE}. Without any of them it does what is due. See: rlds "
+            "preprocess --help",
         )
     lists = {name: ",".join(each) for name, each in transforms.items() if isinstance(each, list)}
     inputs = step["input"]
@@ -154,7 +175,9 @@ def _show_columns(state: State, plan: PreprocessPlan) -> None:
         size = human_bytes(preview.size_bytes)
         lines.append(f"{preview.layout}, about {size}")
         if preview.changes:
-            lines.append(f"{preview.id} was made otherwise: {'; '.join(preview.changes)}")
+            lines.append(
+                f"{preview.id} was created with different settings: {'; '.join(preview.changes)}"
+            )
     shown = documents if documents[1:] else documents[0]
     state.emit(shown, fitted(lines, state.width), [document["id"] for document in documents])
 
@@ -181,7 +204,7 @@ def _prepare(
     dry_run: bool = False,
     names_done: bool = False,
 ) -> None:
-    """Tell a plan, do what is due of it, and print the folders of what is done."""
+    """Print a plan, do what is due, and print the folders of the results."""
     if dry_run:
         ids = [task.id for task in plan.due] + [each.id for each in plan.tables]
         state.emit({"plan": plan.to_json()}, _plan_lines(plan, state.width), ids)
@@ -209,7 +232,7 @@ def _prepare(
 
 
 def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
-    """Return what is to be done, what cannot be, and how much is done."""
+    """Return the lines of a plan: tasks that are due or blocked, and the number up to date."""
     done = sum(task.state == "done" for task in plan.tasks)
     tables = [each for each in plan.tables if not each.problem]
     parts = [counted(len(plan.due), "dataset")] if plan.due else []
@@ -229,7 +252,7 @@ def _plan_lines(plan: PreprocessPlan, width: int | None) -> list[str]:
 def _made(
     state: State, result: DerivedDataset | InstalledDataset | DatasetTables | FailedDataset
 ) -> str:
-    """Return what became of a dataset, for people."""
+    """Return the line of a result."""
     from datasets_cli import DatasetTables, DerivedDataset, FailedDataset
 
     if isinstance(result, FailedDataset):

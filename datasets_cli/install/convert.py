@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import shutil
-import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,15 @@ import numpy as np
 
 from datasets_cli.audit.repaired import as_named
 from datasets_cli.catalogue.names import Resolved
-from datasets_cli.catalogue.registry import PACKAGE, load_recipe
+from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.core.progress import Progress, Silent, expect_rows
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
 from datasets_cli.install.fetch import read_blocks, source_errors
+from datasets_cli.parallel.cluster import TOKEN, WorkerCheck
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.expectation import TOKEN, Expectation, refuse_unfit
 from datasets_cli.parallel.local import LocalWorkers
 from datasets_cli.parallel.tasks import CallingProcess, OwnTasks, run_tasks
-from datasets_cli.parallel.workers import source_digest
 from datasets_cli.recipe import Block, CatalogueEntry, DeferredFrames, Description, Source
 from datasets_cli.schema.columns import TRAJECTORY_END, Column, Key
 from datasets_cli.schema.frame_table import FrameFiles, FrameRun, FrameTable
@@ -172,35 +170,30 @@ def _stored_bytes(key: Key, rows: np.ndarray, layout: str | None) -> int:
 KEPT = "What has been downloaded is kept: run the same command again."
 
 
-@dataclass(frozen=True)
-class ConversionNeeds:
-    """What every worker of a conversion must have and see."""
+@dataclass(frozen=True, kw_only=True)
+class ConversionNeeds(WorkerCheck):
+    """The versions and files that every worker of a conversion must have."""
 
-    expected: Expectation
     files: tuple[Path, ...]
 
     def differences(self) -> list[str]:
         """Return how this process differs, one text for each difference."""
-        differences = self.expected.differences()
         unseen = [path for path in self.files if not path.is_file()]
-        return [*differences, f"it does not see the file {unseen[0]}"] if unseen else differences
-
-    def check(self) -> None:
-        """Check this process, the first time."""
-        self.expected.check(self.differences)
+        return super().differences() + [f"it does not see the file {path}" for path in unseen[:1]]
 
 
 @contextmanager
 def fit_workers(
-    workers: Workers, family: str, folder: Path, files: Iterable[Path]
+    workers: Workers, folder: Path, files: Iterable[Path]
 ) -> Iterator[tuple[Executor, ConversionNeeds | None]]:
-    """Give workers for a conversion, none of whose tasks runs any more at the end."""
+    """Yield workers for a conversion; none of its tasks runs after the end."""
     with workers.pool() as pool:
-        if isinstance(pool, CallingProcess | LocalWorkers):
-            needs = None
-        else:
-            needs = _needs(family, folder, files)
-            refuse_unfit(pool, ConversionNeeds.differences, needs, KEPT)
+        needs = None
+        if not isinstance(pool, CallingProcess | LocalWorkers):
+            make_folder(folder)
+            needs = ConversionNeeds(folder=folder, files=tuple(path.absolute() for path in files))
+            needs.write_token()
+            needs.check_each(pool, KEPT)
         try:
             if workers.end_with_the_call:
                 yield pool, needs
@@ -209,22 +202,7 @@ def fit_workers(
                     yield own, needs
         finally:
             if needs is not None:
-                needs.expected.token.unlink(missing_ok=True)
-
-
-def _needs(family: str, folder: Path, files: Iterable[Path]) -> ConversionNeeds:
-    make_folder(folder)
-    name = f"{PACKAGE}.{family}"
-    digests = {
-        module: source_digest(sys.modules[module])
-        for module in sorted(sys.modules)
-        if module == name or module.startswith(f"{name}.")
-    }
-    expected = replace(
-        Expectation.of_this_process(folder, b"N."),  # the pickle of None: a recipe is not a pickle
-        modules={module: digest for module, digest in digests.items() if digest is not None},
-    )
-    return ConversionNeeds(expected, tuple(path.absolute() for path in files))
+                (folder / TOKEN).unlink(missing_ok=True)
 
 
 WORTH_PROCESSES = 50_000
@@ -267,7 +245,7 @@ def write_frames(
     filled: Records = []
     workers = workers.at_most(len(deferred.parts))
     expect_rows(progress, id, 0, writer.num_rows)
-    with fit_workers(workers, id.partition("/")[0], writer.folder, paths) as (pool, needs):
+    with fit_workers(workers, writer.folder, paths) as (pool, needs):
         tasks = [
             FrameTask(
                 *(id, number, deferred.key, part, deferred.read),
@@ -292,7 +270,7 @@ def write_frames(
 def write_part(task: FrameTask) -> Records:
     """Write the frames of one part and return where; runs in a worker."""
     if task.needs:
-        task.needs.check()
+        task.needs.check_here()
     filled: Records = []
     with (
         raised_limits(task.limits),
@@ -364,7 +342,7 @@ def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Worke
     resolved, files = conversion.resolved, conversion.files
     family, paths = resolved.recipe.family, [file.path for file in files]
     progress.writing(0)  # the time of the rows begins
-    with fit_workers(workers, family, conversion.folder, paths) as (pool, needs):
+    with fit_workers(workers, conversion.folder, paths) as (pool, needs):
         task = StagingTask(
             *(family, resolved.recipe.version, resolved.name, resolved.entry),
             files=files,
@@ -385,7 +363,7 @@ def convert_elsewhere(conversion: Conversion, progress: Progress, workers: Worke
 def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
     """Write the rows of a dataset; return its manifest and the notes. Runs in a worker."""
     if task.needs:
-        task.needs.check()
+        task.needs.check_here()
     _clear(task.folder)
     recipe = as_named(load_recipe(task.family), task.name)
     if recipe.version != task.version:

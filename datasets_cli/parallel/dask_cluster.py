@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,15 +18,13 @@ from distributed.versions import VersionMismatchWarning
 
 from datasets_cli.errors import RldsError
 from datasets_cli.parallel.cluster import (
-    ROOM_SECONDS,
+    ACTOR_SECONDS,
+    Call,
     Cluster,
     LostCluster,
     LostWorker,
-    Tell,
-    WorkerOutcome,
-    no_room,
+    no_free_worker,
     pass_on,
-    quiet,
 )
 
 Result = TypeVar("Result")
@@ -36,18 +35,20 @@ _LOGGERS = ("distributed", "distributed.client", "distributed.core", "tornado.ap
 
 @contextmanager
 def dask_pool(address: str) -> Iterator[Executor]:
-    """Give the workers of a scheduler; what they have not begun is cancelled at the end."""
-    with quiet(*_LOGGERS):
+    """Yield the workers of a scheduler; tasks that did not start are cancelled at the end."""
+    with _quiet():
         try:
             with warnings.catch_warnings():
-                # A worker that is only starting has no versions yet; we compare those that count.
+                # A worker that is still starting reports no versions; our check compares them.
                 warnings.simplefilter("ignore", VersionMismatchWarning)
                 client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except (OSError, ValueError) as error:
             raise RldsError(
-                f"There is no scheduler of Dask at {address} ({error}). Expected an address such "
-                "as tcp://host:8786 (--address). `dask scheduler` starts one, and `dask worker "
-                "ADDRESS --nthreads 1` a worker."
+                f"No Dask scheduler answers at {address} ({error}).",
+                argument="address",
+                found=address,
+                advice="Expected an address such as tcp://host:8786. `dask scheduler` starts a "
+                "scheduler, and `dask worker ADDRESS --nthreads 1` a worker.",
             ) from error
         try:
             yield _DaskWorkers(client, address)
@@ -55,86 +56,92 @@ def dask_pool(address: str) -> Iterator[Executor]:
             client.close(timeout=2)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence Dask's many lines of log about what our errors say in one."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, _LOGGERS)}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
 class _DaskWorkers(Cluster):
     """The workers of a client's scheduler."""
 
-    # Not `client.get_executor()`, whose futures never end where the connection is lost while a
-    # result is fetched.
+    # Not `client.get_executor()`: its futures never end if the connection is lost while a result
+    # is fetched.
 
     def __init__(self, client: distributed.Client, address: str) -> None:
         self._client, self._address = client, address
-        self._taken: list[distributed.Future] = []  # Dask drops a task whose future is dropped
+        self._submitted: list[distributed.Future] = []  # Dask drops a task with its future
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        """Hand the task to the scheduler and return its future."""
-        # A task that raises is not tried again; one whose worker died is, by the scheduler, as
-        # often as its `allowed-failures` says.
+        # A task that raises is not tried again. One whose worker died is, by the scheduler, up to
+        # its `allowed-failures`.
         future: Future[Result] = Future()
         theirs = self._client.submit(task, pure=False, retries=0)
-        self._taken.append(theirs)
-        theirs.add_done_callback(lambda done: pass_on(done.result, self._meaning, future))
+        self._submitted.append(theirs)
+        theirs.add_done_callback(lambda done: pass_on(done.result, self._translated, future))
         return future
 
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, WorkerOutcome]:
-        """Call a function on each worker."""
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
         return dict(self._client.run(function, argument, on_error="return"))
 
-    def actor(self, kind: type, argument: Any) -> Tell:
-        """Make an object in a process without an actor, of any client, and return its ``call``."""
+    def actor(self, kind: type, argument: Any) -> Call:
         try:
             address = self._free_worker()
             place = {"workers": address, "allow_other_workers": False, "pure": False, "retries": 0}
-            with self._client.as_current():  # where an actor finds the client that it talks by
-                held: Any = self._client.submit(kind, argument, actor=True, **place).result()
+            with self._client.as_current():  # an actor talks through the current client
+                actor: Any = self._client.submit(kind, argument, actor=True, **place).result()
         except (OSError, RuntimeError, CancelledError) as error:
-            raise self._meaning(CommClosedError()) from error
+            raise self._lost() from error
 
-        def tell(message: bytes, value: distributed.Future | None) -> bytes:
-            given = None if value is None else partial(_value_of, str(value.key))
+        def call(message: bytes, value: distributed.Future | None) -> bytes:
+            read = None if value is None else partial(_value_of, str(value.key))
             try:
                 with self._client.as_current():
-                    answer: bytes = held.call(message, given).result()
-            except (OSError, RuntimeError) as error:  # Dask's words of an actor that is gone
+                    answer: bytes = actor.call(message, read).result()
+            except (OSError, RuntimeError) as error:  # Dask's errors of an actor that is gone
                 if self._client.status == "running":
                     raise LostWorker(f"at {address} died") from error
-                raise self._meaning(CommClosedError()) from error
+                raise self._lost() from error
             return answer
 
-        return tell
+        return call
+
+    def put(self, value: Any) -> Any:
+        return self._client.scatter([value], broadcast=True, hash=False)[0]
 
     def _free_worker(self) -> str:
-        """Return the address of a process that has no actor; wait for it, not forever."""
-        end = time.monotonic() + ROOM_SECONDS
+        """Return the address of a worker without an actor of any client, once there is one."""
+        end = time.monotonic() + ACTOR_SECONDS
         while not (free := self._client.run_on_scheduler(_without_actor)):
             if time.monotonic() > end:
-                raise no_room("Dask")
+                raise no_free_worker("Dask")
             time.sleep(0.1)
         return str(free[0])
 
-    def put(self, value: Any) -> Any:
-        """Send a value to one worker, from which the others have it."""
-        return self._client.scatter([value], broadcast=True, hash=False)[0]
-
-    def _meaning(self, error: Exception) -> Exception:
+    def _translated(self, error: Exception) -> Exception:
         if isinstance(error, KilledWorker):
-            return LostWorker(
-                f"at {error.last_worker.address} died, as one does that is killed or that memory "
-                "runs out for",
-                error.allowed_failures + 1,
-            )
-        if isinstance(error, (CancelledError, CommClosedError, TimeoutError)):
-            return LostCluster(
-                f"The scheduler of Dask at {self._address} was lost. Start it and its workers "
-                "again, and run the same call."
-            )
-        return error
+            how = f"at {error.last_worker.address} died, killed or out of memory"
+            return LostWorker(how, error.allowed_failures + 1)
+        is_lost = isinstance(error, (CancelledError, CommClosedError, TimeoutError))
+        return self._lost() if is_lost else error
+
+    def _lost(self) -> LostCluster:
+        return LostCluster(
+            f"The scheduler of Dask at {self._address} was lost. Start it and its workers again, "
+            "and run the same call."
+        )
 
 
 def _without_actor(dask_scheduler: distributed.Scheduler) -> list[str]:
-    """Return the addresses of the workers that have no actor, as the scheduler knows them."""
     return [address for address, each in dask_scheduler.workers.items() if not each.actors]
 
 
 def _value_of(key: str) -> Any:
-    """Return a value that was sent to all workers, on one of them."""
     return distributed.get_worker().data[key]

@@ -1,4 +1,4 @@
-"""Processes of this machine, each with one task at a time: one that is killed costs that task."""
+"""Local worker processes, each with one task at a time: a killed one costs only its task."""
 
 from __future__ import annotations
 
@@ -18,35 +18,34 @@ from datasets_cli.parallel.workers import WorkerContext
 
 Result = TypeVar("Result")
 
-_SECONDS_A_LOOK = 1.0  # at a worker whose pipe a process that it started may hold open
+_POLL_SECONDS = 1.0
 _END = b""
 
 
 class LocalWorkers(TaskExecutor):
-    """An executor of processes that start when needed; a new one takes a lost one's place."""
+    """An executor of processes that start when needed; a new one replaces a lost one."""
 
-    # The future of a task whose process ended has a `LostWorker`, and no other future has. Use it
-    # in a `with` statement.
+    # A task whose process ended has a `LostWorker` as its error. Use it in a `with` statement.
 
     def __init__(self, num_workers: int) -> None:
-        # A thread waits for each process, so that it is known which task a lost one had.
+        # One thread waits for each process, so the task of a lost process is known.
         self._num_workers = num_workers
-        self._threads = ThreadPoolExecutor(num_workers, "waits for a worker")
+        self._threads = ThreadPoolExecutor(num_workers, "local-worker")
         self._lock = threading.Lock()
         self._all: set[_WorkerProcess] = set()
         self._idle: list[_WorkerProcess] = []
         self._is_ended = False
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        """Return the future of a task that runs in the next free process."""
+        """Submit a task to the next free process and return its future."""
         with self._lock:
             if len(self._all) < self._num_workers and not self._is_ended:
                 self._idle.append(self._start())
         return self._threads.submit(self._run, task)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the processes once they have done what was submitted; at once without ``wait``."""
-        if not wait:  # each task writes what the next run writes again
+        """End the processes after all submitted tasks; kill them now without ``wait``."""
+        if not wait:  # the next run writes again what a killed task wrote
             with self._lock:
                 self._is_ended = True
                 for worker in self._all:
@@ -76,7 +75,7 @@ class LocalWorkers(TaskExecutor):
         with self._lock:
             if self._is_ended:
                 raise LostWorker("was ended")
-            # There are as many threads as processes: without an idle one, one was lost.
+            # Threads and processes are as many: if none is idle, one was lost.
             return self._idle.pop() if self._idle else self._start()
 
     def _start(self) -> _WorkerProcess:
@@ -96,24 +95,24 @@ class _WorkerProcess:
             self._process.start()
         except OSError as error:
             raise RldsError(
-                f"A worker process cannot be started ({error}). Fewer workers need less memory and "
-                "fewer processes; 0 work in this process."
+                f"A worker process cannot be started ({error}).",
+                advice="Use fewer workers, which need less memory; 0 works in this process.",
             ) from error
         finally:
-            theirs.close()  # so that the end of the process is the end of the pipe
+            theirs.close()  # so that the pipe ends with the process
 
     def run(self, task: bytes) -> tuple[bool, Any]:
-        """Return whether a task gave a result, and that, or what it raised."""
+        """Run a pickled task; return (True, its result) or (False, its exception)."""
         try:
             self._pipe.send_bytes(task)
-            # What the worker forked may hold the pipe open when the worker itself is gone.
-            while not self._pipe.poll(_SECONDS_A_LOOK):
+            # A child of the worker may hold the pipe open after the worker's end.
+            while not self._pipe.poll(_POLL_SECONDS):
                 if self._process.exitcode is not None:
                     raise EOFError
             answer = self._pipe.recv_bytes()
         except (EOFError, OSError):
-            self._process.join(_SECONDS_A_LOOK)
-            self.kill()  # one that closed its pipe lives
+            self._process.join(_POLL_SECONDS)
+            self.kill()  # a worker that closed its pipe still lives
             self._process.join()
             self._pipe.close()
             raise LostWorker(how_ended(self._process.exitcode or 0)) from None
@@ -121,7 +120,7 @@ class _WorkerProcess:
         return is_result, value
 
     def end(self) -> None:
-        """Let the process end, which waits for work."""
+        """End the idle process."""
         try:
             self._pipe.send_bytes(_END)
         except OSError:
@@ -130,22 +129,22 @@ class _WorkerProcess:
         self._pipe.close()
 
     def kill(self) -> None:
-        """End the process at once; one that is dead keeps its exit code."""
+        """Kill the process."""
         self._process.kill()
 
 
 def how_ended(exit_code: int) -> str:
-    """Return what ended a process, as it follows its name in messages."""
+    """Return how a process ended, as a predicate for messages."""
     if exit_code >= 0:
         return f"ended with exit code {exit_code}"
     names = {int(each): each.name for each in signal.Signals}
     name = names.get(-exit_code, f"signal {-exit_code}")
-    memory = ", as the system does where memory runs out" if name == "SIGKILL" else ""
+    memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
     return f"was killed by {name}{memory}"
 
 
 def _serve(pipe: Connection) -> None:
-    """Do one task after the other; runs in the process."""
+    """Run one task after the other, in the process."""
     while True:
         try:
             task = pipe.recv_bytes()
@@ -161,7 +160,7 @@ def _serve(pipe: Connection) -> None:
 
 
 def _answer(task: bytes) -> bytes:
-    """Run a task; return, pickled, whether it gave a result, and that or what it raised."""
+    """Run a task; return its outcome, pickled, as ``_WorkerProcess.run`` returns it."""
     try:
         return bytes(ForkingPickler.dumps((True, pickle.loads(task)())))
     except Exception as error:
@@ -169,8 +168,8 @@ def _answer(task: bytes) -> bytes:
             error.add_note(f"In a worker process:\n{traceback.format_exc()}")
         try:
             answer = bytes(ForkingPickler.dumps((False, error)))
-            pickle.loads(answer)  # some exceptions pickle, and cannot be made again
+            pickle.loads(answer)  # some exceptions can be pickled, and not unpickled
         except Exception:
-            told = RldsError(f"{type(error).__name__}: {error}")
-            answer = bytes(ForkingPickler.dumps((False, told)))
+            substitute = RldsError(f"{type(error).__name__}: {error}")
+            answer = bytes(ForkingPickler.dumps((False, substitute)))
         return answer

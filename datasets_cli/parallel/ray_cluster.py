@@ -25,13 +25,12 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel.cluster import (
-    ROOM_SECONDS,
+    ACTOR_SECONDS,
+    Call,
     Cluster,
     LostCluster,
     LostWorker,
-    Tell,
-    WorkerOutcome,
-    no_room,
+    no_free_worker,
     pass_on,
 )
 
@@ -45,18 +44,20 @@ _DIED = (WorkerCrashedError, NodeDiedError, ActorDiedError, ActorUnavailableErro
 def ray_pool(
     address: str | None, config: Mapping[str, Any] | None = None, **actors: Any
 ) -> Iterator[Executor]:
-    """Give the workers of a cluster; a connection that the caller has made stays."""
-    # config: of `ray.init`, which starts a cluster where there is none; actors: of each of them.
+    """Yield the workers of a cluster; a connection that the caller opened stays open."""
+    # config: arguments of `ray.init`, which starts a cluster. actors: options of each actor.
     is_ours = not ray.is_initialized()
     if is_ours and config is not None:
         ray.init(**config)
     elif is_ours:
         _connect(address)
-    elif address not in (None, "auto", ray.get_runtime_context().gcs_address):
+    elif address not in (None, "auto", here := ray.get_runtime_context().gcs_address):
         raise UsageError(
-            f"This process is connected to the Ray cluster "
-            f"{ray.get_runtime_context().gcs_address}, and the address is {address}. Leave the "
-            "address out, or call ray.shutdown() first."
+            f"address is {address}, and this process is connected to the Ray cluster {here}.",
+            argument="address",
+            expected=here,
+            found=address,
+            advice="Leave the address out, or call ray.shutdown() first.",
         )
     workers = _RayWorkers(actors)
     try:
@@ -69,21 +70,19 @@ def ray_pool(
 
 def _connect(address: str | None) -> None:
     try:
-        _knock(address)
+        # Ray itself waits for minutes for an address where nothing listens.
+        host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
+        if colon and port.isdecimal():
+            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
         ray.init(address=address or "auto", log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         where = f"at {address}" if address else "by RAY_ADDRESS or on this machine"
         raise RldsError(
-            f"There is no Ray cluster {where} ({error}). Start one, `ray start --head`, and give "
-            "its address, such as host:6379."
+            f"No Ray cluster answers {where} ({error}).",
+            argument="address",
+            found=address,
+            advice="`ray start --head` starts one. Give its address, such as host:6379.",
         ) from error
-
-
-def _knock(address: str | None) -> None:
-    """Connect to an address and hang up: Ray itself tries one where nothing listens for minutes."""
-    host, colon, port = (address or "").rpartition("://")[2].rpartition(":")
-    if colon and port.isdecimal():
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
 
 
 class _RayWorkers(Cluster):
@@ -92,80 +91,79 @@ class _RayWorkers(Cluster):
     def __init__(self, actors: Mapping[str, Any]) -> None:
         self._actors = {"num_cpus": 1, **actors, "max_restarts": 0}
         self._call = ray.remote(max_retries=0)(_call)
-        self._taken: set[ray.ObjectRef] = set()
+        self._submitted: set[ray.ObjectRef] = set()
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        """Hand the task to Ray, which tries none again, and return its future."""
         future: Future[Result] = Future()
-        taken = self._call.remote(task)
-        self._taken.add(taken)
+        reference = self._call.remote(task)
+        self._submitted.add(reference)
 
         def done(theirs: Future[Result]) -> None:
-            self._taken.discard(taken)
-            pass_on(theirs.result, _meaning, future)
+            self._submitted.discard(reference)
+            pass_on(theirs.result, _translated, future)
 
-        taken.future().add_done_callback(done)
+        reference.future().add_done_callback(done)
         return future
 
-    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, WorkerOutcome]:
-        """Call a function on each node that can run tasks."""
-        asked = {
-            f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})": self._call.options(
-                num_cpus=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], False),
-            ).remote(partial(function, argument))
-            for node in ray.nodes()
-            if node["Alive"] and node["Resources"].get("CPU")
-        }
-        return {name: _outcome(taken) for name, taken in asked.items()}
+    def ask_each(self, function: Callable[[Any], Any], argument: Any) -> dict[str, Any]:
+        # Once on each node that can run tasks: all its workers have the same files and versions.
+        references = {}
+        for node in ray.nodes():
+            if node["Alive"] and node["Resources"].get("CPU"):
+                there = NodeAffinitySchedulingStrategy(node["NodeID"], False)
+                call = self._call.options(num_cpus=0, scheduling_strategy=there)
+                name = f"{node['NodeManagerAddress']} ({node['NodeID'][:8]})"
+                references[name] = call.remote(partial(function, argument))
+        return {name: _outcome(reference) for name, reference in references.items()}
 
-    def actor(self, kind: type, argument: Any) -> Tell:
-        """Make an object in a process that Ray starts for it, and return its ``call``."""
-        held: Any = ray.remote(kind).options(**self._actors).remote(argument)
+    def actor(self, kind: type, argument: Any) -> Call:
+        actor: Any = ray.remote(kind).options(**self._actors).remote(argument)
         try:
-            ray.get(held.__ray_ready__.remote(), timeout=ROOM_SECONDS)
+            ray.get(actor.__ray_ready__.remote(), timeout=ACTOR_SECONDS)
         except GetTimeoutError as error:
-            raise no_room("Ray") from error
+            raise no_free_worker("Ray") from error
 
-        def tell(message: bytes, value: ray.ObjectRef | None) -> bytes:
-            if not ray.is_initialized():  # it would start a cluster
+        def call(message: bytes, value: ray.ObjectRef | None) -> bytes:
+            if not ray.is_initialized():  # ray.get would start a cluster
                 raise LostCluster("This process is not connected to Ray any more.")
             try:
-                answer: bytes = ray.get(held.call.remote(message, value))
+                answer: bytes = ray.get(actor.call.remote(message, value))
             except RayError as error:
-                raise _meaning(error) from error
+                raise _translated(error) from error
             return answer
 
-        return tell
+        return call
 
     def put(self, value: Any) -> Any:
-        """Put a value from where each machine gets it once."""
         return ray.put(value)
 
     def cancel(self) -> None:
-        """Cancel what has not ended."""
-        for taken in list(self._taken):
-            ray.cancel(taken)
+        """Cancel the tasks that have not ended."""
+        for reference in list(self._submitted):
+            ray.cancel(reference)
 
 
 def _call(task: Callable[[], Any]) -> Any:
     return task()
 
 
-def _outcome(taken: ray.ObjectRef) -> WorkerOutcome:
+def _outcome(reference: ray.ObjectRef) -> Any:
     try:
-        return ray.get(taken)
+        return ray.get(reference)
     except RayError as error:
-        return _meaning(error)
+        return _translated(error)
 
 
-def _meaning(error: Exception) -> Exception:
-    if isinstance(error, RayTaskError):
-        return error.cause if isinstance(error.cause, Exception) else RldsError(str(error))
-    if isinstance(error, OutOfMemoryError):
-        return LostWorker("was ended by Ray because memory ran out")
-    if isinstance(error, _DIED):
-        return LostWorker("died, as one does that is killed or that memory runs out for")
-    if isinstance(error, RayError):
-        return LostCluster(f"The cluster of Ray was lost ({error}). Run the same call again.")
+def _translated(error: Exception) -> Exception:
+    match error:
+        case RayTaskError(cause=Exception() as cause):
+            return cause
+        case RayTaskError():
+            return RldsError(str(error))
+        case OutOfMemoryError():
+            return LostWorker("was ended by Ray because memory ran out")
+        case _ if isinstance(error, _DIED):
+            return LostWorker("died, killed or out of memory")
+        case RayError():
+            return LostCluster(f"The cluster of Ray was lost ({error}). Run the same call again.")
     return error

@@ -1,4 +1,4 @@
-"""Executors of this machine, and tasks on any: each result when it is ready; an error ends all."""
+"""Running tasks on any executor: results as they are ready, lost workers, the first error."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 MAX_LOST_WORKERS = 3
-"""Workers that one task may cost: one that ends its worker each time would be tried forever."""
+"""Tries of a task whose worker dies each time."""
 
 
 class CallingProcess(TaskExecutor):
@@ -37,37 +37,37 @@ class CallingProcess(TaskExecutor):
 
 
 class PoolExecutor(TaskExecutor):
-    """An executor that runs tasks on a caller's pool of ``multiprocessing``, and never ends it."""
+    """An executor of a caller's ``multiprocessing`` pool, which it never ends."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        """Hand the task to the pool and return its future."""
+        """Submit the task and return its future."""
         future: Future[Result] = Future()
-        future.set_running_or_notify_cancel()  # a pool does not take back what it was handed
+        future.set_running_or_notify_cancel()  # a pool cannot cancel a task
         self._pool.apply_async(task, (), {}, future.set_result, future.set_exception)
         return future
 
 
 class OwnTasks(TaskExecutor):
-    """Passes tasks on to an executor that others use too; at its end none of these runs."""
+    """A part of a shared executor whose own tasks have all ended at its end."""
 
-    # What they write can then be removed, after an error too.
+    # The files that they write can then be removed, also after an error.
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
         self._futures: list[Future[Any]] = []
 
     def begin(self, task: Callable[[], Result]) -> Future[Result]:
-        """Hand the task to the executor and return its future."""
+        """Submit the task and return its future."""
         future = self._executor.submit(task)
         self._futures.append(future)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Cancel what is not begun, and wait for the rest."""
-        # Not for what is cancelled: an executor that has ended never notices that.
+        """Cancel the tasks that have not started, and wait for the others."""
+        # Not for cancelled ones: an executor that has ended never notifies them.
         wait_for([future for future in self._futures if not future.cancel()])
 
 
@@ -80,10 +80,9 @@ def run_tasks(
     name: Callable[[Task], str] = lambda task: "a task",
     note: Callable[[str], None] = lambda text: None,
 ) -> Iterator[tuple[Task, Result]]:
-    """Yield each task with its result, as soon as it is done; in order in the calling process."""
-    # A task whose worker is lost is tried again in another one, where the executor tells whose it
-    # was. What is not begun is cancelled when a task fails, or when the caller stops asking for
-    # more.
+    """Yield each task with its result as soon as it is done; in order in the calling process."""
+    # A task whose worker is lost runs again in another one, if the executor reports the task. Tasks
+    # that have not started are cancelled when one fails or the caller stops iterating.
     if isinstance(executor, CallingProcess):
         for task in tasks:
             yield task, function(task)
@@ -97,8 +96,8 @@ def run_tasks(
         raise RldsError(
             "A worker process died: it was killed, ran out of memory, or, in an executor of the "
             "caller's, could not start because the script has no "
-            f'`if __name__ == "__main__":`. {kept} Fewer workers need less memory; 0 work in this '
-            "process."
+            f'`if __name__ == "__main__":`. {kept}',
+            advice="Use fewer workers, which need less memory; 0 works in this process.",
         ) from error
 
 
@@ -143,15 +142,15 @@ def _run_submitted(
 
 def _lost_often(task: str, how: str, kept: str) -> RldsError:
     return RldsError(
-        f"A worker process died each time that it worked on {task}: the last one {how}. {kept} "
-        "Fewer workers and smaller chunks need less memory; 0 workers work in this process, where "
-        "the cause may show."
+        f"A worker process died each time that it worked on {task}: the last one {how}. {kept}",
+        advice="Use fewer workers or smaller chunks, which need less memory; 0 workers work in "
+        "this process, where the cause may show.",
     )
 
 
 @contextmanager
 def local_pool(num_workers: int | None) -> Iterator[Executor]:
-    """Give an executor of this machine; after an error its workers are ended, not waited for."""
+    """Yield an executor of this machine; after an error its workers are killed."""
     count = (os.cpu_count() or 1) if num_workers is None else num_workers
     executor = LocalWorkers(count) if count else CallingProcess()
     is_done = False

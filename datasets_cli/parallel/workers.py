@@ -1,17 +1,13 @@
-"""Worker processes that never import the file which started them, and functions on their way there.
+"""Worker processes that never import the caller's main file, and pickles of functions for them.
 
-A process that multiprocessing spawns imports the caller's main file, to find the functions of it.
-A script without a guard (``if __name__ == "__main__":``) then begins a second time in each worker.
-Here functions travel by value, so that workers do not need that file.
-
-A function that travels by name is what its module is over there: a worker that has another text of
-it, or imported it before it was edited, would give other values under the same digest.
+A process that multiprocessing spawns imports the caller's main file to find its functions. A script
+without a guard (``if __name__ == "__main__":``) would then run a second time in each worker. Here
+the functions of the main file are pickled by value, so workers do not need the file.
 """
 
 from __future__ import annotations
 
 import functools
-import importlib
 import io
 import pickle
 import signal
@@ -30,82 +26,11 @@ from typing import Any, ClassVar
 import cloudpickle
 
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.user_modules import (
-    LIBRARIES,
-    UserModule,
-    file_of,
-    imported_by,
-    is_of_user,
-    is_stale,
-)
-
-# Compared by their versions; Python's own come with Python.
-_BY_VERSION = LIBRARIES | {"cloudpickle"}
-
-
-def imported_sources(pickled: bytes) -> dict[str, str]:
-    """Return the modules that reading a pickle imports, each with the sha256 of its text."""
-    # Those of Python and of libraries whose versions are compared, and those without a file, are
-    # left out. Those of the user's that are imported by others count, which have loaded them here.
-    reader = _Reader(io.BytesIO(pickled))
-    reader.load()
-    modules = [UserModule.of(sys.modules[name]) for name in sorted(reader.modules)]
-    roots = [each for each in modules if each is not None]
-    inner = [each for each in imported_by(roots) if each.name in sys.modules]
-    digests = {each.name: each.digest for each in [*inner, *roots]}
-    return {name: digest for name, digest in digests.items() if digest is not None}
-
-
-def difference(name: str, digest: str) -> str | None:
-    """Return how a module differs in this process, or None; it is imported."""
-    try:
-        module = importlib.import_module(name)
-    except Exception as error:  # whatever a user's module does
-        return f"it cannot import the module {name} ({type(error).__name__}: {error})"
-    if source_digest(module) != digest:
-        return f"its module {name} ({module.__file__}) has another text than the one here"
-    if is_stale(module):
-        return f"it imported the module {name} before {module.__file__} was edited: start it again"
-    return None
-
-
-def source_digest(module: ModuleType) -> str | None:
-    """Return the sha256 of a module's text; None if it has no text."""
-    known = UserModule.of(module)
-    return None if known is None else known.digest
-
-
-class _Reader(pickle.Unpickler):
-    """Reads a pickle and notes the modules that it imports."""
-
-    def __init__(self, file: io.BytesIO) -> None:
-        super().__init__(file)
-        self.modules: set[str] = set()
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return what a name of a module stands for."""
-        named = super().find_class(module, name)
-        self._note(module)
-        if (module, name) == ("cloudpickle.cloudpickle", "subimport"):
-            return self._imported  # a module that a function by value names
-        return named
-
-    def _imported(self, name: str) -> ModuleType:
-        module = importlib.import_module(name)
-        self._note(name)
-        return module
-
-    def _note(self, name: str) -> None:
-        top = name.partition(".")[0]
-        if top not in _BY_VERSION and top not in sys.stdlib_module_names and name != "__main__":
-            self.modules.add(name)
-
+from datasets_cli.parallel.user_modules import file_of, is_of_user, is_stale
 
 _MAIN_FILE = ("init_main_from_name", "init_main_from_path")
-_lock = threading.Lock()
-
-
 _CTRL_C = frozenset({signal.SIGINT})
+_lock = threading.Lock()
 
 
 @contextmanager

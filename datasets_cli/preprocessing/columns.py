@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UnknownKey, UsageError, argument
 from datasets_cli.schema.columns import Column, Key, key_in, refuse_missing_reward, show_key
 from datasets_cli.store.manifest import Manifest
 
@@ -13,7 +13,7 @@ MOST_CHANNELS = 4
 
 
 class KnownColumns:
-    """The columns of a dataset, and those that transforms of a pipeline add."""
+    """The columns of a dataset, with those that the transforms of a pipeline add."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.id = manifest.id
@@ -23,11 +23,11 @@ class KnownColumns:
 
     @property
     def keys(self) -> list[Key]:
-        """All of them, and those that transforms add."""
+        """The keys of all columns."""
         return [*self.numbers, *sorted(self.texts), *self.added]
 
     def of(self, text: str, owner: str) -> list[Key]:
-        """Return the column that a text names, or those of the group that it names."""
+        """Return the keys of the column, or of the group of columns, that a text names."""
         named = key_in(self.keys, (text,))
         keys = [key for key in self.keys if key[: len(named)] == named]
         if not keys:
@@ -35,23 +35,38 @@ class KnownColumns:
             names = [*map(show_key, self.keys)]
             near = get_close_matches(text, names, n=3, cutoff=0.6)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"It has {', '.join(names)}."
-            raise UsageError(f"{argument(owner)}: {self.id} has no column {text}. {hint}")
+            raise UnknownKey(
+                f"{argument(owner)}: {self.id} has no column {text}.",
+                argument=owner,
+                id=self.id,
+                key=text,
+                advice=hint,
+            )
         return keys
 
     def of_numbers(self, text: str, owner: str) -> list[Column]:
-        """Return those of the same that are numbers; a group may have text beside them."""
+        """Return the columns of numbers that a text names; a group may have text beside them."""
         columns = [self.numbers[key] for key in self.of(text, owner) if key in self.numbers]
         if not columns:
-            raise UsageError(f"{argument(owner)}: {text} of {self.id} is text, not numbers.")
+            raise UsageError(
+                f"{argument(owner)}: {text} of {self.id} is text, not numbers.",
+                argument=owner,
+                id=self.id,
+                key=text,
+            )
         return columns
 
     def add(self, keys: Iterable[Key], owner: str) -> None:
-        """Take in columns that a transform adds."""
+        """Add the columns of a transform."""
         for key in keys:
             if key in self.keys:
                 raise UsageError(
-                    f"{argument(owner)} adds the column {show_key(key)}, which {self.id} has "
-                    "already. Rename or exclude that one first, by a call of its own."
+                    f"{argument(owner)} adds the column {show_key(key)}, which {self.id} already "
+                    "has.",
+                    argument=owner,
+                    id=self.id,
+                    key=key,
+                    advice="Rename or exclude that one first, in a separate call.",
                 )
             self.added.append(key)
 
@@ -69,7 +84,10 @@ class KnownColumns:
             )
             raise UsageError(
                 f"{argument(owner)}: {self.id} has no frames, columns of uint8 with two or three "
-                f"dimensions a row. It has {shown or 'no observation'}."
+                f"dimensions a row. It has {shown or 'no observation'}.",
+                argument=owner,
+                id=self.id,
+                found=shown,
             )
         return by_channels
 
@@ -81,6 +99,10 @@ def _has_channels_last(column: Column, owner: str) -> bool:
     if column.shape[0] <= MOST_CHANNELS:
         raise UsageError(
             f"{argument(owner)}: {show_key(column.key)} is {list(column.shape)}, whose channels "
-            "may be first or last. Give a function in its place."
+            "may be first or last.",
+            argument=owner,
+            key=column.key,
+            found=list(column.shape),
+            advice="Pass a function instead.",
         )
     return True

@@ -1,33 +1,36 @@
-"""What a function returned beside what it got: rows in another order, lost ends, NaN, infinity.
+"""Comparison of the rows that a function returned with its input: order, ends, NaN, infinity.
 
-Nothing says which rows a function returns, where they are as many as it got; their values do. Of
-each column some rows are kept before the call. Where a column that tells them apart has them at
-their places, nothing was moved. Else columns that have the rows of before, each as often, are
-asked where these were.
+Where a function returns as many rows as it gets, only their values tell which rows they are. Up to
+64 rows of each column are copied before the call. If a column that distinguishes these rows has
+them in their places, no row was moved. Otherwise the columns that still have the same rows decide,
+and the input is read again for them.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import WrongRows, argument
 from datasets_cli.schema.columns import DONE, Key, show_key
 from datasets_cli.sources.disk import flush
 from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.arrays import plain_numbers
 
 SAMPLED = 64
+FLAG = (np.dtype(bool), (1,))
+"""The dtype and the shape of a row of a flag such as ``next.done``."""
 
 Columns = Mapping[Key, np.ndarray]
 """Columns of numbers, each ``[n, ...]``."""
 
 
-class GivenRows:
-    """What is kept of the rows that a function gets, which it may change in place."""
+class InputRows:
+    """A sample of the rows that a function gets, which it may change in place."""
 
     def __init__(self, rows: Columns) -> None:
         self.num_rows = len(next(iter(rows.values())))
@@ -35,23 +38,25 @@ class GivenRows:
         # From the first row to the last one, which ends a trajectory where chunks do.
         self.places = np.arange(count) * (self.num_rows - 1) // max(1, count - 1)
         self._kinds = {key: (values.dtype, values.shape[1:]) for key, values in rows.items()}
-        self._sampled = {key: _hashes(values[self.places]) for key, values in rows.items()}
-        has_ends = self._kinds.get(DONE) == (np.dtype(bool), (1,))
+        self._sampled = {key: _row_bytes(values[self.places]) for key, values in rows.items()}
+        has_ends = self._kinds.get(DONE) == FLAG
         self._ends = np.flatnonzero(rows[DONE]) if has_ends else np.zeros(0, np.int64)
 
     def may_be_moved(self, rows: Columns) -> bool:
-        """Return whether rows that a function returned may be these in another order."""
+        """Return whether the rows of a result may be the input in another order."""
         same = self._same_kind(rows)
-        sampled = {key: _hashes(rows[key][self.places]) for key in same}
+        sampled = {key: _row_bytes(rows[key][self.places]) for key in same}
         distinct = [key for key in same if _is_distinct(sampled[key])]
         return bool(distinct) and not any(
             (sampled[key] == self._sampled[key]).all() for key in distinct
         )
 
     def check_order(self, given: Columns, rows: Columns, named: str) -> None:
-        """Refuse rows that are the given ones, all read again, in another order."""
-        pairs = {key: (_hashes(given[key]), _hashes(rows[key])) for key in self._same_kind(rows)}
-        # Those whose rows are what they were, whatever their order.
+        """Refuse a result that has the rows of the input, read again, in another order."""
+        pairs = {
+            key: (_row_bytes(given[key]), _row_bytes(rows[key])) for key in self._same_kind(rows)
+        }
+        # The columns with the same rows, in whatever order.
         kept = {
             key: pair for key, pair in pairs.items() if (np.sort(pair[0]) == np.sort(pair[1])).all()
         }
@@ -63,27 +68,35 @@ class GivenRows:
             moved = np.flatnonzero(come_from != self.places)
             agree = all((was[come_from] == now[self.places]).all() for was, now in kept.values())
             if len(moved) and agree:
-                raise UsageError(
+                was, now = int(come_from[moved[0]]), int(self.places[moved[0]])
+                raise WrongRows(
                     f"The function must return rows in their order: of {named} it returned row "
-                    f"{come_from[moved[0]]} as row {self.places[moved[0]]} of these, as "
-                    f"{show_key(key)} and every other column that has the same rows say. Return "
-                    f"them as they came, or give {argument('order', ANY_ORDER)} if it is meant."
+                    f"{was} as row {now} of these, by {show_key(key)} and every other column that "
+                    "has the same rows.",
+                    argument="order",
+                    key=key,
+                    row=now,
+                    found=was,
+                    advice="Return them in the order of the input, or pass "
+                    f"{argument('order', ANY_ORDER)} if it is meant.",
                 )
 
     def check_ends(self, rows: Columns, kept: np.ndarray | None, named: str) -> None:
-        """Refuse rows that were the last of a trajectory and are no longer."""
-        # kept: which of the given rows they are, bool `[n]`; None for all.
+        """Refuse a result in which the last row of a trajectory is not done any more."""
+        # kept: which of the input rows they are, bool `[n]`; None for all.
         done = rows.get(DONE)
-        if done is None or (done.dtype, done.shape[1:]) != (np.dtype(bool), (1,)):
+        if done is None or (done.dtype, done.shape[1:]) != FLAG:
             return
         places = np.flatnonzero(kept) if kept is not None else np.arange(self.num_rows)
         gone = np.intersect1d(self._ends, places[~done[:, 0]])
         if len(gone):
-            raise UsageError(
-                f"The function must leave trajectories their ends: of {named} it returned "
-                f"{len(gone)} with next.done false that had it true, the first of them row "
-                f"{gone[0]} of these. Leave next.done as it is, since next.terminated alone says "
-                "which ends are terminal, or drop the column."
+            raise WrongRows(
+                f"The function must keep the ends of trajectories: of {named} it returned "
+                f"{len(gone)} with next.done false that had it true, first row {gone[0]} of these.",
+                key=DONE,
+                row=int(gone[0]),
+                advice="Leave next.done as it is, since next.terminated alone says which ends are "
+                "terminal, or drop the column.",
             )
 
     def _same_kind(self, rows: Columns) -> list[Key]:
@@ -97,11 +110,11 @@ class GivenRows:
 ANY_ORDER = '"any"'
 
 Counts = dict[str, list[int]]
-"""NaN and infinite numbers, by column."""
+"""The numbers of NaN and of infinite values, by column."""
 
 
 def odd_numbers(rows: Columns) -> Counts:
-    """Return how many numbers of each column are NaN and how many infinite, where some are."""
+    """Return the counts of the columns that have NaN or infinite values."""
     counts = {}
     for key, values in rows.items():
         numbers = plain_numbers(values) if values.dtype.kind in "fcV" else None
@@ -111,7 +124,7 @@ def odd_numbers(rows: Columns) -> Counts:
 
 
 def added_to(before: Counts, after: Counts) -> Counts:
-    """Return what there is after a function that there was not before."""
+    """Return the counts by which a result exceeds its input."""
     added = {
         key: [max(0, now - was) for now, was in zip(counts, before.get(key, (0, 0)), strict=True)]
         for key, counts in after.items()
@@ -120,7 +133,7 @@ def added_to(before: Counts, after: Counts) -> Counts:
 
 
 def write_counts(mark: Path, counts: Counts) -> None:
-    """Keep the counts of a task beside its mark."""
+    """Write the counts of a task beside its mark."""
     if counts:
         with replacing(_beside(mark)) as new:
             new.write_text(json.dumps(counts), encoding="utf-8")
@@ -128,7 +141,7 @@ def write_counts(mark: Path, counts: Counts) -> None:
 
 
 def notes_of(marks: list[Path]) -> list[str]:
-    """Return what to say of NaN and infinite numbers that are new, a line a column."""
+    """Return a line for each column with new NaN or infinite values."""
     totals: Counts = {}
     for mark in marks:
         if (file := _beside(mark)).exists():
@@ -148,10 +161,14 @@ def _beside(mark: Path) -> Path:
     return mark.with_suffix(".odd")
 
 
-def _hashes(rows: np.ndarray) -> np.ndarray:
-    """Return a hash of the bytes of each row, int64 ``[n]``."""
-    return np.fromiter((hash(row.tobytes()) for row in rows), np.int64, len(rows))
+def _row_bytes(rows: np.ndarray) -> np.ndarray:
+    """Return the bytes of each row as one value ``[n]``, which can be compared and sorted."""
+    numbers = math.prod(rows.shape[1:])
+    if not numbers:
+        return np.zeros(len(rows), "V1")
+    flat = np.ascontiguousarray(rows).reshape(len(rows), numbers)
+    return flat.view(f"V{numbers * rows.itemsize}")[:, 0]
 
 
-def _is_distinct(hashes: np.ndarray) -> bool:
-    return len(np.unique(hashes)) == len(hashes) > 1
+def _is_distinct(values: np.ndarray) -> bool:
+    return len(np.unique(values)) == len(values) > 1

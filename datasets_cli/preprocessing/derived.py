@@ -1,4 +1,4 @@
-"""Derived datasets: the result of a function over an installed one, under an id of its own."""
+"""Derived datasets: the results of functions over installed datasets, with ids of their own."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.progress import Progress
 from datasets_cli.core.progress_bars import shown
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import UsageError, argument
+from datasets_cli.errors import UsageError, argument, by_reader
 from datasets_cli.install.find import check_owner, condition_of, installed_id
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.functions import load_function
+from datasets_cli.preprocessing.function import load_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.running import write_derived
 from datasets_cli.preprocessing.task import Mapped
-from datasets_cli.preprocessing.work import request_of, result_bytes
+from datasets_cli.preprocessing.work import result_bytes
 from datasets_cli.replay.queries.views import selected
 from datasets_cli.replay.samplers.orders import permutation
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -51,19 +51,19 @@ def derive(
     progress: Progress | None = None,
     replaces: bool = False,
 ) -> DerivedDataset:
-    """Write a function of every row of an installed dataset into the dataset ``derived/<out>``."""
-    # function: takes a TensorDict `[n]` of consecutive rows, a copy, and returns one `[n]`, or one
-    # of fewer of these rows; or its name; or a `Pipeline`.
+    """Map a function over an installed dataset into the dataset ``derived/<out>``."""
+    # function: takes a TensorDict `[n]` of consecutive rows, a copy, and returns one `[n]`, or
+    # fewer of these rows; or the name of such a function; or a `Pipeline`.
     if isinstance(function, str):
         function = load_function(function)
     root, new_id, source = CacheRoot(config.root), derived_id(out), installed_id(id, config)
     dest = root.dataset(new_id).resolve()
-    if root.trashed(new_id):  # of a process that was killed between two renames
+    if root.trashed(new_id):  # a process was killed between two renames
         with dest_locked(dest, config.lock_timeout, progress):
             restore(root, new_id)
     dataset = open_rows(source, options, root)
     trash = root.new_trash(new_id) if replaces else None
-    with shown(progress) as told:
+    with shown(progress) as reporter:
         manifest, is_new = write_derived(
             dataset,
             function,
@@ -72,9 +72,8 @@ def derive(
             id=new_id,
             workers=workers,
             lock_timeout=config.lock_timeout,
-            progress=told,
+            progress=reporter,
             trash=trash,
-            request=request_of(source, function, options, replaces),
         )
     if trash is not None:
         discard(root, trash, manifest)
@@ -83,7 +82,7 @@ def derive(
 
 
 def open_rows(id: str, options: PreprocessOptions, root: CacheRoot) -> Dataset:
-    """Open the rows of an installed dataset that a run reads, with their text."""
+    """Open the rows of an installed dataset that a run reads, with text."""
     folder = root.dataset(id)
     dataset = open_dataset(folder, text=True, accept=lambda manifest: check_owner(manifest, id))
     selection = selection_of(dataset, options, root)
@@ -91,7 +90,7 @@ def open_rows(id: str, options: PreprocessOptions, root: CacheRoot) -> Dataset:
 
 
 def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) -> Selection | None:
-    """Return the view of what options choose; None where nothing is left out."""
+    """Return the view of the trajectories that options choose; None for all."""
     where, count = options.where, options.max_trajectories
     if not options.chooses:
         return None
@@ -101,9 +100,15 @@ def selection_of(dataset: Dataset, options: PreprocessOptions, root: CacheRoot) 
         chosen = selected(where, dataset, chosen, Trajectories(DatasetStorage(dataset), root))
         if not len(chosen):
             raise UsageError(
-                f"{argument('where')}: {where!r} holds for none of the "
-                f"{counted(len(offsets) - 1, 'trajectory')} of {dataset.id}. In Python, "
-                "ExperienceReplay(...).trajectories is the table of them."
+                f"{argument('where')}: {where!r} matches none of the "
+                f"{counted(len(offsets) - 1, 'trajectory')} of {dataset.id}.",
+                argument="where",
+                id=dataset.id,
+                found=where,
+                advice=by_reader(
+                    f"See: rlds trajectories {dataset.id}",
+                    "ExperienceReplay(...).trajectories is the table of them.",
+                ),
             )
     if count is not None and count < len(chosen):
         drawn = permutation(len(chosen), options.seed).at(np.arange(count))
@@ -119,7 +124,7 @@ def derived_columns(
     *,
     options: PreprocessOptions = ALL_ROWS,
 ) -> DerivedColumns:
-    """Apply a function to the first rows and return the columns that ``derive`` would write."""
+    """Call a function with the first rows; return the columns that ``derive`` would write."""
     if isinstance(function, str):
         function = load_function(function)
     new_id, root = derived_id(out), CacheRoot(config.root)
@@ -139,7 +144,7 @@ def derived_columns(
 
 
 def derived_id(name: str) -> str:
-    """Return the id of a derived dataset, whose family may be left out."""
+    """Return the id of a derived dataset; the name may have the family already."""
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
 
 
@@ -150,10 +155,10 @@ class DerivedDataset(JsonForm):
     Args:
         id: ``derived/<name>``.
         path: its folder.
-        num_transitions: rows.
-        size_bytes: of all its files.
+        num_transitions: number of rows.
+        size_bytes: size of all its files.
         state: ``"installed"``, ``"unchecked"`` or ``"unverified"``, as that of its parent.
-        unchanged: it was there already, made of the same data by the same function and arguments.
+        unchanged: whether it existed, made of the same data by the same function and arguments.
     """
 
     JSON = "id path num_transitions bytes=size_bytes state unchanged"
@@ -167,7 +172,7 @@ class DerivedDataset(JsonForm):
 
     @classmethod
     def of(cls, id: str, folder: Path, manifest: Manifest, *, unchanged: bool) -> Self:
-        """Return what a manifest describes."""
+        """Return the dataset of a manifest."""
         size, state = manifest.size_bytes, manifest.state
         return cls(id, folder, manifest.num_transitions, size, state, unchanged)
 
@@ -178,13 +183,13 @@ class DerivedColumns(JsonForm):
 
     Args:
         id: ``derived/<name>``.
-        columns: ``{key joined by dots: (element type, shape of a row)}``.
-        num_transitions: rows that would be read.
-        num_trajectories: of these rows.
-        layout: of the new dataset.
-        size_bytes: about so many its numbers take, if all frames become as small as the first ones.
-        changes: what differs from what the dataset of that id was made of, if it is installed.
-        notes: what a person should know of the function, such as that it is random.
+        columns: ``{key joined by dots: (dtype, shape of a row)}``.
+        num_transitions: number of rows of the input.
+        num_trajectories: number of trajectories of the input.
+        layout: layout of the new dataset.
+        size_bytes: approximate size of its numbers, if all frames compress like the first ones.
+        changes: differences from the origin of the installed dataset of that id, if there is one.
+        notes: notes about the function, such as that it is random.
     """
 
     JSON = "id columns num_transitions num_trajectories layout bytes=size_bytes changes notes"

@@ -1,18 +1,19 @@
-"""The end of a run: rows without gaps, what follows from all of them, and one commit.
+"""The end of a run: dropped rows leave no gaps, trajectories are counted, one commit.
 
     data/x.memmap      a a a . b b . .       each chunk at the place of all its rows
     closed/x.memmap    a a a b b
 
-A file gets its name when it is whole, and the files with gaps stay until the commit: the next run
-continues one that was killed at any moment.
+A file gets its name once it is complete, and the files with gaps stay until the commit, so the next
+run continues one that was killed at any moment.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
 
@@ -20,17 +21,17 @@ import numpy as np
 
 from datasets_cli.core.progress import Progress, reporting_to
 from datasets_cli.core.quantities import counted
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import WrongRows
 from datasets_cli.preprocessing.comparison import notes_of
 from datasets_cli.preprocessing.frames import PartOfFrames, join_parts
 from datasets_cli.preprocessing.origin import refuse_used
-from datasets_cli.preprocessing.remaining import ChunkBounds, RemainingRows, remaining_rows
 from datasets_cli.preprocessing.returned import ResultColumns, read_mark
 from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.work import Work
 from datasets_cli.schema.columns import DONE, TRUNCATED, Column
 from datasets_cli.schema.summary import CHUNK_ROWS
 from datasets_cli.schema.texts import TextColumn, text_files
+from datasets_cli.schema.trajectories import runs_of, trajectory_of
 from datasets_cli.sources.disk import check_free_space, copy_bytes, disk_errors, flush, make_folder
 from datasets_cli.sources.new_files import replace_file
 from datasets_cli.store.commit import commit_folder
@@ -40,11 +41,84 @@ from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.text_writer import TextWriter
 from datasets_cli.version import TOOL
 
+ChunkBounds = list[tuple[int, int]]
+"""The first row of every chunk, and one past its last."""
+
+
+@dataclass(frozen=True)
+class RemainingRows:
+    """The rows that are left of a run whose function may drop some, in the order of the input.
+
+    read        0 0 0 0 0 1 1 2 2        trajectories 0 to 2
+    kept        x x . x x . . x x
+    remain      0 0   1 1     2 2        the first is cut into two; the second is gone
+    """
+
+    # offsets: of the trajectories, int64 `[K + 1]`.
+    # early_ends: rows that end a trajectory early, as the cut of a view does, int64 `[n]`.
+
+    places: ChunkBounds
+    offsets: np.ndarray
+    early_ends: np.ndarray
+    dropped: str = ""
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int(self.offsets[-1])
+
+
+def remaining_rows(
+    offsets: np.ndarray,
+    early_ends: np.ndarray,
+    bounds: ChunkBounds,
+    kept_of: Callable[[int], np.ndarray | None],
+) -> RemainingRows:
+    """Return the remaining rows; memory grows with trajectories, and not with rows."""
+    # offsets: of the trajectories of the input, int64 `[K + 1]`.
+    # early_ends: rows of the input that may end a trajectory early, int64 `[n]`.
+    # kept_of: returns the mask `[n]` of the kept rows of a chunk, by its number; None for all.
+    places = []
+    for number, (start, stop) in enumerate(bounds):
+        kept = kept_of(number)
+        places.append((start, stop - start if kept is None else int(kept.sum())))
+    num_rows = sum(count for _, count in places)
+    if num_rows == offsets[-1]:
+        return RemainingRows(places, offsets, early_ends)
+    firsts, lengths = runs_of(offsets, _left(bounds, kept_of))
+    left = np.append(0, np.cumsum(lengths))
+    # A piece is consecutive rows of the input: its first row and its length give its last row.
+    lasts = firsts + lengths - 1
+    numbers = trajectory_of(offsets, firsts)
+    # offsets[number + 1] is one past the last row of a trajectory, and of an uncut piece.
+    is_cut = lasts + 1 != offsets[numbers + 1]
+    ends_early = is_cut | np.isin(lasts, early_ends)
+    num_whole = int((~is_cut & (firsts == offsets[numbers])).sum())
+    # A trajectory without a piece is gone; one without a whole piece remains in part.
+    dropped = _in_words(offsets, num_rows, len(np.unique(numbers)), num_whole)
+    return RemainingRows(places, left, left[1:][ends_early] - 1, dropped)
+
+
+def _in_words(offsets: np.ndarray, num_rows: int, num_found: int, num_whole: int) -> str:
+    num_read, num_trajectories = int(offsets[-1]), len(offsets) - 1
+    return (
+        f"{num_read - num_rows:,} of {counted(num_read, 'row')}: "
+        f"{num_trajectories - num_found:,} of {counted(num_trajectories, 'trajectory')} whole, "
+        f"{num_found - num_whole:,} in part"
+    )
+
+
+def _left(bounds: ChunkBounds, kept_of: Callable[[int], np.ndarray | None]) -> Iterator[np.ndarray]:
+    """Yield the numbers of the remaining rows, int64 ``[k]``, chunk by chunk."""
+    for number, (start, stop) in enumerate(bounds):
+        kept = kept_of(number)
+        yield np.arange(start, stop) if kept is None else np.flatnonzero(kept) + start
+
 
 def close_gaps(
     data: Path, closed: Path, columns: tuple[Column, ...], places: ChunkBounds, what: str
 ) -> None:
-    """Copy the rows that are left into files of their own; memory does not grow with them."""
+    """Copy the remaining rows into new files, in bounded memory."""
     num_rows = sum(count for _, count in places)
     missing = [
         column for column in columns if column.row_bytes and not (closed / column.filename).exists()
@@ -54,7 +128,7 @@ def close_gaps(
     with disk_errors(closed):
         closed.mkdir(exist_ok=True)
         for column in missing:
-            # Its own in each process, where locks do not work; outside of what is committed.
+            # A name of this process, as locks may not work; outside of the committed folder.
             new = closed.with_name(f"{closed.name}.{os.getpid()}")
             with (data / column.filename).open("rb") as source, new.open("wb") as target:
                 for start, count in places:
@@ -73,7 +147,7 @@ def commit(
     trash: Path | None = None,
     progress: Progress | None = None,
 ) -> Manifest:
-    """Write what follows from all rows, and commit the folder; return its manifest."""
+    """Complete the folder and commit it; return its manifest."""
     left = _rows_left(run, work)
     leaves = work.data
     if left.dropped:
@@ -86,8 +160,8 @@ def commit(
     if not commit_folder(data, work.dest, manifest, trash):
         refuse_used(work.dest)
     shutil.rmtree(work.folder, ignore_errors=True)
-    told = [f"the function dropped {left.dropped}"] if left.dropped else []
-    for text in [*told, *manifest.metadata.get("notes", ())]:
+    dropped = [f"the function dropped {left.dropped}"] if left.dropped else []
+    for text in [*dropped, *manifest.metadata.get("notes", ())]:
         reporting_to(progress).note(f"{id}: {text}.")
     return manifest
 
@@ -101,9 +175,9 @@ def _described(
     data: Path,
     id: str,
 ) -> Manifest:
-    """Write what follows from all rows, and return the manifest of all that is there."""
+    """Write the files that depend on all rows, and return the manifest."""
     parent, origin = run.dataset.manifest, run.origin
-    # The parent's notes are about its rows and fields, which a function may have changed.
+    # The parent's notes describe its rows and fields, which a function may have changed.
     metadata = {name: known for name, known in parent.metadata.items() if name != "notes"}
     if notes := notes_of([work.mark(number) for number in range(len(run.bounds))]):
         metadata["notes"] = notes
@@ -131,7 +205,7 @@ def _described(
 def _packed(
     run: PreprocessRun, work: Work, columns: ResultColumns, left: RemainingRows, leaves: Path
 ) -> Written:
-    """Join the frames of all tasks and pack the leaves; return what is there."""
+    """Join the frames of all tasks and pack the leaves; return the written files."""
     from datasets_cli.store.layouts.compact_writer import write_packed  # with its compressor
 
     counts = [count for _, count in left.places]
@@ -155,10 +229,13 @@ def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:
 
     left = remaining_rows(run.offsets, _early_ends(dataset, num_rows), run.bounds, kept)
     if not left.num_rows:
-        shutil.rmtree(work.folder, ignore_errors=True)  # of no use to another call
-        raise UsageError(
+        shutil.rmtree(work.folder, ignore_errors=True)  # no other call could use it
+        raise WrongRows(
             f"The function must return a row or more: it dropped all {counted(num_rows, 'row')} of "
-            f"{dataset.id}. Look at the mask by which it chooses rows."
+            f"{dataset.id}.",
+            id=dataset.id,
+            found=0,
+            advice="Check the mask by which it chooses rows.",
         )
     return left
 
@@ -166,7 +243,7 @@ def _rows_left(run: PreprocessRun, work: Work) -> RemainingRows:
 def _join_text(
     data: Path, texts: tuple[TextColumn, ...], work: Work, places: ChunkBounds
 ) -> list[str]:
-    """Write the text of all tasks, in their order, and return the names of its files."""
+    """Join the text of all tasks, in their order; return the names of its files."""
     if not texts:
         return []
     parts = [work.part(number) for number, (_, count) in enumerate(places) if count]
@@ -178,8 +255,8 @@ def _join_text(
 
 
 def _early_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
-    """Return the rows int64 ``[n]`` that may end a trajectory of theirs too early: cut ones."""
-    # `num_frames` may cut the last one, and a view any.
+    """Return the rows int64 ``[n]`` at which a trajectory may be cut."""
+    # `num_frames` may cut the last trajectory, and a view any.
     last = np.array([num_rows - 1])
     selection = dataset.selection
     if selection is None:
@@ -190,19 +267,19 @@ def _early_ends(dataset: Dataset, num_rows: int) -> np.ndarray:
 
 
 def _end_cut_trajectories(data: Path, columns: tuple[Column, ...], rows: np.ndarray) -> None:
-    """Mark rows int64 ``[n]``, increasing, as truncated, those of them that are not done."""
+    """Mark rows int64 ``[n]``, increasing, as truncated unless they are done."""
     single = (column for column in columns if (column.dtype, column.shape) == ("bool", (1,)))
     flags = {column.key: data / column.filename for column in single}
     if not (len(rows) and {DONE, TRUNCATED} <= flags.keys()):
         return
     with flags[DONE].open("r+b") as done, flags[TRUNCATED].open("r+b") as truncated:
-        # A flag is one byte a row. Blocks of many rows, as a function may cut all trajectories.
+        # A flag is one byte a row. In blocks of rows, as a function may cut all trajectories.
         for block in np.split(rows, np.flatnonzero(np.diff(rows // CHUNK_ROWS)) + 1):
             first, last = int(block[0]), int(block[-1])
             done_rows, truncated_rows = (_flags(file, first, last) for file in (done, truncated))
             early = block[~done_rows[block - first]] - first
             done_rows[early] = truncated_rows[early] = True
-            # In this order: the run after a killed one leaves alone what is done.
+            # In this order: a run that continues a killed one skips rows that are done.
             _put(truncated, first, truncated_rows)
             _put(done, first, done_rows)
 

@@ -1,11 +1,11 @@
-"""Frames of a run whose result is compact: a segment of each task, joined at the end.
+"""Frames of a run with a compact result: a segment of each task, joined at the end.
 
     task 0   o0 o1 o2 o2'                 the last one is the successor of the task's last row
     task 1   o3 o4 o4'  o5 o5'
-    joined   o0 o1 o2  o3 o4 o4'  o5 o5'  where a task ends within a trajectory, o2' must be o3
+    joined   o0 o1 o2  o3 o4 o4'  o5 o5'  if a task ends within a trajectory, o2' must equal o3
 
-All of them are compressed against the dictionary that the run began with, so that their bytes do
-not depend on who wrote them.
+All frames are compressed with the dictionary of the run, so their bytes do not depend on the
+worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import zstandard
 
-from datasets_cli.errors import UsageError
+from datasets_cli.errors import WrongRows
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.trajectories import ends_of
 from datasets_cli.sources.disk import flush
@@ -40,17 +40,17 @@ from datasets_cli.store.layouts.frame_writer import (
 from datasets_cli.store.layouts.records import FrameField
 
 TRIED_FRAMES = 256
-"""So many tell how small the others become."""
+"""The number of frames that are compressed to estimate the size of the others."""
 
 Frames = Mapping[Key, np.ndarray]
 """Columns of frames ``[n, *shape]``."""
 
 
 class PartOfFrames(NamedTuple):
-    """What one task wrote."""
+    """The frames that one task wrote."""
 
-    # stop: one past the last row that it read.
-    # continues: whether the trajectory of its last row goes on in the next part.
+    # stop: one past the last row of the task's input.
+    # continues: whether the next part continues the trajectory of the task's last row.
 
     folder: Path
     stop: int
@@ -58,10 +58,10 @@ class PartOfFrames(NamedTuple):
 
 
 def ends_of_kept(offsets: np.ndarray, start: int, stop: int, kept: np.ndarray | None) -> np.ndarray:
-    """Return whether each row that is kept is the last of its piece, bool ``[k]``."""
+    """Return whether each kept row is the last of its piece, bool ``[k]``."""
     # offsets: trajectories int64 `[K + 1]`. kept: bool `[stop - start]`; None for all.
     places = np.arange(stop - start) if kept is None else np.flatnonzero(kept)
-    # A gap ends a piece, too, and nothing of the task follows its last row: no place is -1.
+    # A gap ends a piece, too; so does the last row of the task, as no place is -1.
     is_end: np.ndarray = ends_of(offsets, start, stop)[places]
     is_end[np.diff(places, append=-1) != 1] = True
     return is_end
@@ -70,15 +70,15 @@ def ends_of_kept(offsets: np.ndarray, start: int, stop: int, kept: np.ndarray | 
 def check_chained(
     fields: Sequence[FrameField], rows: Frames, is_end: np.ndarray, numbers: np.ndarray
 ) -> None:
-    """Refuse frames that are not those of the row before."""
-    # numbers: of the rows, as messages have them, int64 `[k]`.
+    """Check that each frame is the successor of the row before."""
+    # numbers: the numbers of the rows in messages, int64 `[k]`.
     for field in fields:
         if (wrong := first_unchained(field, rows, is_end)) is not None:
             raise _unfit(field, numbers[wrong])
 
 
 def begin_frames(folder: Path, fields: Sequence[FrameField], sample: Frames) -> None:
-    """Choose the dictionaries of a run, among the frames of its first rows."""
+    """Write the dictionaries of a run, made from the frames of its first rows."""
     for field in fields:
         make_dictionary(folder / field.filename, sample[field.column.key])
 
@@ -86,7 +86,7 @@ def begin_frames(folder: Path, fields: Sequence[FrameField], sample: Frames) -> 
 def write_part(
     part: Path, packed: Path, fields: Sequence[FrameField], rows: Frames, is_end: np.ndarray
 ) -> None:
-    """Write the frames of the rows of one task, with the successor of the last of them."""
+    """Write the frames of the rows of one task, with the successor of the last row."""
     for field in fields:
         dictionary = _dictionary(packed, field)
         writer = FrameSegments(part / field.filename, field.column.row_bytes, dictionary)
@@ -97,7 +97,7 @@ def write_part(
 
 
 def join_parts(packed: Path, fields: Sequence[FrameField], parts: Sequence[PartOfFrames]) -> None:
-    """Join what the tasks wrote; the parts stay until the commit."""
+    """Join the parts of all tasks; the parts stay until the commit."""
     for field in fields:
         path = packed / field.filename
         path.unlink(missing_ok=True)  # of a run that was killed here
@@ -111,7 +111,7 @@ def join_parts(packed: Path, fields: Sequence[FrameField], parts: Sequence[PartO
 
 
 def bytes_of_one(field: FrameField, frames: np.ndarray) -> int:
-    """Return about how many bytes a frame becomes, from the first ones uint8 ``[n, *shape]``."""
+    """Return the approximate bytes of a compressed frame, by samples uint8 ``[n, *shape]``."""
     if not len(frames):
         return field.column.row_bytes
     some = frames[:: -(-len(frames) // TRIED_FRAMES)]
@@ -122,7 +122,7 @@ def bytes_of_one(field: FrameField, frames: np.ndarray) -> int:
 def _check_same(
     packed: Path, field: FrameField, part: PartOfFrames, following: PartOfFrames
 ) -> None:
-    """Refuse a part whose last frame is not the first of the part after it."""
+    """Check that the last frame of a part is the first frame of the next part."""
     if field.successor is None:
         return
     dictionary = _dictionary(packed, field)
@@ -134,12 +134,17 @@ def _check_same(
         raise _unfit(field, part.stop - 1)
 
 
-def _unfit(field: FrameField, row: int) -> UsageError:
-    return UsageError(f"What the function returned does not fit: {not_chained(field, row)}")
+def _unfit(field: FrameField, row: int) -> WrongRows:
+    return WrongRows(
+        f"The frames of the function do not fit: {not_chained(field, row)}",
+        argument="layout",
+        key=field.successor,
+        row=int(row),
+    )
 
 
 def _frame(part: PartOfFrames, field: FrameField, dictionary: bytes, bounds: slice) -> bytes:
-    """Return one frame of a part, by where it begins and ends among all bounds."""
+    """Return one frame of a part, by the slice of its bounds among the bounds of all frames."""
     segment, ends = _segment(part.folder, field)
     start, end = np.append(0, ends)[bounds].tolist()
     with segment.open("rb") as file:
@@ -149,7 +154,7 @@ def _frame(part: PartOfFrames, field: FrameField, dictionary: bytes, bounds: sli
 
 
 def _segment(part: Path, field: FrameField) -> tuple[Path, np.ndarray]:
-    """Return the file of a part's frames, and where each of them ends in it, int64 ``[n]``."""
+    """Return the file of a part's frames, and the ends of the frames in it, int64 ``[n]``."""
     blob, ends = segment_files(Path(f"{part / field.filename}.part"), 0)
     return blob, np.fromfile(ends, np.int64)
 

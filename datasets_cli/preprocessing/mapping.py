@@ -1,4 +1,4 @@
-"""What maps rows: a pipeline, transforms of the library in order, or a function of each row."""
+"""Functions of consecutive rows: a pipeline of transforms, and a function of each single row."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from tensordict import TensorDict
 
-from datasets_cli.errors import SourceError, UsageError, argument
+from datasets_cli.errors import SourceError, UsageError, WrongRows, argument
 from datasets_cli.preprocessing.columns import KnownColumns
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.replay.storages.dataset import DatasetStorage
@@ -38,7 +38,7 @@ from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.selection import whole_dataset
 
 NEEDED: frozenset[Key] = frozenset([*DONES, *REWARDS])
-"""Without these, rows have no trajectories and no returns."""
+"""The columns that trajectories and returns are computed from."""
 RETURNS_TO_GO: Key = ("returns_to_go",)
 SPANS: tuple[Key, ...] = (
     ("steps_to_next_obs",),
@@ -46,7 +46,7 @@ SPANS: tuple[Key, ...] = (
     ("nonterminal",),
     ("next", "original_reward"),
 )
-"""What ``MultiStep`` adds."""
+"""The columns that ``MultiStep`` adds."""
 
 
 class PipelineFunction:
@@ -79,26 +79,32 @@ class RowByRow(partial[TensorDict]):
             stacked: TensorDict = torch.stack(rows)
         except RuntimeError as error:
             reason = str(error).partition(". ")[0]
-            raise UsageError(
+            raise WrongRows(
                 "The function must return the same columns, of one shape each, for every row, as "
-                f"{argument('chunksize', '0')} stacks them: {reason.rstrip('.')}."
+                f"{argument('chunksize', '0')} stacks them: {reason.rstrip('.')}.",
+                argument="chunksize",
             ) from error
         return stacked
 
     def _of(self, row: TensorDict, number: int) -> TensorDict:
-        """Return a copy of what is returned for a row, which the next call may change."""
+        """Return a copy of the result for a row: the next call may change the result."""
         result = super().__call__(row)
         if not isinstance(result, TensorDict):
-            raise UsageError(
+            raise WrongRows(
                 "The function must return a TensorDict for each row, as "
-                f"{argument('chunksize', '0')} gives it one at a time, but returned "
-                f"{type(result).__name__} for row {number} of these. To drop rows, leave it out."
+                f"{argument('chunksize', '0')} passes one at a time, but returned "
+                f"{type(result).__name__} for row {number} of these.",
+                argument="chunksize",
+                row=number,
+                expected="a TensorDict",
+                found=type(result).__name__,
+                advice=f"To drop rows, leave out {argument('chunksize')}.",
             )
         return result.clone()
 
 
 def _refuse_cut(dataset: Dataset, num_rows: int) -> None:
-    """Refuse trajectories without their last row: what is summed up to it would be another."""
+    """Refuse trajectories without their last row, whose sums of rewards would differ."""
     offsets, selection = dataset.offsets.numpy(), dataset.selection
     is_cut = num_rows not in offsets
     if selection is not None:
@@ -106,9 +112,12 @@ def _refuse_cut(dataset: Dataset, num_rows: int) -> None:
     if is_cut:
         raise UsageError(
             f"{argument('returns_to_go')} and {argument('n_step')} need whole trajectories, and "
-            f"rows of {dataset.id} are read up to the middle of one. Give no "
-            f"{argument('num_frames')} ({argument('max_trajectories')} reads fewer trajectories), "
-            "and no view that cuts them."
+            f"rows of {dataset.id} are read up to the middle of one.",
+            argument="num_frames",
+            id=dataset.id,
+            found=num_rows,
+            advice=f"Leave out {argument('num_frames')} ({argument('max_trajectories')} reads "
+            "fewer trajectories) and views that cut trajectories.",
         )
 
 
@@ -132,24 +141,33 @@ def _norms(
             if column.dtype == "bool" or column.dtype.startswith("complex"):
                 raise UsageError(
                     f"{argument('normalise')}: {show_key(key)} is {column.dtype}; expected real "
-                    "numbers."
+                    "numbers.",
+                    argument="normalise",
+                    key=key,
+                    expected="real numbers",
+                    found=column.dtype,
                 )
             if key in resized:
                 raise UsageError(
-                    f"{argument('normalise')}: {show_key(key)} are frames that get another size, "
-                    "and the statistics are of those that are read. Make it in two calls."
+                    f"{argument('normalise')}: the frames {show_key(key)} are resized, and the "
+                    "statistics are those of the input.",
+                    argument="normalise",
+                    key=key,
+                    advice="Resize and normalise in two calls.",
                 )
             keys = [key, successor] if successor in columns.numbers else [key]
             if twice := seen.intersection(keys):
                 raise UsageError(
-                    f"{argument('normalise')} has {show_key(min(twice))} twice; name it once."
+                    f"{argument('normalise')} has {show_key(min(twice))} twice; name it once.",
+                    argument="normalise",
+                    key=min(twice),
                 )
             seen.update(keys)
             yield ObservationNorm.from_dataset(_read(dataset, num_rows), keys)
 
 
 def _read(dataset: Dataset, num_rows: int) -> DatasetStorage:
-    """Return the rows that are read, as a storage."""
+    """Return the first rows of a dataset as a storage."""
     if num_rows == len(dataset):
         return DatasetStorage(dataset)
     offsets = dataset.offsets.numpy()
@@ -160,7 +178,7 @@ def _read(dataset: Dataset, num_rows: int) -> DatasetStorage:
 
 
 def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]:
-    """Yield what sums rewards: first those to go, which are of single steps."""
+    """Yield the transforms that sum rewards; returns to go first, as they need single steps."""
     if not pipeline.needs_trajectories:
         return
     name = "n_step" if pipeline.n_step is not None else "returns_to_go"
@@ -168,7 +186,10 @@ def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLik
         refuse_missing_reward(REWARD, argument(name), columns.id)
     if DONE not in columns.numbers:
         raise UsageError(
-            f"{argument(name)} needs transitions: {columns.id} has no {show_key(DONE)}."
+            f"{argument(name)} needs transitions: {columns.id} has no {show_key(DONE)}.",
+            argument=name,
+            id=columns.id,
+            key=DONE,
         )
     gamma = 1.0 if pipeline.gamma is None else pipeline.gamma
     if pipeline.returns_to_go:
@@ -178,7 +199,9 @@ def _returns(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLik
         if not any(key[0] == "next" and key not in NEEDED for key in columns.numbers):
             raise UsageError(
                 f"{argument('n_step')} needs transitions: {columns.id} has no observation below "
-                "next, which would be that of the last step spanned."
+                "next, which would become that of the last step.",
+                argument="n_step",
+                id=columns.id,
             )
         columns.add(SPANS, "n_step")
         yield MultiStep(gamma, pipeline.n_step, mark_terminated=True)
@@ -192,7 +215,9 @@ def _casts(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
         if cast.key is None:
             if floats is not None:
                 raise UsageError(
-                    f"{argument('cast')} has two types for all floating-point numbers; give one."
+                    f"{argument('cast')} has two types for all floating-point numbers; pass one.",
+                    argument="cast",
+                    found=list(pipeline.cast),
                 )
             floats = dtype
             continue
@@ -201,18 +226,25 @@ def _casts(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
             is_known = column is None or not column.dtype.startswith("complex")
             if key in columns.texts or not is_known or (key in NEEDED and key != REWARD):
                 raise UsageError(
-                    f"{argument('cast')}: {show_key(key)} of {columns.id} stays what it is: a "
-                    "flag, text or complex."
+                    f"{argument('cast')}: {show_key(key)} of {columns.id} cannot be cast: it is a "
+                    "flag, text or complex.",
+                    argument="cast",
+                    id=columns.id,
+                    key=key,
                 )
             if key in named:
-                raise UsageError(f"{argument('cast')} has {show_key(key)} twice; name it once.")
+                raise UsageError(
+                    f"{argument('cast')} has {show_key(key)} twice; name it once.",
+                    argument="cast",
+                    key=key,
+                )
             named[key] = dtype
     if pipeline.cast:
         yield Casts(floats, named)
 
 
 def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]:
-    """Yield what chooses and names columns; the flags and the reward stay what they are."""
+    """Yield the transforms that choose and rename columns; flags and reward keep their names."""
     kept = [*columns.keys]
     if pipeline.select:
         selected = [key for text in pipeline.select for key in columns.of(text, "select")]
@@ -235,39 +267,50 @@ def _names(pipeline: Pipeline, columns: KnownColumns) -> Iterator[TransformLike]
 
 
 def _refuse_needed(keys: list[Key], owner: str) -> None:
-    if needed := [show_key(key) for key in keys if key in NEEDED]:
+    if needed := [key for key in keys if key in NEEDED]:
         raise UsageError(
-            f"{argument(owner)}: {', '.join(needed)} must stay: by the names of the reward and the "
-            "flags, rows have returns and trajectories. Give a function to write rows without them."
+            f"{argument(owner)}: {', '.join(map(show_key, needed))} must stay: returns and "
+            "trajectories are computed from the reward and the flags by their names.",
+            argument=owner,
+            key=needed[0],
+            advice="Pass a function to write rows without them.",
         )
 
 
 def _check_names(names: dict[Key, Key], kept: list[Key]) -> None:
     _refuse_needed([*names], "rename")
-    if gone := [show_key(key) for key in names if key not in kept]:
+    if gone := [key for key in names if key not in kept]:
         raise UsageError(
-            f"{argument('rename')}: {', '.join(gone)} is not kept by {argument('select')} or "
-            f"{argument('exclude')}."
+            f"{argument('rename')}: {', '.join(map(show_key, gone))} was dropped by "
+            f"{argument('select')} or {argument('exclude')}.",
+            argument="rename",
+            key=gone[0],
         )
     others = [key for key in kept if key not in names] + [*names.values()]
     for new in names.values():
         try:
             check_key(new)
         except SourceError as error:
-            raise UsageError(f"{argument('rename')}: {error}") from error
-        # The key of a column cannot be the beginning of another one, which would be its group.
+            raise UsageError(
+                f"{argument('rename')}: {error}", argument="rename", key=new
+            ) from error
+        # The key of a column cannot be the beginning of another key, which would be in its group.
         length = len(new)
         clash = [key for key in others if key[:length] == new[: len(key)]]
         if len(clash) > 1:
             other = next(key for key in clash if key != new) if {*clash} != {new} else new
             raise UsageError(
-                f"{argument('rename')}: {show_key(new)} cannot be the name of a column, because "
-                f"there is {show_key(other)}. Choose another one, or exclude that."
+                f"{argument('rename')}: {show_key(new)} cannot be the name of a column beside "
+                f"{show_key(other)}.",
+                argument="rename",
+                key=new,
+                found=show_key(other),
+                advice=f"Choose another name, or exclude {show_key(other)}.",
             )
 
 
 class Casts:
-    """Casts columns: those that are named, and all others of floating-point numbers."""
+    """Casts named columns, and all other columns of floating-point numbers."""
 
     def __init__(self, floats: torch.dtype | None, named: dict[Key, torch.dtype]) -> None:
         self._floats, self._named = floats, named
@@ -286,14 +329,18 @@ class Casts:
 
 
 def _check(key: Key, before: torch.Tensor, after: torch.Tensor) -> None:
-    # float64 has every number of the types that can be cast to, but for large int64, whose own
-    # type stays or differs by far.
+    # float64 has every number of the types that can be cast to, except large int64, which a cast
+    # keeps or changes by far.
     old, new = before.double(), after.double()
     is_lost = old.isfinite() & ~new.isfinite() if after.is_floating_point() else old != new
     if bool(is_lost.any()):
         value = old[is_lost][0].item()
         raise UsageError(
             f"{argument('cast')}: {show_key(key)} has the number {value:.17g}, which {after.dtype} "
-            f"does not have. Cast the other columns alone, by KEY=TYPE, or scale {show_key(key)} "
-            "first."
+            "cannot represent.",
+            argument="cast",
+            key=key,
+            expected=str(after.dtype),
+            found=value,
+            advice=f"Cast only the other columns, by KEY=TYPE, or scale {show_key(key)} first.",
         )

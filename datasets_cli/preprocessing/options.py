@@ -1,4 +1,4 @@
-"""What of a dataset a run reads, in which chunks: with the function it decides all values."""
+"""The rows that a run reads of a dataset, and the chunks in which its function gets them."""
 
 from __future__ import annotations
 
@@ -10,64 +10,90 @@ from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import LAYOUT, check_layout
 
 Per = Literal["chunk", "trajectory", "transition"]
-"""What a function maps: whole trajectories at once, one trajectory, or any rows."""
-
+"""The unit of a call: a chunk of whole trajectories, one trajectory, or any rows."""
 
 RowOrder = Literal["same", "any"]
-"""In which order a function returns rows: that in which it got them, or any."""
+"""The order of the rows that a function returns: that of its input, or any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkOptions:
-    """How many rows are read, and how many of them a function takes at once.
+    """The number of rows that a run reads, and of those that a call of the function gets.
 
     Args:
-        num_frames: only this many rows, the first, to try a function; they may cut a trajectory.
-        per: what a call of the function gets: several whole trajectories (``"chunk"``), which
-            it tells apart by ``episode`` or ``next.done``, one trajectory (``"trajectory"``), or
+        num_frames: process only the first N rows, for testing; they may cut a trajectory.
+        per: rows of one call: several whole trajectories (``"chunk"``), which the function
+            separates by ``episode`` or ``next.done``, one trajectory (``"trajectory"``), or
             exactly ``chunksize`` rows, of any trajectories (``"transition"``).
-        chunksize: rows of a chunk, at least, to the next end of a trajectory; by default about
-            8 MiB of rows, at most 65,536. 0 is each row alone: a call takes a TensorDict ``[]``,
-            and what is returned for each is stacked.
-        num_chunks: the number of chunks instead, at most.
-        order: ``"any"`` takes rows that the function returns in another order, and ends that it
-            moves; both are refused otherwise.
-        layout: ``"ted"`` or ``"compact"``; by default that of the dataset that is read.
+        chunksize: minimum rows of a chunk, rounded up to whole trajectories; by default about
+            8 MiB of rows, at most 65,536. 0 calls the function once per row, with a TensorDict
+            ``[]``, and stacks the results.
+        num_chunks: maximum number of chunks, in place of ``chunksize``.
+        order: ``"any"`` lets the function reorder rows and move trajectory ends; both are
+            refused otherwise.
+        layout: ``"ted"`` or ``"compact"``; by default that of the input.
     """
 
     num_frames: int | None = field(default=None, metadata={"least": 1})
     per: Per = "chunk"
-    chunksize: int | None = field(default=None, metadata={"least": 0})
+    chunksize: int | None = field(
+        default=None,
+        metadata={
+            **{"least": 0, "default": "about 8 MiB of rows, at most 65,536"},
+            "help": "Minimum rows per call, rounded up to whole trajectories; 0 calls the function "
+            "once per row.",
+        },
+    )
     num_chunks: int | None = field(default=None, metadata={"least": 1})
-    order: RowOrder = "same"
+    order: RowOrder = field(
+        default="same",
+        metadata={"help": "With any, let the function reorder rows and move trajectory ends."},
+    )
     layout: str | None = field(default=None, metadata={**LAYOUT, "default": "that of the dataset"})
 
     def __post_init__(self) -> None:
-        if self.per not in get_args(Per):
-            raise UsageError(
-                f'{argument("per")} is "chunk", "trajectory" or "transition", not {self.per!r}.'
-            )
+        _check_choice("per", self.per, get_args(Per))
+        _check_choice("order", self.order, get_args(RowOrder))
         if self.per == "trajectory" and self.chunksize == 0:
             raise UsageError(
-                f"{argument('per', 'trajectory')} gives a function whole trajectories, and "
-                f"{argument('chunksize', '0')} each row alone. Give one of them."
+                f"{argument('per', 'trajectory')} passes whole trajectories to the function, and "
+                f"{argument('chunksize', '0')} each row alone.",
+                argument="chunksize",
+                found=0,
+                advice="Pass only one of them.",
             )
-        if self.order not in get_args(RowOrder):
-            raise UsageError(f'{argument("order")} is "same" or "any", not {self.order!r}.')
         check_layout(self.layout)
         if self.chunksize is not None and self.num_chunks is not None:
-            raise UsageError(f"Give {argument('chunksize')} or {argument('num_chunks')}, not both.")
+            raise UsageError(
+                f"{argument('chunksize')} and {argument('num_chunks')} exclude each other.",
+                argument="num_chunks",
+                found=self.num_chunks,
+                advice="Pass only one of them.",
+            )
         check_numbers(self)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        expected = " or ".join(f'"{choice}"' for choice in choices)
+        raise UsageError(
+            f"{argument(name)} is {value!r}; expected {expected}.",
+            argument=name,
+            expected=choices,
+            found=value,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class PreprocessOptions(ChunkOptions):
-    """What of a dataset ``preprocess`` reads, in which chunks, and the seed of what is drawn.
+    """The trajectories that ``preprocess`` reads, their chunks, and the seed.
 
     Args:
-        where: only what this leaves: ``"return > 300 and length >= 100"``, ``"first-success"``.
-        max_trajectories: at most this many of these, drawn by ``seed`` and read in their order.
-        seed: seeds torch for every chunk, so that random functions repeat, and draws
+        where: keep only trajectories that match, such as ``"return > 300 and length >= 100"`` or
+            ``"first-success"``.
+        max_trajectories: use at most N trajectories, chosen at random with ``seed`` and read in
+            their order.
+        seed: seeds torch for every chunk, so random functions repeat, and chooses
             ``max_trajectories``.
 
     Raises:
@@ -83,19 +109,24 @@ class PreprocessOptions(ChunkOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not isinstance(self.where, str | None):
-            raise UsageError(f"{argument('where')} is {self.where!r}; expected text.")
+            raise UsageError(
+                f"{argument('where')} is {self.where!r}; expected text.",
+                argument="where",
+                expected="text",
+                found=self.where,
+            )
 
     @property
     def chooses(self) -> bool:
-        """Whether some trajectories are chosen."""
+        """Whether only some trajectories are read."""
         return self.where is not None or self.max_trajectories is not None
 
     def num_rows(self, num_transitions: int) -> int:
-        """Return the rows that a run reads of a dataset that has ``num_transitions``."""
+        """Return the number of rows that a run reads of ``num_transitions``."""
         return min(self.num_frames or num_transitions, num_transitions)
 
     def task_rows(self, num_rows: int, default: int) -> int:
-        """Return the rows of a chunk, together or each alone; at most those of the run."""
+        """Return the number of rows of a chunk; at most all rows of the run."""
         if self.num_chunks is not None:
             return -(-num_rows // self.num_chunks)  # rounded up
         return min(self.chunksize or default, num_rows)

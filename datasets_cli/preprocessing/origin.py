@@ -1,4 +1,4 @@
-"""What a derived dataset is made of, where it is already, and the call that makes it."""
+"""The origin of a derived dataset: its input, function and arguments; and the call for it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from datasets_cli.core.options import parameters_of
 from datasets_cli.errors import DamagedDataset, UsageError
-from datasets_cli.parallel.functions import FunctionIdentity
+from datasets_cli.preprocessing.function import FunctionIdentity
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.schema.columns import rows_per_block
 from datasets_cli.sources.disk import MAX_NAME_BYTES, short_names
@@ -23,7 +23,7 @@ from datasets_cli.store.selection import Selection
 
 @dataclass(frozen=True)
 class DerivedOrigin:
-    """Everything that decides the values of a derived dataset."""
+    """The input, function and arguments that decide the values of a derived dataset."""
 
     parent: Mapping[str, Any]
     function: FunctionIdentity
@@ -32,7 +32,7 @@ class DerivedOrigin:
     layout: str | None = None
 
     def differences(self, manifest: Manifest) -> list[str]:
-        """Return how what a dataset was made of differs from this, one text for each difference."""
+        """Return how the origin in a manifest differs, one text for each difference."""
         parent = manifest.parent or {}
         differences: list[str] = []
         if parent.get("content") != self.parent["content"]:
@@ -40,7 +40,7 @@ class DerivedOrigin:
                 f"the data of {parent.get('id')}, now other data of {self.parent['id']}"
             )
         differences += self.function.changes(manifest.function)
-        # Chunks do not matter where a call takes one trajectory, or all rows at once.
+        # Chunks do not matter if a call gets one trajectory, or all rows.
         takes_one = self.arguments["per"] == "trajectory"
         sizes = manifest.arguments.get("num_frames"), self.arguments["num_frames"]
         for name in sorted({*self.arguments, *manifest.arguments}):
@@ -52,7 +52,7 @@ class DerivedOrigin:
                 differences.append(f"the argument {name}={was}, now {now}")
         if manifest.seed != self.seed:
             differences.append(f"the seed {manifest.seed}, now {self.seed}")
-        if self.layout not in (None, manifest.layout):  # the values are the same
+        if self.layout not in (None, manifest.layout):
             differences.append(f"the layout {manifest.layout}, now {self.layout}")
         return differences
 
@@ -63,10 +63,10 @@ def origin_of(
     options: PreprocessOptions,
     selection: Selection | None = None,
 ) -> DerivedOrigin:
-    """Return everything that decides the values of a derived dataset."""
+    """Return the origin of the dataset that a run would make."""
     rows = manifest.num_transitions if selection is None else int(selection.lengths.sum())
     num_rows = options.num_rows(rows)
-    # A run of fewer rows than the function takes at once is one call.
+    # A run of fewer rows than a chunk is one call.
     chunksize = 0 if options.chunksize == 0 else rows_of_task(manifest, options, num_rows)
     arguments: dict[str, Any] = {"num_frames": num_rows, "chunksize": chunksize, "per": options.per}
     if options.order != "same":
@@ -77,7 +77,7 @@ def origin_of(
         "state": manifest.state,
         "layout": manifest.layout,
     }
-    if selection is not None:  # its rows, and presets: not how else they were chosen
+    if selection is not None:  # its rows decide, and not how they were chosen
         arguments["view"] = selection.digest
         parent["view"] = ".".join(selection.steps)
         chosen = {"where": options.where, "max_trajectories": options.max_trajectories}
@@ -92,7 +92,7 @@ def rows_of_task(manifest: Manifest, options: PreprocessOptions, num_rows: int) 
 
 
 def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manifest | None:
-    """Return the manifest of a destination that already holds what a run would make."""
+    """Return the manifest of a destination if it has the result of a run already."""
     if not has_manifest(dest):
         check_destination(dest)
         return None
@@ -104,9 +104,13 @@ def made_at(dest: Path, origin: DerivedOrigin, replaces: bool = False) -> Manife
         return None
     if differences:
         raise UsageError(
-            f"{dest} is not empty: it has {manifest.id}, made otherwise: "
-            f"{'; '.join(differences)}. Choose another destination, or delete it first: "
-            f"{_deleting(dest, manifest.id)}"
+            f"{dest} already contains {manifest.id}, created with different settings: "
+            f"{'; '.join(differences)}.",
+            id=manifest.id,
+            path=dest,
+            found=differences,
+            advice="Choose another destination, or delete it first: "
+            f"{_deleting(dest, manifest.id)}",
         )
     try:
         check_sizes(dest, manifest)
@@ -124,31 +128,41 @@ def _deleting(dest: Path, id: str) -> str:
 
 
 def check_destination(dest: Path) -> None:
-    """Refuse a destination that holds something, or is within a dataset."""
+    """Refuse a destination that is not empty, or is within a dataset."""
     if (size := len(os.fsencode(dest.name))) > MAX_NAME_BYTES:
         raise UsageError(
             f"{dest} cannot be a dataset's folder: its name has {size} bytes; expected "
-            f"{MAX_NAME_BYTES} or fewer. Choose a shorter one."
+            f"{MAX_NAME_BYTES} or fewer. Choose a shorter one.",
+            path=dest,
+            expected=MAX_NAME_BYTES,
+            found=size,
         )
     with short_names(dest):
         if dest.exists() and any(dest.iterdir()):
             refuse_used(dest)
     for parent in dest.parents:
         if has_manifest(parent):
-            raise UsageError(f"{dest} is within the dataset {parent}. Choose another destination.")
+            raise UsageError(
+                f"{dest} is within the dataset {parent}.",
+                path=dest,
+                found=parent,
+                advice="Choose another destination.",
+            )
 
 
 def refuse_used(dest: Path) -> NoReturn:
-    """Refuse a destination that holds something."""
+    """Raise the error of a destination that is not empty."""
     raise UsageError(
-        f"{dest} is not empty. Choose another destination, or move away what is there."
+        f"{dest} is not empty.",
+        path=dest,
+        advice="Choose another destination, or move its files away.",
     )
 
 
 def preprocess_command(
     input: str, fn: str | Mapping[str, Any], id: str, options: Mapping[str, Any]
 ) -> str:
-    """Return a call of ``rlds preprocess`` with a function, or with the steps of a pipeline."""
+    """Return the command line of ``rlds preprocess`` with a function or a pipeline."""
     chosen = {
         each.name: options[each.name]
         for each in parameters_of(PreprocessOptions)
@@ -163,10 +177,10 @@ def preprocess_command(
 
 
 def command_of(manifest: Manifest) -> str:
-    """Return the call that derived a dataset; empty where no command does."""
+    """Return the command line that derived a dataset; empty if it was made in Python alone."""
     parent = manifest.parent or {}
     if "view" in parent and not {"where", "max_trajectories"} & parent.keys():
-        return ""  # a view that was made in Python
+        return ""  # of a view made in Python
     function = manifest.function
     fn = function.get("pipeline") or _address_of(str(function.get("name", "")))
     was = parent.get("layout", manifest.layout)
@@ -176,8 +190,8 @@ def command_of(manifest: Manifest) -> str:
 
 
 def _address_of(name: str) -> str:
-    """Return ``module:function`` of a function; empty where no import finds it."""
-    # One within another, a notebook's, or a callable object.
+    """Return ``module:function`` of a function; empty if an import does not find it."""
+    # As that of a function within another, of a notebook, or of a callable object.
     module, _, function = name.rpartition(".")
     is_name = all(part.isidentifier() for part in (*module.split("."), function))
     return f"{module}:{function}" if is_name and module != "__main__" else ""

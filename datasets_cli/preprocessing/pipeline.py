@@ -1,4 +1,4 @@
-"""A pipeline: transforms of the library as plain values, in place of a function of the user's."""
+"""A pipeline: transforms of the library as plain values, in place of a user's function."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from typing import Any, Self
 
 from datasets_cli.core.options import check_numbers
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.parallel.functions import FunctionIdentity, digest_of
+from datasets_cli.preprocessing.function import FunctionIdentity, digest_of
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 TYPES = (*FLOATS, "bool", "uint8", "int8", "int16", "int32", "int64")
-"""What a column can be cast to."""
+"""The dtypes that a column can be cast to."""
+
+RULES = 1
+"""The version of the meaning of the fields; it is part of the identity of results."""
+
+SeveralTexts = str | Sequence[str]
+"""Several texts: a list, or one text with commas."""
 
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
 
 
-RULES = 1
-"""The version of what the fields mean: another one gives results another identity."""
-
-SeveralTexts = str | Sequence[str]
-"""Several texts: a list of them, or one text with commas."""
-
-
 @dataclass(frozen=True)
 class Pipeline:
-    """What ``preprocess`` takes in place of a function: transforms in a fixed order.
+    """A sequence of transforms, which ``preprocess`` takes in place of a function.
 
         Pipeline(normalise="observation", cast="float32")
 
-    That is the order of the arguments below. Keys have dots, ``next.observation``; one of a group
-    of columns stands for all of them. They are those of the dataset that is read; ``cast``,
-    ``select``, ``exclude`` and ``rename`` also know those that the ones before them add.
+    Transforms are applied in the order of the arguments below. Keys are written with dots,
+    ``next.observation``; the key of a group means all its columns. Keys are those of the input;
+    ``cast``, ``select``, ``exclude`` and ``rename`` also accept columns that earlier transforms
+    add.
 
     Args:
-        crop: cut the middle out of all frames, ``"HxW"``; frames are columns of bytes with two or
+        crop: cut all frames to their middle, ``"HxW"``; frames are columns of bytes with two or
             three dimensions.
-        resize: make all frames larger or smaller, ``"HxW"``; ``Resize`` says how bytes are rounded.
-        normalise: give columns, and their successors below ``next``, mean 0 and deviation 1; both
-            by the same numbers, those of all rows that are read. Integers become float32.
+        resize: resize all frames, ``"HxW"``; ``Resize`` documents how bytes are rounded.
+        normalise: scale columns, and their successors below ``next``, to mean 0 and deviation 1;
+            both by the statistics of all rows that are read. Integers become float32.
         returns_to_go: add the column ``"returns_to_go"``, the rewards from each step on.
-        n_step: make rows span this many steps, as ``MultiStep`` does, which needs ``gamma``; a row
-            whose span reaches a terminal state is marked as terminated.
-        gamma: the discount a step of ``n_step`` and ``returns_to_go``; 1 by default for the latter.
+        n_step: make rows span N steps, as ``MultiStep`` does; needs ``gamma``. A row whose span
+            reaches a terminal state is marked as terminated.
+        gamma: discount factor for ``n_step`` and ``returns_to_go``; 1 by default for the latter.
         cast: cast all columns of floats, ``"float32"``, or one column, ``"action=int64"``.
-        select: keep these columns, beside the reward, the flags and what is added.
+        select: keep these columns, the reward, the flags and added columns.
         exclude: drop these columns.
-        rename: rename a column, or a group of them, ``"observation=state"``.
+        rename: rename a column or a group, ``"observation=state"``.
 
     Raises:
         UsageError: a value is of another type or out of range.
@@ -73,25 +73,32 @@ class Pipeline:
         for name in ("crop", "resize"):
             size_of(name, getattr(self, name))
         if not isinstance(self.returns_to_go, bool):
-            name = argument("returns_to_go")
-            raise UsageError(f"{name} is {self.returns_to_go!r}; expected true or false.")
+            raise UsageError(
+                f"{argument('returns_to_go')} is {self.returns_to_go!r}; expected true or false.",
+                argument="returns_to_go",
+                expected="true or false",
+                found=self.returns_to_go,
+            )
         check_numbers(self)
         if self.gamma is not None:
             object.__setattr__(self, "gamma", checked_gamma(self.gamma))
         if self.gamma is not None and not self.needs_trajectories:
             raise UsageError(
-                f"{argument('gamma')} is the discount of {argument('n_step')} or "
-                f"{argument('returns_to_go')}; give one of them."
+                f"{argument('gamma')} is the discount factor of {argument('n_step')} or "
+                f"{argument('returns_to_go')}; pass one of them.",
+                argument="gamma",
+                found=self.gamma,
             )
         if self.n_step is not None and self.gamma is None:
             raise UsageError(
-                f"{argument('n_step')} needs {argument('gamma')}, the discount a step, such as "
-                "0.99; 1 for none."
+                f"{argument('n_step')} needs {argument('gamma')}, the discount factor of a step, "
+                "such as 0.99; 1 does not discount.",
+                argument="gamma",
             )
-        _ = self.casts, self.renames  # which refuse what they cannot read
+        _ = self.casts, self.renames  # parsed, to refuse wrong texts here
 
     def __str__(self) -> str:
-        """The transforms as a person reads them, ``n-step=3, gamma=0.99``; ``copy`` of none."""
+        """The transforms for messages, ``n-step=3, gamma=0.99``; ``copy`` without any."""
         shown = []
         for name, value in self.to_json().items():
             values = ",".join(value) if isinstance(value, list) else value
@@ -100,18 +107,18 @@ class Pipeline:
 
     @property
     def needs_trajectories(self) -> bool:
-        """Whether a row depends on others of its trajectory."""
+        """Whether a row depends on other rows of its trajectory."""
         return self.returns_to_go or self.n_step is not None
 
     @property
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Height and width of ``crop`` and ``resize``, those of them that there are."""
+        """Height and width of ``crop`` and ``resize``, if given."""
         sizes = {name: size_of(name, getattr(self, name)) for name in ("crop", "resize")}
         return {name: size for name, size in sizes.items() if size is not None}
 
     @property
     def casts(self) -> list[Cast]:
-        """What ``cast`` says."""
+        """The casts."""
         return [Cast.of(text) for text in self.cast]
 
     @property
@@ -121,17 +128,17 @@ class Pipeline:
 
     @property
     def identity(self) -> FunctionIdentity:
-        """What a manifest says of it: its name, its digest, and itself as data.
+        """The identity of the pipeline: its name, its digest and its values.
 
-        The digest is of the values and of ``RULES``, so that no release makes a result outdated
-        that it would not change.
+        The digest is computed from the values and ``RULES``, so a new release does not make a
+        result outdated that it would not change.
         """
         data = self.to_json()
         digest = digest_of({"pipeline": data, "rules": RULES})
         return FunctionIdentity(str(self), digest, pipeline=data)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as ``rlds.toml`` has it."""
+        """Return the values that differ from the defaults, as written in ``rlds.toml``."""
         document: dict[str, Any] = {}
         for name, value in vars(self).items():
             if value in (None, (), False):
@@ -144,14 +151,16 @@ class Pipeline:
 
     @classmethod
     def from_json(cls, table: Mapping[str, Any]) -> Self:
-        """Return the pipeline that plain data are, such as a table of ``rlds.toml``.
+        """Return the pipeline of plain values, such as a table of ``rlds.toml``.
 
         Raises:
-            UsageError: there is no such transform, or it cannot have such a value.
+            UsageError: a transform is unknown, or a value is wrong.
         """
         if unknown := [name for name in table if name not in NAMES]:
             raise UsageError(
-                f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}."
+                f"there is no transform {', '.join(unknown)}; expected {', '.join(NAMES)}.",
+                argument=unknown[0],
+                expected=NAMES,
             )
         return cls(**table)
 
@@ -169,41 +178,56 @@ class Cast:
 
     @classmethod
     def of(cls, text: str) -> Cast:
-        """Return the cast that ``float32`` or ``action=int64`` means."""
+        """Return the cast of ``float32`` or ``action=int64``."""
         key, equals, dtype = text.rpartition("=")
         if dtype not in TYPES or (equals and not key):
             raise UsageError(
                 f"{argument('cast')} is {text!r}; expected TYPE or KEY=TYPE, such as float32 or "
-                f"action=int64, of the types {', '.join(TYPES)}."
+                f"action=int64, of the types {', '.join(TYPES)}.",
+                argument="cast",
+                expected=TYPES,
+                found=text,
             )
         if not key and dtype not in FLOATS:
             raise UsageError(
-                f"{argument('cast')} is {text!r}, which would be for columns of floating-point "
-                f"numbers, and cut them. Name the column, such as action={dtype}."
+                f"{argument('cast')} is {text!r}, which would truncate all columns of "
+                "floating-point numbers.",
+                argument="cast",
+                expected=FLOATS,
+                found=text,
+                advice=f"Name the column, such as action={dtype}.",
             )
         return cls(key or None, dtype)
 
 
 def texts_of(name: str, value: object) -> tuple[str, ...]:
-    """Return several texts; commas separate those of one text."""
+    """Return several texts; one text is split at its commas."""
     several: Sequence[object] = value.split(",") if isinstance(value, str) else ()
     if isinstance(value, list | tuple):
         several = [".".join(map(str, each)) if isinstance(each, tuple) else each for each in value]
     texts = tuple(text.strip() for text in several if isinstance(text, str))
     is_known = isinstance(value, str | list | tuple) and len(texts) == len(several)
     if not is_known or not all(texts) or len({*texts}) < len(texts):
-        raise UsageError(f"{argument(name)} is {value!r}; expected names, none empty, each once.")
+        raise UsageError(
+            f"{argument(name)} is {value!r}; expected names, none empty, each once.",
+            argument=name,
+            expected="names",
+            found=value,
+        )
     return texts
 
 
 def size_of(name: str, value: object) -> tuple[int, int] | None:
-    """Return height and width of ``"HxW"``; None of None."""
+    """Return height and width of ``"HxW"``; None for None."""
     if value is None:
         return None
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise UsageError(
-            f"{argument(name)} is {value!r}; expected height and width in pixels, such as 64x64."
+            f"{argument(name)} is {value!r}; expected height and width in pixels, such as 64x64.",
+            argument=name,
+            expected="HxW",
+            found=value,
         )
     return int(match[1]), int(match[2])
 
@@ -212,7 +236,10 @@ def checked_gamma(value: object) -> float:
     """Return a discount as a float."""
     if type(value) not in (int, float) or not 0 < float(value) <= 1:  # type: ignore[arg-type]
         raise UsageError(
-            f"{argument('gamma')} is {value!r}; expected a number above 0 and up to 1."
+            f"{argument('gamma')} is {value!r}; expected a number above 0 and up to 1.",
+            argument="gamma",
+            expected="a number above 0 and up to 1",
+            found=value,
         )
     return float(value)  # type: ignore[arg-type]
 
@@ -224,13 +251,18 @@ def pairs_of(texts: Sequence[str]) -> list[tuple[str, str]]:
         old, equals, new = text.partition("=")
         if not (old and equals and new):
             raise UsageError(
-                f"{argument('rename')} is {text!r}; expected OLD=NEW, such as observation=state."
+                f"{argument('rename')} is {text!r}; expected OLD=NEW, such as observation=state.",
+                argument="rename",
+                expected="OLD=NEW",
+                found=text,
             )
         pairs.append((old, new))
     names = [name for pair in pairs for name in pair]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UsageError(
-            f"{argument('rename')} has {', '.join(twice)} twice. Give each column one new "
-            "name; to exchange two names takes two calls."
+            f"{argument('rename')} has {', '.join(twice)} twice.",
+            argument="rename",
+            key=twice[0],
+            advice="Give each column one new name; exchanging two names takes two calls.",
         )
     return pairs

@@ -1,14 +1,17 @@
-"""What a function returned for some rows: its columns, and which of the rows it kept.
+"""The result of a function: its columns, and which rows of its input it kept.
 
-A function that drops rows says so by the entry ``_row``, the number of each row that it gets. An
-index carries it, so that ``batch[keep]`` is all that a function needs. Only a function that drops
-rows meets it: to others a batch is what the dataset has, as functions that go over all entries
-expect. Which rows a task kept is in its mark, the file that says that they are written.
+A function that drops rows identifies them by the entry ``_row``, the number of each row of its
+input. An index keeps the entry, so ``batch[keep]`` is all that a function needs. Only functions
+that drop rows get it: to others a batch has the columns of the dataset, as functions that go over
+all entries expect. The mark of a task, the file that says that its rows are written, records which
+rows it kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +19,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_non_tensor
 
-from datasets_cli.errors import DamagedDataset, UsageError
+from datasets_cli.errors import DamagedDataset, WrongRows
 from datasets_cli.preprocessing.comparison import Counts
 from datasets_cli.schema.bits import to_array
 from datasets_cli.schema.columns import Column, Key, show_key
@@ -28,11 +31,11 @@ from datasets_cli.store.layouts.records import FrameField, columns_of, frame_fie
 
 
 class Returned(NamedTuple):
-    """What a function returned for some rows."""
+    """The result of a function for consecutive rows."""
 
-    # rows: its columns `[k, ...]`; text is an object array of str.
-    # kept: which of the rows they are, bool `[n]`; None for all.
-    # odd: NaN and infinite numbers that the rows did not have, by column.
+    # rows: columns `[k, ...]`; text is an object array of str.
+    # kept: which rows of the input they are, bool `[n]`; None for all.
+    # odd: counts of NaN and infinite values that the input did not have.
 
     rows: dict[Key, np.ndarray]
     kept: np.ndarray | None
@@ -40,28 +43,28 @@ class Returned(NamedTuple):
 
     @property
     def columns(self) -> dict[Key, AnyColumn]:
-        """The columns that the rows would fill."""
+        """The columns of the rows, sorted by key."""
         return {key: any_column(key, values) for key, values in sorted(self.rows.items())}
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        """Return the numbers of these rows, of those from ``start`` to ``stop - 1``, int64 [k]."""
+        """Return the numbers of these rows, int64 [k]; the input is rows ``start`` to ``stop``."""
         if self.kept is None:
             return np.arange(start, stop)
         return np.flatnonzero(self.kept) + start
 
     @property
     def num_rows(self) -> int:
-        """How many rows are left."""
+        """The number of rows."""
         return len(next(iter(self.rows.values())))
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row is left."""
+        """Whether the function dropped every row."""
         return self.kept is not None and not self.kept.any()
 
     @classmethod
     def join(cls, parts: Sequence[Returned], num_rows: Sequence[int]) -> Returned:
-        """Return what was returned for consecutive parts, of which each had so many rows."""
+        """Return the result for consecutive parts, whose inputs had ``num_rows`` rows each."""
         if len(parts) == 1:
             return parts[0]
         filled = [part.rows for part in parts if part.num_rows] or [parts[0].rows]
@@ -74,7 +77,10 @@ class Returned(NamedTuple):
 def difference_of(
     one: Returned, other: Returned, num_rows: int
 ) -> tuple[int, str, str, str] | None:
-    """Return the first of ``num_rows`` whose results differ by more than rounding, and in what."""
+    """Return the first row in which two results differ, the column, and both values.
+
+    Numbers that differ by rounding are equal. None if no row differs.
+    """
     kept = [np.ones(num_rows, np.bool_) if e.kept is None else e.kept for e in (one, other)]
     if (odd := np.flatnonzero(kept[0] != kept[1])).size:
         words = ["kept" if each[odd[0]] else "dropped" for each in kept]
@@ -90,11 +96,11 @@ def difference_of(
 
 
 ROUNDING, SMALLEST = 1e-2, 1e-5
-"""How far rounding moves a number: of itself, and of the largest number of its column."""
+"""The largest error by rounding, relative to the number and to the largest of its column."""
 
 
 def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return which values differ by more than rounding, as sums in another order do."""
+    """Return which values differ by more than the rounding of sums in another order."""
     ours, theirs = (
         plain_numbers(each) if each.dtype.kind in "fcV" else None for each in (one, other)
     )
@@ -106,10 +112,11 @@ def _differ(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.asarray(~is_close)
 
 
-class ResultColumns(NamedTuple):
+@dataclass(frozen=True)
+class ResultColumns:
     """The columns that every task must return."""
 
-    # is_numbered: whether batches have the numbers of their rows, for a function that drops some.
+    # is_numbered: whether batches have the entry `_row`, for a function that drops rows.
 
     numbers: tuple[Column, ...]
     texts: tuple[TextColumn, ...]
@@ -118,26 +125,26 @@ class ResultColumns(NamedTuple):
 
     @classmethod
     def of(cls, returned: Returned, is_numbered: bool, layout: str) -> ResultColumns:
-        """Return the columns of what a function returned for the first rows."""
+        """Return the columns of the result for the first rows."""
         columns = returned.columns.values()
         numbers = tuple(column for column in columns if isinstance(column, Column))
         texts = tuple(column for column in columns if isinstance(column, TextColumn))
         return cls(numbers, texts, is_numbered, layout)
 
-    @property
+    @cached_property
     def frames(self) -> tuple[FrameField, ...]:
-        """Those of the numbers that are compressed one by one, in the compact layout."""
+        """The columns of frames that the compact layout compresses one by one."""
         return frame_fields(self.numbers) if self.layout == "compact" else ()
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Column, ...]:
-        """The numbers that have a file each, until all rows are known."""
+        """The columns of numbers that have a file each during the run."""
         packed = {column.key for field in self.frames for column in columns_of(field)}
         return tuple(column for column in self.numbers if column.key not in packed)
 
-    @property
+    @cached_property
     def by_key(self) -> dict[Key, AnyColumn]:
-        """All of them."""
+        """All columns by key."""
         columns: tuple[AnyColumn, ...] = (*self.numbers, *self.texts)
         return {column.key: column for column in columns}
 
@@ -145,13 +152,13 @@ class ResultColumns(NamedTuple):
 def first_difference(
     one: dict[Key, AnyColumn], other: dict[Key, AnyColumn]
 ) -> tuple[str, str, str]:
-    """Return the first key by which two sets of columns differ, and what each has there."""
+    """Return the first key in which two sets of columns differ, and its form in each."""
     wrong = min(key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
     return show_key(wrong), _kind_of(one.get(wrong)), _kind_of(other.get(wrong))
 
 
 def _kind_of(column: AnyColumn | None) -> str:
-    """Return what a column is made of, as messages say it: ``float32 [39]``; None has none."""
+    """Return the form of a column for messages, such as ``float32 [39]``."""
     if column is None:
         return "missing"
     dtype = column.dtype if isinstance(column, Column) else "text"
@@ -159,12 +166,12 @@ def _kind_of(column: AnyColumn | None) -> str:
 
 
 def arrays_of(result: TensorDict, named: object) -> dict[Key, np.ndarray]:
-    """Return the entries of a result as arrays ``[k, ...]``; text as object arrays of str."""
+    """Return the entries of a result as arrays ``[k, ...]``; text becomes object arrays of str."""
     entries = result.items(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     keys = [((key,) if isinstance(key, str) else key, entry) for key, entry in entries]
     rows = {key: _array(key, entry) for key, entry in keys}
     if all(map(is_text, rows.values())):
-        raise UsageError(f"The function returned no columns of numbers for {named}.")
+        raise WrongRows(f"The function returned no columns of numbers for {named}.")
     return rows
 
 
@@ -174,10 +181,13 @@ def _array(key: Key, entry: Any) -> np.ndarray:
         try:
             return np.ascontiguousarray(to_array(entry))
         except (TypeError, AttributeError, RuntimeError) as error:  # sparse, or another's class
-            raise UsageError(
+            raise WrongRows(
                 f"The function returned what cannot be stored: {show_key(key)} is a "
-                f"{type(entry).__name__} that cannot become an array ({error}). Expected a dense "
-                "tensor of numbers or bool, or text."
+                f"{type(entry).__name__} that cannot become an array ({error}).",
+                key=key,
+                expected="a dense tensor",
+                found=type(entry).__name__,
+                advice="Expected a dense tensor of numbers or bool, or text.",
             ) from error
     shape, flat = entry.batch_size, entry.tolist()
     for _ in shape[1:]:  # a list less deep each time
@@ -185,11 +195,13 @@ def _array(key: Key, entry: Any) -> np.ndarray:
     wrong = [type(value).__name__ for value in flat if not isinstance(value, str)]
     if wrong or len(flat) != shape.numel():
         given = wrong[0] if wrong else "rows of different shapes"
-        raise UsageError(
+        raise WrongRows(
             f"The function returned what cannot be stored: {show_key(key)} is not a tensor; "
-            "expected "
-            f"a str for each row, or arrays of one shape of them, found {given}. An object of "
-            "another kind may become numbers in tensors, or text, such as json.dumps of it."
+            f"expected a str for each row, or arrays of str of one shape, found {given}.",
+            key=key,
+            expected="str",
+            found=given,
+            advice="Convert other objects to tensors, or to text, for example by json.dumps.",
         )
     texts = np.empty(len(flat), object)
     texts[:] = [*map(str, flat)]
@@ -204,37 +216,43 @@ def number_rows(batch: TensorDict, start: int, named: str) -> None:
     """Add ``_row`` int64 ``[n]`` to a batch."""
     # batch: consecutive rows `[n]`.
     if batch.get(ROW, None) is not None:
-        raise UsageError(
-            f"The function must return one row for each of {named}: rows that are dropped are "
-            f"known by the entry {ROW}, which is a column of this dataset. Rename it first, by a "
-            "function that drops nothing."
+        raise WrongRows(
+            f"The function must return one row for each of {named}: dropped rows are known by the "
+            f"entry {ROW}, which is a column of this dataset.",
+            key=ROW_KEY,
+            advice="Rename the column first, by a function that drops nothing.",
         )
     batch[ROW] = torch.arange(start, start + len(batch))
 
 
 def kept_rows(result: TensorDict, start: int, stop: int, named: object) -> np.ndarray | None:
-    """Return which of the rows that a function got are in its result, bool ``[stop - start]``."""
-    # result: `[k]`, of a batch that had `_row`; at most as many rows.
+    """Return which rows of the input are in the result, bool ``[stop - start]``; None for all."""
+    # result: `[k]`, of a batch with `_row`; at most as many rows as the batch.
     numbers = result.get(ROW, None)
     problem = _problem(numbers, len(result), start, stop)
     if problem:
         if len(result) == stop - start:
             return None
-        raise UsageError(
+        raise WrongRows(
             f"The function must return {ROW} where it drops rows: it returned {len(result)} of "
             f"{named}, and as {ROW} {problem}; expected int64 [{len(result)}], numbers from "
-            f"{start} to {stop - 1}. An index keeps it, as in batch[keep]; a function that selects "
-            f'entries, or makes a TensorDict, passes it on: batch.select("action", "{ROW}").'
+            f"{start} to {stop - 1}.",
+            key=ROW_KEY,
+            found=problem,
+            advice="An index keeps it, as in batch[keep]; a function that selects entries, or "
+            f'makes a TensorDict, passes it on: batch.select("action", "{ROW}").',
         )
-    # Numbers count from the first row of the run, places from the first one of this call.
+    # Numbers count from the first row of the run, places from the first row of this call.
     places = numbers.cpu().numpy() - start
     # From one place to the next it goes up, unless a row is given twice or out of order.
     if (wrong := np.flatnonzero(np.diff(places) <= 0)).size:
         before, after = (places[wrong[0] : wrong[0] + 2] + start).tolist()
-        raise UsageError(
+        raise WrongRows(
             f"The function must return rows in their order, each at most once: of {named} it "
-            f"returned row {before} and after it row {after}. Choose rows by a mask, such as "
-            "batch[keep]."
+            f"returned row {before} and after it row {after}.",
+            key=ROW_KEY,
+            row=after,
+            advice="Choose rows by a mask, such as batch[keep].",
         )
     kept = np.zeros(stop - start, np.bool_)
     kept[places] = True
@@ -242,7 +260,7 @@ def kept_rows(result: TensorDict, start: int, stop: int, named: object) -> np.nd
 
 
 def _problem(numbers: Any, num_rows: int, start: int, stop: int) -> str:
-    """Return what is found where numbers of rows are expected; empty where they are."""
+    """Return what was found in place of row numbers; empty if they are row numbers."""
     if not isinstance(numbers, torch.Tensor):
         return "nothing" if numbers is None else f"a {type(numbers).__name__}"
     if numbers.dtype != torch.int64 or numbers.shape != (num_rows,):
@@ -254,8 +272,8 @@ def _problem(numbers: Any, num_rows: int, start: int, stop: int) -> str:
 
 
 def write_mark(mark: Path, kept: np.ndarray | None) -> None:
-    """Write the mark of a task whose rows are on the disk, and which it kept, bool ``[n]``."""
-    # It is empty where the function kept all rows, None. Else it has a bit for each row read.
+    """Write the mark of a task whose rows are on the disk, with the mask ``[n]`` of kept rows."""
+    # The file is empty if the function kept all rows; otherwise it has a bit for each row.
     if kept is None:
         mark.touch()
         return
@@ -266,7 +284,7 @@ def write_mark(mark: Path, kept: np.ndarray | None) -> None:
 
 
 def read_mark(mark: Path, num_rows: int) -> np.ndarray | None:
-    """Return which of the rows that a task read are kept, bool ``[n]``; None for all."""
+    """Return the mask ``[n]`` of the rows that a task kept; None for all."""
     bits = np.fromfile(mark, np.uint8)
     if not len(bits):
         return None
@@ -274,6 +292,10 @@ def read_mark(mark: Path, num_rows: int) -> np.ndarray | None:
     if len(bits) != expected:
         raise DamagedDataset(
             f"{mark} has {len(bits)} bytes; expected {expected}, a bit for each of {num_rows:,} "
-            f"rows that a function got. Delete {mark.parents[1]}, and run again."
+            "rows that the function got.",
+            path=mark,
+            expected=expected,
+            found=len(bits),
+            advice=f"Delete {mark.parents[1]} and run again.",
         )
     return np.unpackbits(bits, count=num_rows).astype(np.bool_)

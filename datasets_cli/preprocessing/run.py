@@ -1,19 +1,17 @@
-"""A run: what it reads of a dataset, in which chunks, by which function, into which columns."""
+"""A run: the rows that it reads, their chunks, the function, and the columns of the result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from datasets_cli.errors import RldsError, UsageError, argument
-from datasets_cli.parallel.function_state import identity_of
-from datasets_cli.parallel.functions import RowFunction
+from datasets_cli.errors import EmptyBuffer, RldsError, UsageError, WrongRows, WrongSize, argument
 from datasets_cli.parallel.workers import pickle_by_value
 from datasets_cli.preprocessing.frames import Frames, check_chained, ends_of_kept
+from datasets_cli.preprocessing.function import RowFunction, identity_of
 from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.origin import origin_of, rows_of_task
@@ -29,6 +27,7 @@ from datasets_cli.preprocessing.task import (
     PreprocessTask,
     apply,
     check_columns,
+    result_of,
     rows_named,
 )
 from datasets_cli.preprocessing.work import Work
@@ -38,17 +37,19 @@ from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.layouts.dictionary import SAMPLED_FRAMES
 
 COMPARED_ROWS = 16_384
-"""Rows of the first chunk that a function gets twice, so that a slow one is soon done."""
+"""At most so many rows of the first chunk are computed twice, as a function may be slow."""
 PER_TRAJECTORY, PER_ROW, PER_CHUNK = '"trajectory"', '"transition"', '"chunk"'
 
 
 class PreprocessRun:
-    """What a run reads, and in which chunks."""
+    """The rows that a run reads, their chunks, and the function."""
 
     def __init__(self, dataset: Dataset, function: Mapped, options: PreprocessOptions) -> None:
         manifest = dataset.manifest
         if not len(dataset):
-            raise UsageError(f"The view of {manifest.id} has no rows to preprocess.")
+            raise EmptyBuffer(
+                f"The view of {manifest.id} has no rows to preprocess.", id=manifest.id
+            )
         self.dataset, self.options = dataset, options
         self._mapped = function
         self.layout = options.layout or manifest.layout
@@ -63,51 +64,56 @@ class PreprocessRun:
         )
 
     @property
-    def _calls(self) -> dict[str, bool]:
-        """How the function is called; a pipeline tells trajectories apart itself."""
-        is_alone = self.options.per == "trajectory" and not isinstance(self._mapped, Pipeline)
-        return {"by_trajectory": is_alone, "any_order": self.options.order == "any"}
+    def _by_trajectory(self) -> bool:
+        # A pipeline separates trajectories itself.
+        return self.options.per == "trajectory" and not isinstance(self._mapped, Pipeline)
 
     @property
     def num_trajectories(self) -> int:
-        """Trajectories of the rows that are read; ``num_frames`` may cut the last of them."""
+        """The number of trajectories that are read; ``num_frames`` may cut the last one."""
         return len(self.offsets) - 1
 
     @cached_property
     def function(self) -> RowFunction:
-        """What maps rows; a pipeline reads the statistics that it needs first."""
+        """The function of consecutive rows; a pipeline reads the statistics that it needs."""
         is_alone = self.options.chunksize == 0
         if not isinstance(self._mapped, Pipeline):
             return RowByRow(self._mapped) if is_alone else self._mapped
         if is_alone:
             raise UsageError(
-                f"{argument('chunksize', '0')} gives a function each row alone, and a pipeline "
-                "takes rows together: leave it out."
+                f"{argument('chunksize', '0')} passes each row alone to a function, and a pipeline "
+                "needs rows together.",
+                argument="chunksize",
+                found=0,
+                advice="Leave it out.",
             )
         if self._mapped.needs_trajectories and self.options.per == "transition":
             raise UsageError(
                 f"{argument('returns_to_go')} and {argument('n_step')} need "
-                f"{argument('per', PER_CHUNK)}, the default, since a row depends on others of its "
-                f"trajectory; found {argument('per', repr(self.options.per))}."
+                f"{argument('per', PER_CHUNK)}, the default, since a row depends on other rows of "
+                f"its trajectory; found {argument('per', repr(self.options.per))}.",
+                argument="per",
+                expected="chunk",
+                found=self.options.per,
             )
         return PipelineFunction(self._mapped, self.dataset, self.num_rows)
 
     def probe(self) -> ResultColumns:
-        """Return the columns that the function gives, learned from the first rows."""
-        # A function that drops some of these rows, or looks for their numbers, gets the numbers of
-        # all rows at once.
+        """Call the function with the first rows; return the columns of the result."""
+        # A function that drops some of these rows, or reads their numbers, gets the numbers of all
+        # rows from then on.
         is_numbered = False
         first = 2 if self.options.per == "transition" else int(self.offsets[1])
         for bounds in [(0, min(first, self.num_rows)), *self.bounds]:
             returned, is_numbered = self._try(*bounds, is_numbered)
-            # Of no rows tensordict knows the shape of numbers, and not that of text.
+            # Of an empty result tensordict knows the shape of numbers, and not that of text.
             if not (returned.is_empty and any(map(is_text, returned.rows.values()))):
                 break
         self._compare_chunk(is_numbered)
         return ResultColumns.of(returned, is_numbered, self.layout)
 
     def _compare_chunk(self, is_numbered: bool) -> None:
-        """Refuse a function whose values depend on which trajectories it takes at once."""
+        """Refuse a function whose values depend on the trajectories that it gets together."""
         if self.options.per != "chunk" or isinstance(self.function, PipelineFunction | RowByRow):
             return
         firsts, lasts = np.searchsorted(self.offsets, np.transpose(self.bounds))
@@ -117,25 +123,34 @@ class PreprocessRun:
         start = int(self.offsets[first])
         enough = np.searchsorted(self.offsets, start + COMPARED_ROWS)
         stop = int(self.offsets[np.clip(enough, first + 2, last)])
-        together, is_numbered = self._try(start, stop, is_numbered)
-        alone, _ = self._try(start, stop, is_numbered, by_trajectory=True)
+        # The tasks compare the results of the same rows with their input.
+        call = partial(result_of, seed=self.options.seed, by_trajectory=False)
+        together, is_numbered = self._try(start, stop, is_numbered, call)
+        alone, _ = self._try(start, stop, is_numbered, partial(call, by_trajectory=True))
         if not (difference := difference_of(together, alone, stop - start)):
             return
-        # Another seed, by which a function that draws by torch's gives other values, too.
-        again, _ = self._try(start, stop, is_numbered, seed=self.options.seed + 1)
+        # With another seed, a function that draws with torch's gives other values, too.
+        other_seed = partial(call, seed=self.options.seed + 1)
+        again, _ = self._try(start, stop, is_numbered, other_seed)
         if difference_of(together, again, stop - start):
-            self.notes += ("the function is random: twice the same rows gave other values",)
+            self.notes += ("the function is random: the same rows gave other values",)
             return
         row, name, one, other = difference
-        raise UsageError(
-            f"The function mixes trajectories: in row {start + row}, {name} is {one} where it "
-            f"takes {rows_named(self.dataset, start, stop)} at once, and {other} where it takes "
-            f"each trajectory alone. Give {argument('per', PER_TRAJECTORY)}, or split the rows by "
-            "episode in the function."
+        raise WrongRows(
+            f"The function mixes trajectories: in row {start + row}, {name} is {one} when it gets "
+            f"{rows_named(self.dataset, start, stop)} together, and {other} when it gets each "
+            "trajectory alone.",
+            argument="per",
+            key=name,
+            row=start + row,
+            expected=other,
+            found=one,
+            advice=f"Pass {argument('per', PER_TRAJECTORY)}, or split the rows by episode in the "
+            "function.",
         )
 
     def first_frames(self, columns: ResultColumns) -> Frames:
-        """Return the frames that the function gives for the first rows, which must be chained."""
+        """Return the frames of the result for the first rows, which must be chained."""
         if not columns.frames:
             return {}
         stop = min(SAMPLED_FRAMES, self.num_rows)
@@ -149,18 +164,23 @@ class PreprocessRun:
         return {key: rows[:SAMPLED_FRAMES] for key, rows in returned.rows.items() if key in keys}
 
     def _try(
-        self, start: int, stop: int, is_numbered: bool, **changed: Any
+        self, start: int, stop: int, is_numbered: bool, call: Callable[..., Returned] | None = None
     ) -> tuple[Returned, bool]:
-        """Return what the function returns for some rows, and whether it gets their numbers."""
-        call = {"seed": self.options.seed, **self._calls, **changed}
-        tried = partial(apply, self.dataset, self.function, start=start, stop=stop, **call)
+        """Return the result for some rows, and whether the function gets their numbers."""
+        call = call or partial(
+            apply,
+            seed=self.options.seed,
+            any_order=self.options.order == "any",
+            by_trajectory=self._by_trajectory,
+        )
+        tried = partial(call, self.dataset, self.function, start=start, stop=stop)
         if not is_numbered:
             try:
                 returned = tried()
                 return returned, returned.kept is not None
             except UsageError:
                 raise
-            except RldsError:  # it may have looked for the numbers; if not, it fails again
+            except RldsError:  # it may have read the numbers; otherwise it fails again
                 if ROW_KEY in self.dataset.keys:
                     raise
         return tried(is_numbered=True), True
@@ -168,7 +188,7 @@ class PreprocessRun:
     def tasks(
         self, work: Work, columns: ResultColumns, *, elsewhere: bool
     ) -> Iterator[PreprocessTask]:
-        """Yield the tasks that are not done; ``elsewhere`` are workers with another Python path."""
+        """Yield the tasks that are not done; ``elsewhere`` for workers with another Python path."""
         pickled, selection = pickle_by_value(self.function, elsewhere), self.dataset.selection
         for number, (start, stop) in enumerate(self.bounds):
             mark = work.mark(number)
@@ -184,22 +204,23 @@ class PreprocessRun:
                     function=pickled,
                     columns=columns,
                     selection=selection.rows(start, stop) if selection else None,
-                    **self._calls,
+                    any_order=self.options.order == "any",
+                    by_trajectory=self._by_trajectory,
                 )
 
 
 MAX_TRAJECTORY_BYTES = 1 << 30
-"""Rows of one trajectory that are given to a function at once; the function's copies come on top.
+"""The limit on the rows of one trajectory, which a function gets together.
 
-The longest of an Atari run, half an hour of play, takes 0.4 GB.
+The longest trajectory of an Atari run, half an hour of play, takes 0.4 GB.
 """
 
 
 def chunk_bounds(
     offsets: np.ndarray, task_rows: int, row_bytes: int, per: str, id: str
 ) -> list[tuple[int, int]]:
-    """Return first row and one past the last of every chunk, which together are all rows."""
-    # offsets: int64 `[K + 1]`, of the trajectories to read.
+    """Return the first row of every chunk and one past its last; together they are all rows."""
+    # offsets: of the trajectories, int64 `[K + 1]`.
     num_rows = int(offsets[-1])
     if per == "transition":
         starts = range(0, num_rows, task_rows)
@@ -207,7 +228,7 @@ def chunk_bounds(
     _refuse_long(offsets, row_bytes, id)
     bounds = [0]
     while bounds[-1] < num_rows:
-        # The first end at or after the wanted row; the last end is num_rows.
+        # Up to the first end at or after the wanted row; the last end is num_rows.
         wanted = min(bounds[-1] + task_rows, num_rows)
         bounds.append(int(offsets[np.searchsorted(offsets, wanted, side="left")]))
     return list(pairwise(bounds))
@@ -218,9 +239,14 @@ def _refuse_long(offsets: np.ndarray, row_bytes: int, id: str) -> None:
     longest = int(lengths.argmax())
     size = int(lengths[longest]) * row_bytes
     if size > MAX_TRAJECTORY_BYTES:
-        raise UsageError(
+        raise WrongSize(
             f"Trajectory {longest} of {id} is too long for a function to take at once: it has "
             f"{lengths[longest]} rows of {row_bytes} bytes, {size / 1e9:.1f} GB, and the limit is "
-            f"{MAX_TRAJECTORY_BYTES / 1e9:.1f} GB. If the function looks at rows alone, pass "
-            f"{argument('per', PER_ROW)}, which cuts trajectories."
+            f"{MAX_TRAJECTORY_BYTES / 1e9:.1f} GB.",
+            argument="per",
+            id=id,
+            expected=MAX_TRAJECTORY_BYTES,
+            found=size,
+            advice=f"If the function reads single rows, pass {argument('per', PER_ROW)}, which "
+            "cuts trajectories.",
         )

@@ -1,7 +1,7 @@
-"""Running a run: its tasks, in this process or on workers, then one commit.
+"""The execution of a run: its tasks, in this process or on workers, then one commit.
 
-Each task writes its rows' bytes into preallocated files and then a mark, so that any number of
-workers on any executor gives the same bytes, and the next run continues one that was killed.
+Each task writes the bytes of its rows into preallocated files, and then a mark. So any number of
+workers gives the same bytes, and the next run continues one that was killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from datasets_cli.core.progress import Progress, expect_rows, reporting_to
 from datasets_cli.errors import DiskFull
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
-from datasets_cli.parallel.expectation import refuse_unfit
 from datasets_cli.parallel.tasks import CallingProcess, run_tasks
 from datasets_cli.preprocessing.finish import commit
 from datasets_cli.preprocessing.options import PreprocessOptions
@@ -26,19 +25,19 @@ from datasets_cli.preprocessing.run import PreprocessRun
 from datasets_cli.preprocessing.task import (
     Mapped,
     PreprocessTask,
-    WorkerNeeds,
+    SourceCheck,
     rows_named,
     write_elsewhere,
     write_rows,
 )
-from datasets_cli.preprocessing.work import Request, Work, make_plan
+from datasets_cli.preprocessing.work import Work, make_plan
 from datasets_cli.store.cache_root import runs_to
 from datasets_cli.store.dataset import Dataset
 from datasets_cli.store.lock import dest_locked
 from datasets_cli.store.manifest import Manifest
 
 LOOK_SECONDS = 0.5
-"""How long work stays in this process before the rest of it is estimated."""
+"""How long tasks run in this process before the time of the others is estimated."""
 
 
 def write_derived(
@@ -52,11 +51,10 @@ def write_derived(
     lock_timeout: float,
     progress: Progress | None = None,
     trash: Path | None = None,
-    request: Request | None = None,
 ) -> tuple[Manifest, bool]:
-    """Write ``function`` of every row into a new dataset; return its manifest, and if it is new."""
+    """Map a function over a dataset into a new one; return its manifest and whether it is new."""
     # dataset: with its text, or a view of one.
-    # trash: where what is in `dest` and was made otherwise goes; it is refused where None.
+    # trash: where a different dataset in `dest` is moved; None refuses it.
     dest = dest.resolve()
     run = PreprocessRun(dataset, function, options)
     if made := made_at(dest, run.origin, trash is not None):
@@ -66,7 +64,7 @@ def write_derived(
                     shutil.rmtree(folder, ignore_errors=True)
         return made, False
     columns = run.probe()
-    work = Work(dest, make_plan(run.origin, columns), request)
+    work = Work(dest, make_plan(run.origin, columns))
     with dest_locked(dest, lock_timeout, progress):
         # By the process that we waited for.
         if made := made_at(dest, run.origin, trash is not None):
@@ -78,8 +76,8 @@ def write_derived(
             _fill(run, work, columns, workers, new_id, progress)
             return commit(run, work, columns, new_id, trash, progress), True
         except FileNotFoundError:
-            # Where locks do not work, another process that makes the same may have been faster: it
-            # filled the same files with the same bytes, and has renamed their folder.
+            # Where locks do not work, another process with the same run may have been faster: it
+            # filled the same files with the same bytes and renamed their folder.
             if work.data.exists() or not (made := made_at(dest, run.origin)):
                 raise
             return made, False
@@ -96,23 +94,23 @@ def _fill(
     try:
         work.prepare(columns, run.num_rows, partial(run.first_frames, columns))
     except DiskFull:
-        work.sweep_what_is_of_no_use()
+        work.discard_unusable()
         raise
     tasks = list(run.tasks(work, columns, elsewhere=workers.engine != "local"))
     told = reporting_to(progress)
-    running = Running(tasks, run, work, told)
-    expect_rows(told, id, running.rows_done, run.num_rows)
+    execution = _Execution(tasks, run, work, told)
+    expect_rows(told, id, execution.rows_done, run.num_rows)
     try:
-        running.run(workers)
+        execution.run(workers)
     except BaseException:
-        # Tasks of other workers may still write.
-        if workers.end_with_the_call or not running.workers_began:
-            work.sweep_what_is_of_no_use()
+        # Tasks on a caller's or a cluster's workers may still write.
+        if workers.end_with_the_call or not execution.workers_began:
+            work.discard_unusable()
         raise
 
 
-class Running:
-    """The tasks of a run: in this process while they take no time, then on workers."""
+class _Execution:
+    """The tasks of a run: first in this process, then on workers if they take long."""
 
     def __init__(
         self, tasks: list[PreprocessTask], run: PreprocessRun, work: Work, progress: Progress
@@ -124,7 +122,7 @@ class Running:
         self.workers_began = False
 
     def run(self, workers: Workers) -> None:
-        """Do all tasks; with all cores where ``workers`` leaves that open and it is worth it."""
+        """Do all tasks; on all cores if ``workers`` has no number and it is worth it."""
         self._progress.writing(self.rows_done)
         if workers.end_with_the_call and workers.num_workers is None:
             self._begin_here()
@@ -134,20 +132,23 @@ class Running:
             if isinstance(pool, CallingProcess):
                 done = self._done_here()
             else:
-                done = self._done_by(pool, partial(write_elsewhere, self._needs_of(pool)))
+                done = self._done_by(pool, partial(write_elsewhere, self._check(pool)))
             self.workers_began = True
             for _ in done:
                 pass
 
-    def _needs_of(self, pool: Executor) -> WorkerNeeds:
-        """Return what workers must have and see; a cluster of which one does not is refused."""
-        function = self._tasks[0].function
-        needs = WorkerNeeds.of_this_process(self._work.folder, function, self._dataset)
-        refuse_unfit(pool, WorkerNeeds.differences, needs, self._work.kept)
-        return needs
+    def _check(self, pool: Executor) -> SourceCheck:
+        """Return the check of each worker; refuse a cluster with a worker that fails it."""
+        manifest = self._dataset.manifest
+        check = SourceCheck(
+            folder=self._work.folder, source=self._dataset.folder, content=manifest.content
+        )
+        check.write_token()
+        check.check_each(pool, self._work.kept)
+        return check
 
     def _begin_here(self) -> None:
-        """Do tasks in this process until the rest is known to be worth processes."""
+        """Do tasks in this process until the others are worth starting processes for."""
         began, num_rows, num_done = time.monotonic(), self._rows_left, 0
         for _ in self._done_here():
             num_done += 1

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 from tensordict import TensorDict, is_leaf_nontensor
 
-from datasets_cli.errors import RldsError, SourceError, UsageError
-from datasets_cli.parallel.expectation import Expectation
-from datasets_cli.parallel.functions import RowFunction, failure_of
+from datasets_cli.errors import RldsError, SourceError, UsageError, WrongRows
+from datasets_cli.parallel.cluster import WorkerCheck
 from datasets_cli.preprocessing.comparison import (
     Columns,
-    GivenRows,
+    InputRows,
     added_to,
     odd_numbers,
     write_counts,
 )
 from datasets_cli.preprocessing.frames import check_chained, ends_of_kept, write_part
+from datasets_cli.preprocessing.function import RowFunction, failure_of
 from datasets_cli.preprocessing.mapping import PipelineFunction, RowByRow
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.preprocessing.returned import (
@@ -57,40 +57,34 @@ from datasets_cli.store.selection import Selection
 from datasets_cli.store.text_writer import TextWriter
 
 
-@dataclass(frozen=True)
-class WorkerNeeds:
-    """What every worker of a run must have and see."""
+@dataclass(frozen=True, kw_only=True)
+class SourceCheck(WorkerCheck):
+    """The versions, files and dataset that every worker of a run must have."""
 
-    expected: Expectation
     source: Path
     content: str
 
-    @classmethod
-    def of_this_process(cls, work: Path, function: bytes, dataset: Dataset) -> WorkerNeeds:
-        """Return what this process has, which needs no check itself."""
-        expected = Expectation.of_this_process(work, function)
-        expected.trust()
-        return cls(expected, dataset.folder, dataset.manifest.content)
-
     def differences(self) -> list[str]:
         """Return how this process differs, one text for each difference."""
-        differences = self.expected.differences()
+        differences = super().differences()
         try:
             content = read_manifest(self.source).content
         except (OSError, RldsError) as error:
             return [*differences, f"it cannot read the dataset {self.source} ({error})"]
-        if content != self.content:
-            differences.append(f"{self.source} has other data there")
-        return differences
+        is_same = content == self.content
+        return differences + ([] if is_same else [f"{self.source} has other data there"])
 
     def open(self) -> Dataset:
-        """Return the dataset, with its text; the first time in a process, that one is checked."""
-        self.expected.check(self.differences)
+        """Return the dataset, with its text, after the check of this process."""
+        self.check_here()
         dataset = open_dataset(self.source, text=True)
         if dataset.manifest.content != self.content:
             raise RldsError(
-                f"{self.source} has other data than when the run began. Run the same call again: "
-                "it begins from the new data."
+                f"{self.source} has other data than when the run began.",
+                path=self.source,
+                expected=self.content,
+                found=dataset.manifest.content,
+                advice="Run the same call again: it begins from the new data.",
             )
         return dataset
 
@@ -99,12 +93,12 @@ _one_at_a_time = threading.RLock()  # a function may map another dataset
 
 Forms = dict[Key, tuple[np.dtype[Any], tuple[int, ...]]]
 Mapped = RowFunction | Pipeline
-"""What ``preprocess`` maps over rows."""
+"""A function or a pipeline that ``preprocess`` maps over rows."""
 
 
 @dataclass(frozen=True)
 class PreprocessTask:
-    """Consecutive rows, and what a worker on any machine that sees the folders is to do."""
+    """Consecutive rows to map, for any worker that sees the folders."""
 
     data: Path
     packed: Path
@@ -120,22 +114,23 @@ class PreprocessTask:
     by_trajectory: bool
 
 
-def write_elsewhere(needs: WorkerNeeds, task: PreprocessTask) -> None:
+def write_elsewhere(check: SourceCheck, task: PreprocessTask) -> None:
     """Write one task's bytes and its mark; runs in a worker."""
     if task.selection is None:
-        write_rows(task, needs.open())
+        write_rows(task, check.open())
     else:
-        write_rows(task, needs.open().select(task.selection), task.start)
+        write_rows(task, check.open().select(task.selection), task.start)
 
 
 def write_rows(task: PreprocessTask, dataset: Dataset, first: int = 0) -> None:
     """Write one task's bytes and its mark; ``first`` is the number of the dataset's first row."""
-    # By value here, too: what a function keeps from call to call must not depend on where it runs.
+    # By value in this process, too: the state that a function keeps from call to call must not
+    # depend on where it runs.
     function = cloudpickle.loads(task.function)
     start, stop, columns = task.start, task.stop, task.columns
-    told = {"any_order": task.any_order, "by_trajectory": task.by_trajectory}
+    how = {"any_order": task.any_order, "by_trajectory": task.by_trajectory}
     rows = task.seed, start, stop, first
-    returned = apply(dataset, function, *rows, is_numbered=columns.is_numbered, **told)
+    returned = apply(dataset, function, *rows, is_numbered=columns.is_numbered, **how)
     with disk_errors(task.data):
         if not returned.is_empty:
             check_columns(returned, columns, dataset, start, stop, first)
@@ -158,23 +153,26 @@ def check_columns(
     stop: int,
     first: int,
 ) -> None:
-    """Refuse other columns than those of the first rows."""
+    """Check that a result has the columns of the first rows."""
     if (given := returned.columns) != columns.by_key:
         raise _other_columns(given, columns.by_key, rows_named(dataset, start, stop, first))
 
 
 def _other_columns(
     given: dict[Key, AnyColumn], expected: dict[Key, AnyColumn], named: object
-) -> UsageError:
+) -> WrongRows:
     wrong, here, before = first_difference(given, expected)
-    return UsageError(
+    return WrongRows(
         f"The function must return the same columns everywhere: for {named}, {wrong} "
-        f"is {here}, but for the first rows it was {before}."
+        f"is {here}, but for the first rows it was {before}.",
+        key=wrong,
+        expected=before,
+        found=here,
     )
 
 
 def _write(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
-    shutil.rmtree(task.part, ignore_errors=True)  # what a killed worker left
+    shutil.rmtree(task.part, ignore_errors=True)  # of a killed worker
     if texts := task.columns.texts:
         _write_text(task, {column.key: rows[column.key] for column in texts})
     for column in task.columns.leaves:
@@ -191,7 +189,7 @@ def _write_text(task: PreprocessTask, rows: dict[Key, np.ndarray]) -> None:
         try:
             writer.write(rows)
         except SourceError as error:
-            raise UsageError(f"The function returned what cannot be stored: {error}") from error
+            raise WrongRows(f"The function returned what cannot be stored: {error}") from error
     for name in text_files(task.columns.texts):
         flush(task.part / name)
 
@@ -208,38 +206,68 @@ def apply(
     by_trajectory: bool = False,
     is_numbered: bool = False,
 ) -> Returned:
-    """Return what a function returns for consecutive rows, at once or by trajectory."""
+    """Call a function with consecutive rows and compare its result with them."""
+    named = rows_named(dataset, start, stop, first)
+    batch = _read(dataset, start - first, stop - first)
+    given = InputRows(_numbers_in(batch, dataset))
+    how = {"by_trajectory": by_trajectory, "is_numbered": is_numbered}
+    returned = result_of(dataset, function, seed, start, stop, first, batch=batch, **how)
+
+    def read() -> Columns:
+        return _numbers_in(_read(dataset, start - first, stop - first), dataset)
+
+    return _compared(returned, given, read, named, any_order)
+
+
+def result_of(
+    dataset: Dataset,
+    function: RowFunction,
+    seed: int,
+    start: int,
+    stop: int,
+    first: int = 0,
+    *,
+    by_trajectory: bool,
+    is_numbered: bool = False,
+    batch: TensorDict | None = None,
+) -> Returned:
+    """Call a function with consecutive rows, together or by trajectory; return its result."""
+    # batch: the rows, if they were read; the function may change it.
     named = rows_named(dataset, start, stop, first)
     inner = dataset.offsets.numpy() + first if by_trajectory else np.zeros(0, np.int64)
     bounds = [start, *inner[(inner > start) & (inner < stop)].tolist(), stop]
-
-    def read() -> TensorDict:
-        return DatasetStorage(dataset).run(start - first, stop - first)
-
     name = partial(_RowsName, rows_named, dataset, first=first)
-    batch = read()
-    given = GivenRows(_numbers_in(batch, dataset))
+    if batch is None:
+        batch = _read(dataset, start - first, stop - first)
     if is_numbered:
         number_rows(batch, start, named)
     returned = _call(function, batch, seed, bounds, name, is_numbered)
     if returned.num_rows < stop - start and not is_numbered:  # again, with the numbers of the rows
-        number_rows(batch := read(), start, named)
+        batch = _read(dataset, start - first, stop - first)
+        number_rows(batch, start, named)
         again = _call(function, batch, seed, bounds, name, is_numbered=True)
         _refuse_other_columns(again, returned, named)
         returned = again
     _check_flags(returned, start, named)
-    return _compared(returned, given, lambda: _numbers_in(read(), dataset), named, any_order)
+    return returned
+
+
+def _read(dataset: Dataset, start: int, stop: int) -> TensorDict:
+    return DatasetStorage(dataset).run(start, stop)
 
 
 def _refuse_other_columns(again: Returned, returned: Returned, named: str) -> None:
     if again.columns != returned.columns:
         wrong, numbered, without = first_difference(again.columns, returned.columns)
-        raise UsageError(
+        raise WrongRows(
             f"The function must return the same columns where its batch has {ROW} too, the numbers "
             f"of rows, as it drops some of {named}: {wrong} is {numbered} with it, and {without} "
-            "without. A "
-            f'function that goes over all entries takes it out, rows = batch.pop("{ROW}"), and '
-            f'puts rows[keep] into its result as "{ROW}".'
+            "without.",
+            key=wrong,
+            expected=without,
+            found=numbered,
+            advice="A function that goes over all entries takes it out, rows = "
+            f'batch.pop("{ROW}"), and puts rows[keep] into its result as "{ROW}".',
         )
 
 
@@ -248,9 +276,13 @@ def _check_flags(returned: Returned, start: int, named: str) -> None:
         if key not in returned.rows:
             continue
         if problem := flag_problem(returned.rows[key], start):
-            raise UsageError(
+            raise WrongRows(
                 f"The function must return 0 or 1 as {show_key(key)} for each of {named}, found "
-                f"{problem}. Return a flag, or choose another name for other numbers."
+                f"{problem}.",
+                key=key,
+                expected="0 or 1",
+                found=problem,
+                advice="Return a flag, or choose another name for other numbers.",
             )
 
 
@@ -259,10 +291,10 @@ def _numbers_in(batch: TensorDict, dataset: Dataset) -> Columns:
 
 
 def _compared(
-    returned: Returned, given: GivenRows, read: Callable[[], Columns], named: str, any_order: bool
+    returned: Returned, given: InputRows, read: Callable[[], Columns], named: str, any_order: bool
 ) -> Returned:
-    """Return what a function returned, with the NaN and infinite numbers that are new."""
-    # read: gives the rows once more, as they were before the function.
+    """Check a result against its input, and return it with the counts of new NaN and infinity."""
+    # read: reads the input again, as it was before the call.
     if not any_order:
         given.check_ends(returned.rows, returned.kept, named)
         if returned.kept is None and given.may_be_moved(returned.rows):
@@ -276,7 +308,7 @@ def _compared(
 
 
 class _RowsName(partial[str]):
-    """The name of some rows, made where a message has it: there are many trajectories."""
+    """The name of some rows in messages, computed when shown: there are many trajectories."""
 
     def __str__(self) -> str:
         return self()
@@ -290,9 +322,9 @@ def _call(
     name: Callable[[int, int], object],
     is_numbered: bool,
 ) -> Returned:
-    """Return what the function returns for the rows between each two bounds, joined."""
-    # One thread and a seed of its own: the bytes must not depend on where a task runs. Seed and
-    # threads are of the process, which may run several tasks in threads.
+    """Call the function with the rows between each two bounds; return the joined result."""
+    # One thread and an own seed: the bytes must not depend on where a task runs. The seed and the
+    # number of threads belong to the process, which may run several tasks in threads.
     lengths, returned = np.diff(bounds).tolist(), []
     first: tuple[Forms, Returned] | None = None
     with _one_at_a_time, torch.random.fork_rng(devices=[]), _one_thread():
@@ -302,7 +334,7 @@ def _call(
             result = _result(function, part, named)
             kept = kept_rows(result, start, stop, named) if is_numbered else None
             rows = arrays_of(result.exclude(ROW) if is_numbered else result, named)
-            if len(lengths) > 1:  # the next call may change what this one returned
+            if len(lengths) > 1:  # the next call may change this result
                 rows = {key: values.copy() for key, values in rows.items()}
             returned.append(Returned(rows, kept))
             if len(result):
@@ -314,7 +346,7 @@ def _call(
 
 
 def _split(batch: TensorDict, lengths: list[int]) -> Iterator[TensorDict]:
-    """Yield consecutive rows of a batch of ours, views of its memory."""
+    """Yield consecutive parts of a batch, as views of its memory."""
     if len(lengths) == 1:
         yield batch
         return
@@ -332,16 +364,16 @@ def _set_seed(seeds: list[int], *, is_first: bool) -> None:
     number = int(np.random.SeedSequence(seeds).generate_state(1)[0])
     if is_first or torch.cuda.is_initialized():
         torch.manual_seed(number)
-    else:  # a hundred times as fast: each call of the other formats the stack, for CUDA's sake
+    else:  # a hundred times as fast: torch.manual_seed formats the stack for CUDA
         torch.default_generator.manual_seed(number)
 
 
 def _result(function: RowFunction, batch: TensorDict, named: object) -> TensorDict:
-    """Return what the function returns: at most as many rows as it gets."""
+    """Call the function; return its result, which has at most the rows of the batch."""
     num_rows = len(batch)  # a function may change its batch
     try:
         result = function(batch)
-    except (Exception, SystemExit) as error:  # sys.exit() of a function ends no worker
+    except (Exception, SystemExit) as error:  # sys.exit() in a function must not end a worker
         if isinstance(error, UsageError) and isinstance(function, PipelineFunction | RowByRow):
             error.append(f" It was found in {named}.")
             raise
@@ -349,9 +381,11 @@ def _result(function: RowFunction, batch: TensorDict, named: object) -> TensorDi
     is_rows = isinstance(result, TensorDict) and result.batch_dims > 0
     if not is_rows or len(result) > num_rows:
         given = f"a TensorDict {list(result.batch_size)}" if isinstance(result, TensorDict) else ""
-        raise UsageError(
+        raise WrongRows(
             f"The function must return a TensorDict with one row for each of {named}, or for some "
-            f"of them, but returned {given or type(result).__name__}."
+            f"of them, but returned {given or type(result).__name__}.",
+            expected=f"a TensorDict [{num_rows}]",
+            found=given or type(result).__name__,
         )
     return result
 
@@ -367,8 +401,8 @@ def _one_thread() -> Iterator[None]:
 
 
 def rows_named(dataset: Dataset, start: int, stop: int, first: int = 0) -> str:
-    """Return rows, and the numbers of their trajectories, as messages name them."""
-    # Rows count from the first one of the run, offsets from the first one of the dataset.
+    """Return the name of rows and their trajectories in messages."""
+    # Rows count from the first row of the run, offsets from the first row of the dataset.
     bounds = [start - first, stop - 1 - first]
     places = trajectory_of(dataset.offsets.numpy(), np.array(bounds))
     selection = dataset.selection

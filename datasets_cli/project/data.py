@@ -1,4 +1,4 @@
-"""Declared data: the tables ``[data.NAME]``, opened as buffers, with the digests of papers."""
+"""Declared data: tables ``[data.NAME]`` opened as buffers, with their digests."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 from datasets_cli.errors import UsageError, arguments_named, as_in_python
 from datasets_cli.experience.replay import ExperienceReplay
-from datasets_cli.parallel.function_state import identity_of
-from datasets_cli.parallel.functions import load_function
+from datasets_cli.preprocessing.function import identity_of, load_function
 from datasets_cli.project.declaration import (
     Declaration,
     DeclaredDataset,
     View,
     declaration_of,
-    given,
+    fields_of,
 )
 from datasets_cli.project.file import DATA, FILENAME, data_file, data_tables
 from datasets_cli.replay.buffer.tensordict import TensorDictReplayBuffer
@@ -28,7 +27,7 @@ from datasets_cli.schema.columns import Key
 
 
 class DataFile:
-    """The declarations of an experiment, in the file that also has its steps."""
+    """The declarations of an ``rlds.toml``."""
 
     def __init__(self, path: str | os.PathLike[str] = FILENAME) -> None:
         self.path = data_file(path)
@@ -36,27 +35,37 @@ class DataFile:
         self.tables = data_tables(self.path)
 
     def get(self, name: str) -> Declaration:
-        """Return a declaration; what is wrong with others does not matter."""
+        """Return a declaration; only it and its members are checked."""
         if name not in self.tables:
             known = ", ".join(self.tables) or "none"
-            raise UsageError(f"{self.path} has no [{DATA}.{name}]. It has: {known}.")
+            raise UsageError(
+                f"{self.path} has no [{DATA}.{name}]. It has: {known}.",
+                argument="names",
+                path=self.path,
+                expected=[*self.tables],
+                found=name,
+            )
         self._refuse_circle((name,))
         return self._read(name)
 
     def _read(self, name: str) -> Declaration:
-        try:
-            with arguments_named(as_in_python):
+        with arguments_named(as_in_python):
+            try:
                 return declaration_of(self.tables[name])
-        except UsageError as error:
-            why = str(error).rstrip(".")
-            raise UsageError(f"[{DATA}.{name}] of {self.path}: {why}.") from error
+            except UsageError as error:
+                error.prepend(f"[{DATA}.{name}] of {self.path}: ")
+                error.path = self.path
+                raise
 
     def _refuse_circle(self, way: tuple[str, ...]) -> None:
         for member in self._read(way[-1]).weight_of:
             if member in way:
                 raise UsageError(
                     f"[{DATA}.{member}] of {self.path} is a member of itself: "
-                    f"{' -> '.join((*way, member))}."
+                    f"{' -> '.join((*way, member))}.",
+                    argument="members",
+                    path=self.path,
+                    found=(*way, member),
                 )
             if member in self.tables:
                 self._refuse_circle((*way, member))
@@ -64,7 +73,7 @@ class DataFile:
 
 @dataclass(frozen=True, eq=False)
 class OpenedData:
-    """What a declaration declares."""
+    """A declared buffer, and its description."""
 
     buffer: TensorDictReplayBuffer
     described: DeclaredDataset
@@ -73,12 +82,13 @@ class OpenedData:
 def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> OpenedData:
     """Open declared data."""
     declared = file.get(name)
-    try:
-        with arguments_named(as_in_python):
+    with arguments_named(as_in_python):
+        try:
             buffer = _buffer(declared, file, root, download)
             functions = [load_function(text, file.folder) for text in declared.transforms or ()]
-    except UsageError as error:
-        raise UsageError(f"[{DATA}.{name}] of {file.path}: {error}") from error
+        except UsageError as error:
+            error.prepend(f"[{DATA}.{name}] of {file.path}: ")
+            raise
     for function in functions:
         buffer.append_transform(function)
     identity = {
@@ -94,7 +104,7 @@ def open_declared(name: str, file: DataFile, root: Path, *, download: bool) -> O
 def _buffer(
     declared: Declaration, file: DataFile, root: Path, download: bool
 ) -> TensorDictReplayBuffer:
-    """Return the one dataset of a declaration, with its views, or its members as one buffer."""
+    """Return the buffer of a declaration: a view of one dataset, or a mixture."""
     if (source := declared.dataset) is not None:
         buffer = ExperienceReplay(source, root=root, download=download, **declared.draws)
         for view in declared.views or ():
@@ -108,7 +118,7 @@ def _buffer(
             member = open_declared(name, file, root, download=download).buffer
         else:
             member = ExperienceReplay(name, root=root, download=download)
-        maps = given(columns[name]).items() if name in columns else ()
+        maps = fields_of(columns[name]).items() if name in columns else ()
         mapped = {argument: _by_keys(argument, value) for argument, value in maps}
         members.append(Member(member, name, **mapped))
     weights = [weight for weight in declared.weight_of.values() if weight is not None]
@@ -118,7 +128,7 @@ def _buffer(
 
 
 def _by_keys(argument: str, value: Any) -> Any:
-    """Return an argument of ``Member``, whose keys are written with dots."""
+    """Return an argument of ``Member``, with keys as tuples."""
     if not isinstance(value, dict):
         return [*map(_key, value)]
     is_renamed = argument == "rename"
@@ -130,17 +140,22 @@ def _key(name: str) -> Key:
 
 
 def _chosen(buffer: ExperienceReplay, view: View) -> ExperienceReplay:
-    """Return the view that a step of ``views`` makes."""
-    match given(view):
+    """Return the view of one step of ``views``."""
+    match fields_of(view):
         case {"filter": str(where)}:
             return buffer.filter(where)
         case {"take": int() | float() as count, **how}:
             return buffer.take(count, **how)
         case {"split": fractions, **how}:
-            with warnings.catch_warnings(action="ignore"):  # of the parts that are not chosen
+            with warnings.catch_warnings(action="ignore"):  # about the other parts
                 parts = buffer.split(*fractions, seed=how.get("seed", 0))
             if (part := how.get("part", 0)) >= len(parts):
-                raise UsageError(f"split {fractions} has {len(parts)} parts, and no part {part}")
+                raise UsageError(
+                    f"split {list(fractions)} has {len(parts)} parts, and no part {part}.",
+                    argument="part",
+                    expected=f"0 to {len(parts) - 1}",
+                    found=part,
+                )
             chosen: ExperienceReplay = parts[part]
             return chosen
         case {"episodes_at": numbers}:

@@ -1,4 +1,4 @@
-"""A declaration: a table ``[data.NAME]`` of ``rlds.toml``, checked, and what it declares."""
+"""Declarations: tables ``[data.NAME]`` of ``rlds.toml``, checked, and their datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from datasets_cli.core.checked_json import Check, JsonForm, decode
 from datasets_cli.errors import UsageError
-from datasets_cli.parallel.functions import split_function
+from datasets_cli.preprocessing.function import split_function
 from datasets_cli.store.content import canonical_json
 
 OF_BOTH = ("batch_size", "num_slices", "slice_len", "seed")
@@ -37,11 +37,11 @@ class DeclaredDataset(JsonForm):
     """The data that a table ``[data.NAME]`` declares.
 
     Args:
-        name: of the table.
-        num_transitions: rows.
-        num_trajectories: trajectories.
-        identity: all that decides the batches, as JSON values: content of the datasets, digests of
-            views and functions, weights, arguments of the draws.
+        name: name of the table.
+        num_transitions: number of rows.
+        num_trajectories: number of trajectories.
+        identity: everything that decides the batches, as JSON values: contents of the datasets,
+            digests of views and functions, weights, arguments of the draws.
     """
 
     JSON = "name digest num_transitions num_trajectories identity"
@@ -53,7 +53,7 @@ class DeclaredDataset(JsonForm):
 
     @property
     def digest(self) -> str:
-        """The sha256 of the identity, as 64 hexadecimal digits: equal where the batches are."""
+        """The sha256 of the identity, as 64 hexadecimal digits; equal for equal batches."""
         return hashlib.sha256(canonical_json(self.identity)).hexdigest()
 
 
@@ -81,19 +81,29 @@ class View:
     def __post_init__(self) -> None:
         chosen = [name for name in METHODS if getattr(self, name) is not None]
         if len(chosen) != 1:
-            raise UsageError(f"views has {given(self)}; expected one of {', '.join(METHODS)}")
-        for name in given(self):
-            if name not in (*METHODS, *BESIDE.get(chosen[0], ())):
-                raise UsageError(f"views has {given(self)}, and {chosen[0]} has no {name}")
+            raise UsageError(
+                f"views has {fields_of(self)}; expected one of {', '.join(METHODS)}.",
+                argument="views",
+                expected=METHODS,
+                found=chosen,
+            )
+        for name in fields_of(self):
+            if name not in (*METHODS, *ARGUMENTS.get(chosen[0], ())):
+                raise UsageError(
+                    f"views has {fields_of(self)}, and {chosen[0]} has no argument {name}.",
+                    argument="views",
+                    expected=ARGUMENTS.get(chosen[0], ()),
+                    found=name,
+                )
 
 
 METHODS = ("episodes_at", "filter", "split", "take", "rows")
-BESIDE = {"split": ("seed", "part"), "take": ("by", "smallest")}
+ARGUMENTS = {"split": ("seed", "part"), "take": ("by", "smallest")}
 
 
 @dataclass(frozen=True)
 class MemberColumns:
-    """What is done with the columns of a member: arguments of ``Member``."""
+    """The mapping of a member's columns: arguments of ``Member``."""
 
     CLOSED = True
 
@@ -128,45 +138,62 @@ class Declaration:
 
     def __post_init__(self) -> None:
         if (self.dataset is None) == (self.members is None):
-            raise UsageError("expected either dataset, of one dataset, or members, of a mixture")
+            raise UsageError(
+                "expected either dataset, of one dataset, or members, of a mixture.",
+                argument="dataset",
+            )
         what, others = "a dataset", {*OF_MIXTURES, "map"}
         if self.dataset is None:
             what, others = "a mixture", {*OF_DATASETS, "views"}
-        if wrong := [key for key in given(self) if key in others]:
+        if wrong := [key for key in fields_of(self) if key in others]:
             keys = ", ".join(each.name for each in fields(self) if each.name not in others)
-            raise UsageError(f"{wrong[0]} is not a key of {what}; expected some of {keys}")
+            raise UsageError(
+                f"{wrong[0]} is not a key of {what}; expected some of {keys}.",
+                argument=wrong[0],
+            )
         if self.num_slices is not None and self.slice_len is not None:
-            raise UsageError("slices are given by num_slices or by slice_len, not by both")
+            raise UsageError(
+                "num_slices and slice_len exclude each other; give one.", argument="slice_len"
+            )
         if isinstance(self.members, Mapping) and self.weights is not None:
-            raise UsageError("members have their weights, and weights gives others")
+            raise UsageError(
+                "members already have weights; leave weights out.",
+                argument="weights",
+                found=self.weights,
+            )
         if unknown := [name for name in self.map or () if name not in self.weight_of]:
-            raise UsageError(f"map has {unknown[0]}, which is not a member")
+            raise UsageError(
+                f"map has {unknown[0]}, which is not a member.",
+                argument="map",
+                expected=[*self.weight_of],
+                found=unknown[0],
+            )
         for text in self.transforms or ():
             split_function(text)
 
     @property
     def weight_of(self) -> dict[str, float | None]:
-        """The members, with their weights where they have some."""
+        """The weights of the members; None for members without."""
         members = self.members or ()
         return dict(members) if isinstance(members, Mapping) else dict.fromkeys(members)
 
     @property
     def draws(self) -> dict[str, Any]:
         """Arguments of ``ExperienceReplay`` or ``Mixture``."""
-        keys = given(self)
+        keys = fields_of(self)
         return {name: keys[name] for name in DRAWS if name in keys}
 
 
 def declaration_of(table: object) -> Declaration:
-    """Return the declaration that a table is."""
+    """Return the declaration of a table."""
     try:
         return decode(Declaration, table)
     except UsageError:
         raise
     except ValueError as error:
-        raise UsageError(str(error).replace(" or null", "")) from error  # TOML has none
+        raise UsageError(str(error).replace(" or null", "")) from error  # TOML has no null
 
 
-def given(value: Declaration | View | MemberColumns) -> dict[str, Any]:
-    """Return the keys that a table has."""
+def fields_of(value: Declaration | View | MemberColumns) -> dict[str, Any]:
+    """Return the keys of a table with their values."""
     return {name: each for name, each in vars(value).items() if each is not None}

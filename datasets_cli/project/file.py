@@ -1,4 +1,4 @@
-"""``rlds.toml``: its tables, its steps, and steps added as text so that comments stay."""
+"""``rlds.toml``: its tables and its steps; steps are added as text, so comments stay."""
 
 from __future__ import annotations
 
@@ -22,48 +22,54 @@ DATA = "data"
 
 
 class StepFile:
-    """The steps of a folder.
+    """The steps of the ``rlds.toml`` of a folder.
 
     Args:
-        folder: that has the file, or will have it; the working directory where None.
+        folder: the folder of the file; the working directory by default.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
         self.path = Path(folder or "").absolute() / FILENAME
 
     def read(self) -> list[PreprocessStep] | None:
-        """Return the steps, in their order; None where there is no file.
+        """Return the steps, in their order; None without a file.
 
         Raises:
-            UsageError: it is not TOML, or has something else than steps.
+            UsageError: the file is not TOML, or has other tables than steps and data.
         """
         text = read_user_text(self.path)
         return None if text is None else parse_steps(text, self.path)
 
     def has(self, step: PreprocessStep) -> bool:
-        """Return whether a step is in the file.
+        """Return whether the file has a step.
 
         Raises:
-            UsageError: another step has the same ``out``, or the file is not such a file.
+            UsageError: another step has the same ``out``, or the file is not valid.
         """
         for number, known in enumerate(self.read() or (), 1):
             if known == step:
                 return True
             if known.out.removeprefix("derived/") == step.out.removeprefix("derived/"):
                 raise UsageError(
-                    f"Step {number} of {self.path} makes {step.out} otherwise: {as_text(known)}. "
-                    f"Edit it there, or choose another out. To be saved is: {as_text(step)}."
+                    f"Step {number} of {self.path} has the same out and other settings: "
+                    f"{as_text(known)}.",
+                    argument="out",
+                    path=self.path,
+                    expected=as_text(step),
+                    found=as_text(known),
+                    advice="Edit it there, or choose another out. The new step would be: "
+                    f"{as_text(step)}.",
                 )
         return False
 
     def add(self, step: PreprocessStep) -> bool:
-        """Add a step to the end of the file, which is made if need be; all else in it stays.
+        """Append a step to the file, which is created if missing; the rest of it stays.
 
         Returns:
-            False where the file has the same step already.
+            False if the file already has the step.
 
         Raises:
-            UsageError: another step has the same ``out``, or the file is not such a file.
+            UsageError: another step has the same ``out``, or the file is not valid.
         """
         if self.has(step):
             return False
@@ -73,43 +79,53 @@ class StepFile:
 
 
 def data_file(path: str | os.PathLike[str]) -> Path:
-    """Return the path of an ``rlds.toml`` that a user names by itself or by its folder."""
+    """Return the path of an ``rlds.toml``, named by its path or its folder."""
     place = Path(path).absolute()
     return place / FILENAME if place.is_dir() else place
 
 
 def data_tables(path: Path) -> dict[str, Any]:
-    """Return the tables ``[data.NAME]`` of a file, which must be there."""
+    """Return the tables ``[data.NAME]`` of a file."""
     text = read_user_text(path)
     if text is None:
         raise UsageError(
-            f"There is no {path}. Data are declared there, such as "
-            f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".'
+            f"There is no {path}. It declares data, such as "
+            f'[{DATA}.train] with dataset = "d4rl/hopper-medium-v2".',
+            argument="project",
+            path=path,
         )
     tables = parse_tables(text, path).get(DATA, {})
     if not isinstance(tables, dict):
-        raise UsageError(f"{path} has a {DATA} that is not a table; write [{DATA}.NAME].")
+        raise UsageError(
+            f"{path} has a {DATA} that is not a table; write [{DATA}.NAME].", path=path, key=DATA
+        )
     return tables
 
 
 def append(path: Path, table: str, is_right: Callable[[str], bool]) -> None:
-    """Add a table to the end of a file, which is made if need be; all else in it stays."""
+    """Append a table to a file, which is created if missing; the rest of it stays."""
     before = read_user_text(path) or ""
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
     if not is_right(before + gap + table):
-        raise UsageError(f"{path} cannot be added to. Write this there yourself: {table.strip()}")
+        raise UsageError(
+            f"A table cannot be appended to {path}.",
+            path=path,
+            advice=f"Write this there yourself: {table.strip()}",
+        )
     if not path.parent.is_dir():
-        raise UsageError(f"{path} cannot be made: there is no folder {path.parent}.")
+        raise UsageError(f"{path} cannot be created: there is no folder {path.parent}.", path=path)
     write_text(path, before + gap + table)
 
 
 def parse_tables(text: str, path: Path) -> dict[str, Any]:
-    """Return the tables of a text; ``path`` is named in messages."""
+    """Return the tables of a TOML text; ``path`` is for messages."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UsageError(
-            f"{path} is not valid TOML ({error}). Correct it or move it away."
+            f"{path} is not valid TOML ({error}).",
+            path=path,
+            advice="Correct it or move it away.",
         ) from error
 
 
@@ -118,22 +134,29 @@ def parse_steps(text: str, path: Path) -> list[PreprocessStep]:
     tables = parse_tables(text, path)
     if unknown := [name for name in tables if name not in (STEPS, DATA)]:
         raise UsageError(
-            f"{path} has {', '.join(unknown)}; expected tables [[{STEPS}]] and [{DATA}.NAME] alone."
+            f"{path} has {', '.join(unknown)}; expected only tables [[{STEPS}]] and [{DATA}.NAME].",
+            path=path,
+            expected=(STEPS, DATA),
+            found=unknown,
         )
     step_tables = tables.get(STEPS, [])
     if not isinstance(step_tables, list) or not all(
         isinstance(table, dict) for table in step_tables
     ):
         raise UsageError(
-            f"{path} has a {STEPS} that is not a list; write [[{STEPS}]] above each step."
+            f"{path} has a {STEPS} that is not a list; write [[{STEPS}]] above each step.",
+            path=path,
+            key=STEPS,
         )
     steps = []
     for number, table in enumerate(step_tables, 1):
-        try:
-            with arguments_named(as_in_python):
+        with arguments_named(as_in_python):
+            try:
                 steps.append(PreprocessStep.of(table))
-        except UsageError as error:
-            raise UsageError(f"Step {number} of {path}: {str(error).rstrip('.')}.") from error
+            except UsageError as error:
+                error.prepend(f"Step {number} of {path}: ")
+                error.path = path
+                raise
     return steps
 
 
@@ -147,15 +170,15 @@ def _lines(step: PreprocessStep) -> list[str]:
 
 
 def toml(value: Any) -> str:
-    """Return a value as TOML has it, on one line."""
+    """Return a value as TOML text, on one line."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{name} = {toml(each)}' for name, each in value.items())} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(toml, value))}]"
-    # JSON writes texts, numbers and truth as TOML does, but for infinity.
+    # JSON writes texts, numbers and booleans like TOML, except infinity.
     return "inf" if value == math.inf else json.dumps(value, ensure_ascii=False)
 
 
 def toml_name(name: str) -> str:
-    """Return a name of a table or a value as TOML has it."""
+    """Return the name of a table or a value as TOML text."""
     return name if re.fullmatch(r"[\w-]+", name, re.ASCII) else toml(name)

@@ -1,4 +1,4 @@
-"""The plan: every dataset that is to be made here, whether it is due, and in which order."""
+"""The plan of a project: its datasets, whether each is due, and their order."""
 
 from __future__ import annotations
 
@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from datasets_cli.catalogue.names import is_glob, match, resolve
-from datasets_cli.catalogue.selection import select_installed
+from datasets_cli.catalogue.selection import as_list, select_installed
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UnknownDataset, UsageError
 from datasets_cli.install.find import condition_of, installed_id, is_installed
-from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
-from datasets_cli.parallel.functions import FunctionIdentity
 from datasets_cli.preprocessing.derived import FAMILY, selection_of
+from datasets_cli.preprocessing.function import FunctionIdentity, changes_by_name
 from datasets_cli.preprocessing.origin import origin_of
 from datasets_cli.preprocessing.pipeline import Pipeline
 from datasets_cli.project.file import StepFile
 from datasets_cli.project.results import PlannedDataset, PreprocessPlan, TaskState
-from datasets_cli.project.step import PreprocessStep
-from datasets_cli.project.tables import plan_tables
-from datasets_cli.project.unfinished import interrupted_runs, killed_conversions
+from datasets_cli.project.step import PreprocessStep, refuse_functions
 from datasets_cli.store.cache_root import CacheRoot, has_manifest, lock_of, runs_to
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.lock import is_held
@@ -35,28 +32,33 @@ def make_plan(
     ids: str | Iterable[str],
     config: Config,
 ) -> PreprocessPlan:
-    """Return what one step is to make, or the preparation of ids or of all that is due."""
+    """Return the plan of one step, of the tables of ids, or of all that is due."""
     here = Path(folder or "").absolute()
     if step is None and ids:
-        installed = [installed_id(id, config) for id in select_installed(ids, config)]
+        from datasets_cli.project.tables import plan_tables
+
+        names = as_list(ids)
+        refuse_functions(names)
+        installed = [installed_id(id, config) for id in select_installed(names, config)]
         return PreprocessPlan((), here, plan_tables(installed, (), config))
     if step is None:
         return plan_all(here, config)
-    # A result that was made otherwise does not make room.
+    # An existing result with different settings is refused, and not replaced.
     return PreprocessPlan(_Planner(here, config, replaces=False).steps({"": step}), here)
 
 
 def plan_all(folder: Path, config: Config) -> PreprocessPlan:
-    """Return all preparation of a folder and a root; no code of the user's is imported."""
+    """Return the plan of a folder and a root, without importing user code."""
+    # Imported here: a call of one step needs neither downloads nor statistics.
+    from datasets_cli.project.conversions import killed_conversions
+    from datasets_cli.project.tables import plan_tables
+
     file = StepFile(folder)
     steps = file.read()
     named = {f"Step {number} of {file.path}": step for number, step in enumerate(steps or (), 1)}
     conversions = {task.id: task for task in killed_conversions(config)}
     planner = _Planner(folder, config, replaces=True, to_come=conversions)
     tasks = {task.id: task for task in planner.steps(named)}
-    # A step continues, or sweeps, what a run to its own result left.
-    for task in interrupted_runs(CacheRoot(config.root), folder):
-        tasks.setdefault(task.id, task)
     tasks |= conversions
     order = in_order({id: task.input for id, task in tasks.items()})
     made = [id for id in order if tasks[id].state in ("due", "unknown")]
@@ -65,7 +67,7 @@ def plan_all(folder: Path, config: Config) -> PreprocessPlan:
 
 
 class _Verdict(NamedTuple):
-    """Whether a dataset is due, and why."""
+    """The state of a planned dataset, and the reason."""
 
     state: TaskState
     reason: str
@@ -73,7 +75,7 @@ class _Verdict(NamedTuple):
 
 
 class _Planner:
-    """Says of each derived dataset whether it is due."""
+    """Decides whether each derived dataset is due."""
 
     def __init__(
         self, folder: Path, config: Config, *, replaces: bool, to_come: Iterable[str] = ()
@@ -83,7 +85,7 @@ class _Planner:
         self._to_come = {*to_come}
 
     def steps(self, steps: dict[str, PreprocessStep]) -> tuple[PlannedDataset, ...]:
-        """Return what steps make, each after what it is made of."""
+        """Return the datasets of steps, each after its input."""
         derivations = {each.out: each for each in expand(steps, self._config)}
         order = in_order({out: each.input for out, each in derivations.items()})
         return tuple(self._planned(derivations[out]) for out in order)
@@ -91,7 +93,7 @@ class _Planner:
     def _planned(self, derivation: Derivation) -> PlannedDataset:
         try:
             verdict = self._verdict(derivation)
-        except UsageError as error:  # such as a condition that holds for no trajectory
+        except UsageError as error:  # such as a condition that matches no trajectory
             verdict = _Verdict("blocked", f"{error}")
         if verdict.state in ("due", "unknown"):
             self._to_come.add(derivation.out)
@@ -128,50 +130,42 @@ class _Planner:
         return self._compared(derivation, condition.sound_manifest, dest)
 
     def _compared(self, derivation: Derivation, parent: Manifest, dest: Path) -> _Verdict:
-        """Return whether what is there is what the step would make."""
+        """Return whether the existing dataset is the result of the step."""
         try:
             made = read_manifest(dest)
         except DamagedDataset as error:
             return _Verdict("blocked", f"{error}")
         if made.parent is None:
             return _Verdict(
-                "blocked", f"{dest} has {made.id}, which no function made. Choose another out"
+                "blocked", f"{dest} has {made.id}, which is not derived. Choose another out"
             )
         step, function = derivation.step, made.function
-        known = _identity_by_text(step, self._folder)
-        as_made = FunctionIdentity(str(function.get("name")), str(function.get("digest")))
+        known = FunctionIdentity(str(function.get("name")), str(function.get("digest")))
+        changed: list[str] | None = []
+        if isinstance(step.fn, Pipeline):
+            known = step.fn.identity
+        else:
+            changed = changes_by_name(step.fn, self._folder, function)
         selection = None
         if step.options.chooses:
             dataset = open_dataset(self._root.dataset(derivation.input))
             selection = selection_of(dataset, step.options, self._root)
-        origin = origin_of(parent, known or as_made, step.options, selection)
-        changes = origin.differences(made)
-        if known is None:  # the files that it is made of may still tell
-            parts = function.get("parts", {})
-            codes = codes_by_text(str(step.fn), self._folder)
-            changes += [
-                f"{part} changed" for part in codes if parts.get(part, codes[part]) != codes[part]
-            ]
+        origin = origin_of(parent, known, step.options, selection)
+        changes = [*origin.differences(made), *(changed or ())]
         otherwise: TaskState = "due" if self._replaces else "blocked"
         if changes:
-            reason = f"it was made otherwise: {'; '.join(changes)}"
+            reason = f"it was created with different settings: {'; '.join(changes)}"
             return _Verdict(otherwise, reason, tuple(changes))
         if problem := condition_of(dest, derivation.out).problem:
             return _Verdict(otherwise, problem)
-        if known is None:
-            return _Verdict("unknown", f"{step.fn} must be imported to tell whether it is due")
+        if changed is None:
+            return _Verdict("unknown", f"only importing {step.fn} tells whether it is due")
         return _Verdict("done", "it is up to date")
-
-
-def _identity_by_text(step: PreprocessStep, folder: Path) -> FunctionIdentity | None:
-    if isinstance(step.fn, Pipeline):
-        return step.fn.identity
-    return identity_by_text(step.fn, folder)
 
 
 @dataclass(frozen=True)
 class Derivation:
-    """One dataset that a step makes of another."""
+    """A dataset that a step derives from its input."""
 
     step: PreprocessStep
     label: str
@@ -180,10 +174,10 @@ class Derivation:
 
 
 def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivation]:
-    """Return what steps make of what is installed and of one another's results, in their order."""
+    """Return the derivations of steps from installed datasets and from results of other steps."""
     installed = list(CacheRoot(config.root).installed())
     outs: set[str] = set()
-    # A glob may match what another step makes, whose globs may match what a third one makes.
+    # A glob may match the results of another step, whose globs may match those of a third one.
     for _ in range(len(steps) + 1):
         derivations = [
             Derivation(step, label, id, step.out_of(id))
@@ -195,13 +189,14 @@ def expand(steps: Mapping[str, PreprocessStep], config: Config) -> list[Derivati
             _check(steps, derivations)
             return derivations
     raise UsageError(
-        f"{' and '.join(steps)} match one another's results without an end. Write ids, or narrower "
-        "globs, as their input."
+        f"{' and '.join(steps)} match one another's results without an end.",
+        argument="input",
+        advice="Write ids, or narrower globs, as their input.",
     )
 
 
 def in_order(needs: Mapping[str, str]) -> list[str]:
-    """Return ids, each after the one that it is made of, and in their own order otherwise."""
+    """Return ids, each after its input, and in their own order otherwise."""
     ordered: dict[str, None] = {}
     for first in needs:
         chain = [first]
@@ -209,8 +204,10 @@ def in_order(needs: Mapping[str, str]) -> list[str]:
             if below in chain:
                 circle = [*chain[chain.index(below) :], below]
                 raise UsageError(
-                    f"Steps form a circle: {' is made of '.join(circle)}. Change the input or the "
-                    "out of one of them."
+                    f"Steps form a circle: {' is made of '.join(circle)}.",
+                    argument="input",
+                    id=below,
+                    advice="Change the input or the out of one of them.",
                 )
             chain.append(below)
         ordered |= dict.fromkeys(reversed(chain))
@@ -227,7 +224,7 @@ def _inputs(
 
 
 def _matched(step: PreprocessStep, glob: str, candidates: Sequence[str]) -> list[str]:
-    """Return what a glob matches; never what the step makes of it, which would have no end."""
+    """Return the matches of a glob without the step's own results."""
     if not glob.startswith(f"{FAMILY}/"):
         candidates = [id for id in candidates if not id.startswith(f"{FAMILY}/")]
     ids = match([glob], candidates)
@@ -236,7 +233,7 @@ def _matched(step: PreprocessStep, glob: str, candidates: Sequence[str]) -> list
 
 
 def _id(text: str, label: str, config: Config) -> str:
-    """Return the id that a text means; it need not be installed yet."""
+    """Return the id of a text; the dataset may not be installed yet."""
     if text.startswith(f"{FAMILY}/"):
         return text
     try:
@@ -244,17 +241,21 @@ def _id(text: str, label: str, config: Config) -> str:
     except DatasetNotInstalled:
         return resolve(text, CacheRoot(config.root)).id
     except (UnknownDataset, UsageError) as error:
-        raise type(error)(f"{_prefix(label)}{error}") from error
+        error.prepend(_prefix(label))
+        raise
 
 
 def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -> None:
-    """Refuse a step that reads nothing, and two datasets of one name."""
+    """Refuse a step without input, and two results of one name."""
     for label, step in steps.items():
         if not any(each.label == label for each in derivations):
             globs = " ".join(map(repr, step.inputs))
             raise UnknownDataset(
-                f"{_prefix(label)}No installed dataset matches {globs}. See: rlds list "
-                f"--installed. To install what is published: rlds download {globs}"
+                f"{_prefix(label)}No installed dataset matches {globs}.",
+                argument="input",
+                found=step.inputs,
+                advice=f"See: rlds list --installed. To install published ones: rlds download "
+                f"{globs}",
             )
     made: dict[str, Derivation] = {}
     for each in derivations:
@@ -262,9 +263,10 @@ def _check(steps: Mapping[str, PreprocessStep], derivations: list[Derivation]) -
         if other is not each:
             labels = " and ".join(filter(None, dict.fromkeys((other.label, each.label))))
             raise UsageError(
-                f"{_prefix(labels)}{each.out} would be made of {other.input} and of {each.input}. "
-                "Give each its own name; {name} in out stands for the last part of the "
-                "input's id."
+                f"{_prefix(labels)}{each.out} would be made of {other.input} and of {each.input}.",
+                argument="out",
+                id=each.out,
+                advice="Give each its own name; {name} in out is the last part of the input's id.",
             )
 
 

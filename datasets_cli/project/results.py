@@ -1,4 +1,4 @@
-"""What a plan of preparation is, and what comes of it: plain data, and its JSON form."""
+"""Plans and results of preparation, as plain data with a JSON form."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from datasets_cli.preprocessing.derived import DerivedDataset
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import Pipeline
 
-Kind = Literal["step", "interrupted run", "killed conversion"]
-TaskState = Literal["due", "done", "unknown", "blocked", "running", "left"]
+Kind = Literal["step", "killed conversion"]
+TaskState = Literal["due", "done", "unknown", "blocked", "running"]
 DUE = frozenset({"due", "unknown", "blocked"})
 
 
@@ -22,19 +22,17 @@ class PlannedDataset(JsonForm):
     """One dataset of a plan.
 
     Args:
-        id: of the dataset that is made.
-        kind: why it is in the plan.
-        state: ``"due"``; ``"done"``: nothing is to do; ``"unknown"``: whether it is due is known
-            once the function is imported; ``"blocked"``: due, and sure to fail, as ``reason`` says;
-            ``"running"``: another process works on it; ``"left"``: an interrupted run that cannot
-            be resumed from here.
-        reason: why it has that state.
-        input: id of the dataset to read; empty for a conversion.
+        id: id of the dataset.
+        kind: the result of a step, or a killed conversion.
+        state: ``"due"``; ``"done"``, up to date; ``"unknown"``, only importing the function tells
+            whether it is due; ``"blocked"``, due and bound to fail, as ``reason`` says; or
+            ``"running"``, another process works on it.
+        reason: the reason of that state.
+        input: id of the input; empty for a conversion.
         fn: ``module:function``, or a pipeline; empty for a conversion.
-        options: of the run.
-        replaces: whether a result that was made otherwise makes room.
-        changes: what differs from what the installed result was made of, one text for each
-            difference.
+        options: options of the run.
+        replaces: whether an existing result with different settings is replaced.
+        changes: differences from the origin of the installed result, one text for each.
     """
 
     id: str
@@ -50,14 +48,14 @@ class PlannedDataset(JsonForm):
 
 @dataclass(frozen=True)
 class PlannedTables(JsonForm):
-    """Tables of a dataset that are due, or why they cannot be made.
+    """The tables of a dataset that are due.
 
     Args:
-        id: of the dataset.
-        reason: why they are due.
-        problem: of the dataset, which makes that impossible; empty otherwise.
-        size_bytes: about what they take; None of a dataset that is made first.
-        seconds: about how long this takes, by the time of some rows; None likewise.
+        id: id of the dataset.
+        reason: the reason why they are due.
+        problem: the problem of a damaged dataset, whose tables cannot be made; empty otherwise.
+        size_bytes: approximate size; None for a dataset that is made first.
+        seconds: approximate time, extrapolated from some rows; None likewise.
     """
 
     id: str
@@ -69,12 +67,12 @@ class PlannedTables(JsonForm):
 
 @dataclass(frozen=True)
 class PreprocessPlan(JsonForm):
-    """What is to be done, in this order, and what is done already.
+    """The plan of all preparation, in its order, with finished tasks.
 
     Args:
-        tasks: every dataset; what one of them reads comes before it.
-        folder: where the modules of the functions are.
-        tables: that installed datasets lack, and those of datasets that are made first; made last.
+        tasks: every dataset, each after its input.
+        folder: the folder of the modules of functions.
+        tables: missing tables, also of datasets that are made first; these are made last.
     """
 
     JSON = "folder tasks tables"
@@ -85,19 +83,19 @@ class PreprocessPlan(JsonForm):
 
     @property
     def due(self) -> tuple[PlannedDataset, ...]:
-        """The tasks that ``run_plan`` works on."""
+        """The tasks that ``run_plan`` does."""
         return tuple(task for task in self.tasks if task.state in DUE)
 
 
 @dataclass(frozen=True)
 class DatasetTables(JsonForm):
-    """The tables of a dataset that were made.
+    """The tables of a dataset, after they were made.
 
     Args:
-        id: of the dataset.
-        path: its folder.
-        num_transitions: rows that they are of.
-        size_bytes: of the tables.
+        id: id of the dataset.
+        path: folder of the dataset.
+        num_transitions: number of its rows.
+        size_bytes: size of the tables.
     """
 
     JSON = "id path num_transitions bytes=size_bytes"
@@ -110,13 +108,13 @@ class DatasetTables(JsonForm):
 
 @dataclass(frozen=True)
 class PreprocessResults(JsonForm):
-    """What became of the tasks of a plan.
+    """The results of a plan.
 
     Args:
-        datasets: those that were made, or found made, in their order.
-        tables: of datasets, that were made.
-        failures: the others; empty in what ``run_plan`` returns, and not in the ``results`` of the
-            ``PartialFailure`` that it raises.
+        datasets: the datasets that are made or up to date, in their order.
+        tables: the tables that were made.
+        failures: the failed datasets: empty when ``run_plan`` returns, and not empty in the
+            ``results`` of its ``PartialFailure``.
     """
 
     datasets: tuple[DerivedDataset | InstalledDataset, ...]

@@ -1,4 +1,4 @@
-"""Doing what a plan says: one dataset after the other, each on all workers."""
+"""Running a plan: one dataset after the other, each on all workers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from datasets_cli.errors import PartialFailure, RldsError
 from datasets_cli.install.find import installed_dataset, installed_id
 from datasets_cli.install.options import FailedDataset, InstalledDataset
 from datasets_cli.parallel.engine import IN_THIS_PROCESS, Workers
-from datasets_cli.parallel.functions import load_function
 from datasets_cli.preprocessing.derived import DerivedDataset, derive
+from datasets_cli.preprocessing.function import load_function
+from datasets_cli.project.conversions import finish_conversion
 from datasets_cli.project.results import (
     DatasetTables,
     PlannedDataset,
@@ -19,13 +20,12 @@ from datasets_cli.project.results import (
     PreprocessResults,
 )
 from datasets_cli.project.tables import make_due_tables
-from datasets_cli.project.unfinished import finish_conversion
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest
 
 Made = DerivedDataset | InstalledDataset
 OnPrepared = Callable[[Made | DatasetTables | FailedDataset], None]
-"""Called with each dataset as soon as it is made, or could not be."""
+"""Called with each dataset as soon as it is made or has failed."""
 
 
 def run_all(
@@ -36,7 +36,7 @@ def run_all(
     on_result: OnPrepared | None = None,
     progress: Progress | None = None,
 ) -> PreprocessResults:
-    """Make what is due of a plan, in its order, and return what it is."""
+    """Do the due tasks of a plan, in its order, and return all results."""
     place = CacheRoot(config.root)
     made: dict[str, Made] = {
         task.id: DerivedDataset.of(
@@ -74,11 +74,11 @@ def _results(
     progress: Progress | None,
     failures: Collection[str],
 ) -> Iterator[Made | DatasetTables | FailedDataset]:
-    """Yield each dataset when it is made, or why it is not, and then the tables of datasets."""
+    """Yield the result or the failure of each task, and then the tables of datasets."""
     for task in plan.due:
         try:
             if task.input in failures:
-                raise RldsError(f"It is not made, because {task.input} could not be.")
+                raise RldsError(f"Its input {task.input} could not be made.", id=task.input)
             if task.kind == "killed conversion":
                 yield finish_conversion(task.id, config, workers, progress)
             else:
@@ -96,7 +96,7 @@ def _derive(
     workers: Workers,
     progress: Progress | None,
 ) -> DerivedDataset:
-    # First: no code is run for an input that is not there.
+    # First, so no user code runs for a missing input.
     id = installed_id(task.input, config)
     installed_dataset(CacheRoot(config.root), id, None)
     return derive(

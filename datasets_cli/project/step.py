@@ -1,8 +1,8 @@
-"""A step: a function, or a pipeline, over one dataset or several, as ``rlds.toml`` has it."""
+"""A step of ``rlds.toml``: a function or a pipeline over one dataset or several."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -10,7 +10,7 @@ from datasets_cli.catalogue.names import is_glob
 from datasets_cli.catalogue.selection import INSTALLED_IDS
 from datasets_cli.core.options import parameters_of, part_of
 from datasets_cli.errors import UsageError, argument
-from datasets_cli.parallel.functions import split_function
+from datasets_cli.preprocessing.function import FUNCTION_NAME, split_function
 from datasets_cli.preprocessing.options import PreprocessOptions
 from datasets_cli.preprocessing.pipeline import NAMES, Pipeline
 
@@ -20,14 +20,14 @@ DEFAULTS = {each.name: each.default for each in parameters_of(PreprocessOptions)
 
 @dataclass(frozen=True)
 class PreprocessStep(PreprocessOptions):
-    """A function over datasets, by its name, or a pipeline.
+    """A function, by its name, or a pipeline, over one dataset or several.
 
     Args:
-        input: an id, a name that resolves to one, a glob over what is installed, or several of
-            them. A glob matches derived datasets only where it begins with ``derived/``, and never
-            what this step makes.
-        fn: ``module:function``; or a ``Pipeline``, whose values ``rlds.toml`` has in its place.
-        out: name of the new dataset; ``{name}`` in it stands for the last part of the input's id.
+        input: an id, a name that resolves to one, a glob over installed datasets, or several of
+            them. A glob matches derived datasets only if it begins with ``derived/``, and never
+            the results of this step.
+        fn: ``module:function``; or a ``Pipeline``, whose values are keys of ``rlds.toml``.
+        out: name of the new dataset; ``{name}`` in it is the last part of the input's id.
 
     The other arguments are those of ``preprocess``.
 
@@ -62,17 +62,29 @@ class PreprocessStep(PreprocessOptions):
         inputs = self.inputs if isinstance(self.inputs, tuple) else ()
         if not inputs or not all(isinstance(each, str) and each for each in inputs):
             raise UsageError(
-                f"{argument('input')} is {self.input!r}; expected ids or globs, at least one."
+                f"{argument('input')} is {self.input!r}; expected ids or globs, at least one.",
+                argument="input",
+                expected="ids or globs",
+                found=self.input,
             )
+        refuse_functions(inputs)
         for name, value, kinds in (("fn", self.fn, str | Pipeline), ("out", self.out, str)):
             if not isinstance(value, kinds):
-                raise UsageError(f"{argument(name)} is {value!r}; expected text.")
+                raise UsageError(
+                    f"{argument(name)} is {value!r}; expected text.",
+                    argument=name,
+                    expected="text",
+                    found=value,
+                )
         if isinstance(self.fn, str):
             split_function(self.fn)
         elif self.seed and self.max_trajectories is None:
             raise UsageError(
-                f"{argument('seed')} draws {argument('max_trajectories')}, and is for functions "
-                "that draw; neither is given, and transforms draw nothing. Leave it out."
+                f"{argument('seed')} chooses {argument('max_trajectories')} and seeds random "
+                "functions; neither is given, and transforms are not random.",
+                argument="seed",
+                found=self.seed,
+                advice="Leave it out.",
             )
         self.out_of("family/name")
 
@@ -83,31 +95,34 @@ class PreprocessStep(PreprocessOptions):
 
     @property
     def is_single(self) -> bool:
-        """Whether it is over one dataset, by its id."""
+        """Whether the input is one dataset, by its id."""
         return len(self.inputs) == 1 and not is_glob(self.inputs[0])
 
     @property
     def options(self) -> PreprocessOptions:
-        """What decides the values, besides the input and the function."""
+        """The options that decide the values, besides the input and the function."""
         return part_of(self, PreprocessOptions)
 
     def out_of(self, id: str) -> str:
-        """Return the id of what is made of one input.
+        """Return the id of the result for one input.
 
         Raises:
-            UsageError: it cannot be an id.
+            UsageError: the name cannot be that of a dataset.
         """
         from datasets_cli.preprocessing.derived import derived_id  # with torch
 
         name = self.out.replace(NAME, id.rpartition("/")[2])
         if "{" in name or "}" in name:
             raise UsageError(
-                f"{argument('out')} {self.out!r} has braces. Expected none, or {NAME}."
+                f"{argument('out')} {self.out!r} has braces. Expected none, or {NAME}.",
+                argument="out",
+                expected=NAME,
+                found=self.out,
             )
         return derived_id(name)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from the defaults, as JSON values: what ``rlds.toml`` has."""
+        """Return the values that differ from the defaults, as written in ``rlds.toml``."""
         options = {name: getattr(self, name) for name in DEFAULTS}
         return {
             "input": list(self.input) if isinstance(self.input, tuple) else self.input,
@@ -119,31 +134,52 @@ class PreprocessStep(PreprocessOptions):
 
     @classmethod
     def of(cls, table: Mapping[str, Any]) -> Self:
-        """Return the step that a table of ``rlds.toml`` is, or a call of the command.
+        """Return the step of a table of ``rlds.toml``, or of the options of a command.
 
         Args:
-            table: its fields by their names, those of a ``Pipeline`` beside the others.
+            table: the fields by their names, with those of a ``Pipeline`` among them.
 
         Raises:
             UsageError: a key is unknown or missing, or a value is of another type.
         """
         names = ["input", "fn", "out", *DEFAULTS, *NAMES]
         if unknown := [name for name in table if name not in names]:
-            raise UsageError(f"there is no key {', '.join(unknown)}; expected {', '.join(names)}.")
+            raise UsageError(
+                f"there is no key {', '.join(unknown)}; expected {', '.join(names)}.",
+                argument=unknown[0],
+                expected=names,
+            )
         does = {name: value for name, value in table.items() if name in NAMES}
         needs_none = does or "where" in table or "max_trajectories" in table
         needed = ("input", "out") if needs_none else ("input", "fn", "out")
         if missing := [name for name in needed if name not in table]:
             raise UsageError(
                 f"{' and '.join(missing)} is missing; expected at least input, fn and out, such as "
-                'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled", or in place of fn '
-                'what needs no function, such as cast = "float32".'
+                'input = "hopper-*", fn = "mycode:scale", out = "{name}-scaled". Transforms such '
+                'as cast = "float32" can replace fn.',
+                argument=missing[0],
+                expected=needed,
+                found=[*table],
             )
         if does and "fn" in table:
             raise UsageError(
-                f"{argument('fn')} cannot stand beside {', '.join(map(argument, does))}, because "
-                "nothing says which is done first. Make two calls or steps of it, the second of "
-                "which reads what the first makes."
+                f"{argument('fn')} and {', '.join(map(argument, does))} exclude each other: their "
+                "order is not defined.",
+                argument="fn",
+                found=table["fn"],
+                advice="Use two calls or steps, the second of which reads the result of the first.",
             )
         rest = {name: value for name, value in table.items() if name not in does}
         return cls(**{"fn": Pipeline.from_json(does), **rest})
+
+
+def refuse_functions(ids: Iterable[str]) -> None:
+    """Refuse ``module:function`` among ids, which was meant as ``fn``."""
+    for id in ids:
+        if FUNCTION_NAME.fullmatch(id):
+            raise UsageError(
+                f"{id} is a function, and not a dataset id.",
+                argument="fn",
+                found=id,
+                advice=f"Pass it as {argument('fn', id)}.",
+            )

@@ -100,10 +100,10 @@ def preprocess(call: PreprocessCall) -> DerivedDataset:
 
     Raises:
         DatasetNotInstalled: the dataset is not there.
-        UsageError: the new dataset exists and was made otherwise, a trajectory is too long to be
-            taken at once, or the function returns something else than rows.
-        RldsError: the function raised, or a worker process died. What is done is kept: the same
-            call continues there.
+        UsageError: the new dataset exists and was created with different settings, a trajectory is
+            too long for one call, or the function does not return rows.
+        RldsError: the function raised, or a worker process died. Finished chunks are kept: the
+            same call continues.
     """
     from datasets_cli.preprocessing.derived import derive
 
@@ -138,10 +138,10 @@ class PreparationCall(RootOptions):
     """What ``plan_preprocess`` takes.
 
     Args:
-        step: a function over one installed dataset or several. Where None, what is due is: the
-            steps of ``rlds.toml`` whose result is not there, or was made by another function, with
-            other arguments or of other data; interrupted runs of the root; killed conversions
-            whose raw files are complete; and the tables of every dataset that has none.
+        step: a function over one installed dataset or several. None plans all that is due: the
+            steps of ``rlds.toml`` whose result is missing, or was made by another function, with
+            other arguments or of other data; killed conversions whose raw files are complete; and
+            the tables of every dataset that has none.
         ids: ids and globs of installed datasets whose tables alone are due; without a step.
         folder: with ``rlds.toml`` and the modules of functions; the working directory by default.
     """

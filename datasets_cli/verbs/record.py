@@ -19,7 +19,7 @@ from datasets_cli.environments.record.run import FAMILY, RecordingRun, stage
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.options import InstalledDataset, check_layout
 from datasets_cli.parallel.engine import Workers
-from datasets_cli.parallel.functions import load_function
+from datasets_cli.preprocessing.function import load_function
 from datasets_cli.sources.new_files import replacing
 from datasets_cli.store.cache_root import RECORDING, CacheRoot, check_id, has_manifest
 from datasets_cli.store.commit import check_place, commit, restore

@@ -26,7 +26,7 @@ from datasets_cli.install.convert import ConversionNeeds
 from datasets_cli.install.fetch import Room
 from datasets_cli.install.installation import Screen, Threads
 from datasets_cli.install.options import FailedDataset, InstalledDataset
-from datasets_cli.parallel.expectation import Expectation
+from datasets_cli.parallel.cluster import TOKEN
 from datasets_cli.sources.http import HostLimits, Http
 from datasets_cli.sources.partial_download import PartialDownload
 from datasets_cli.store.cache_root import CacheRoot
@@ -301,13 +301,13 @@ def test_a_dataset_without_room_beside_the_others_waits_for_them(
 
 
 def test_a_worker_that_does_not_see_the_files_is_refused(tmp_path: Path) -> None:
-    expected = Expectation.of_this_process(tmp_path, b"N.")
     raw = tmp_path / "raw.hdf5"
-    needs = ConversionNeeds(expected, (raw,))
-    with pytest.raises(RldsError, match=rf"worker .* does not see the file {raw}\. Equal bytes"):
-        needs.check()
+    needs = ConversionNeeds(folder=tmp_path, files=(raw,))
+    (tmp_path / TOKEN).write_text(needs.secret)
+    assert needs.differences() == [f"it does not see the file {raw}"]
+    with pytest.raises(RldsError):
+        needs.check_here()
     raw.touch()
-    needs.check()
-    blind = replace(needs, expected=replace(expected, secret="another"))
-    with pytest.raises(RldsError, match=f"does not see the folder {tmp_path}"):
-        blind.check()
+    needs.check_here()
+    (difference,) = replace(needs, secret="another").differences()
+    assert f"does not see the folder {tmp_path}" in difference

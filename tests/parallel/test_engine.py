@@ -13,27 +13,25 @@ from datasets_cli.errors import RldsError, UsageError
 from datasets_cli.parallel import dask_cluster, engine
 from datasets_cli.parallel.engine import Workers
 
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"engine": "spark"}, r'"local", "dask" or "ray", not \'spark\''),
-    ({"engine": "dask"}, "needs the address of a scheduler"),
-    ({"address": "tcp://host:1"}, "is the address of a cluster, and the engine is local"),
-    ({"engine": "dask"}, 'address="tcp://host:8786"\\. For processes'),
-    ({"num_workers": -1}, "num_workers is -1; expected 0 or more"),
-    ({"num_workers": "2"}, "num_workers is '2'; expected a whole number"),
-    ({"executor": "dask"}, "executor is a concurrent.futures.Executor, .* not str"),
-    ({"engine": "dask", "address": 8786}, "address is 8786; expected text"),
+WRONG: list[tuple[dict[str, Any], str, object]] = [
+    ({"engine": "spark"}, "engine", "spark"),
+    ({"engine": "dask"}, "address", None),
+    ({"address": "tcp://host:1"}, "address", "tcp://host:1"),
+    ({"num_workers": -1}, "num_workers", -1),
+    ({"num_workers": "2"}, "num_workers", "2"),
+    ({"executor": "dask"}, "executor", "str"),
+    ({"engine": "dask", "address": 8786}, "address", 8786),
+    ({"engine": "ray", "executor": ThreadPoolExecutor(1)}, "executor", None),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "message"), WRONG)
-def test_workers_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+@pytest.mark.parametrize(("arguments", "name", "found"), WRONG)
+def test_workers_that_cannot_be_are_refused(
+    arguments: dict[str, Any], name: str, found: object
+) -> None:
+    with pytest.raises(UsageError) as caught:
         Workers(**arguments)
-
-
-def test_an_executor_and_an_engine_exclude_one_another() -> None:
-    with ThreadPoolExecutor(1) as pool, pytest.raises(UsageError, match="not both"):
-        Workers(executor=pool, engine="ray")
+    assert (caught.value.argument, caught.value.found) == (name, found)
 
 
 @pytest.mark.parametrize(("name", "address"), [("dask", "tcp://host:1"), ("ray", None)])
@@ -41,24 +39,21 @@ def test_an_engine_that_is_not_installed_says_what_to_install(
     name: Any, address: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=rf'pip install "rlds-cli\[{name}\]"'):
+    with pytest.raises(UsageError) as caught:
         Workers(engine=name, address=address)
+    assert caught.value.advice == f'Run: pip install "rlds-cli[{name}]"'
 
 
-def test_a_scheduler_that_is_not_there_is_an_error_within_its_time(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("name", "address"), [("dask", "tcp://127.0.0.1:9"), ("ray", "127.0.0.1:9")]
+)
+def test_a_cluster_that_does_not_answer_is_an_error_within_its_time(
+    name: Any, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 0.3)
-    workers = Workers(engine="dask", address="tcp://127.0.0.1:9")
-    message = "no scheduler of Dask at tcp://127.0.0.1:9 .*`dask scheduler` starts one"
-    with pytest.raises(RldsError, match=message), workers.pool():
+    with pytest.raises(RldsError) as caught, Workers(engine=name, address=address).pool():
         pass
-
-
-def test_a_ray_cluster_that_is_not_there_is_an_error_at_once() -> None:
-    workers = Workers(engine="ray", address="127.0.0.1:9")
-    with pytest.raises(RldsError, match=r"no Ray cluster at \S+:9 .*refused"), workers.pool():
-        pass
+    assert caught.value.found == address and isinstance(caught.value.__cause__, OSError)
 
 
 def test_the_command_line_passes_the_engine_on(
@@ -69,7 +64,7 @@ def test_the_command_line_passes_the_engine_on(
     (tmp_path / "same_rows.py").write_text("def same(batch):\n    return batch\n")
     call = ["preprocess", door, "--fn", "same_rows:same", "--out", "x", "--engine", "dask"]
     assert main([*call, "--address", "tcp://127.0.0.1:9"]) == 1
-    assert "no scheduler of Dask at tcp://127.0.0.1:9" in capsys.readouterr().err
+    assert "tcp://127.0.0.1:9" in capsys.readouterr().err
     assert main(call) == 2
     assert "needs the address" in capsys.readouterr().err
     assert main([*call, "--workers", "2"]) == 2

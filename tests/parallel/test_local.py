@@ -40,7 +40,7 @@ def test_a_killed_worker_costs_its_own_task_which_is_tried_again(tmp_path: Path)
     with local_pool(2) as pool:
         done = list(run_tasks(pool, dies, tasks, "", name=name, note=notes.append))
     assert sorted(number for _, number in done) == list(range(8))
-    killed = "the worker of part 3 was killed by SIGKILL, as the system does where memory runs out"
+    killed = "the worker of part 3 was killed by SIGKILL, as the system does when memory runs out"
     assert notes == [f"{killed}; it is tried again"] * 2
 
 

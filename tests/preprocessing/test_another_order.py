@@ -11,10 +11,11 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, Pipeline
-from datasets_cli.errors import UsageError
-from datasets_cli.preprocessing.comparison import SAMPLED, GivenRows, odd_numbers
+from datasets_cli.errors import WrongRows
+from datasets_cli.preprocessing.comparison import SAMPLED, InputRows, odd_numbers
 from datasets_cli.preprocessing.returned import Returned
 from datasets_cli.preprocessing.task import _compared
+from tests.support.refusals import refused
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ MOVED: dict[str, Function] = {
 def test_rows_in_another_order_are_refused(
     function: Function, replay: ExperienceReplay, tmp_path: Path
 ) -> None:
-    with pytest.raises(UsageError, match=r"rows in their order|leave trajectories their ends"):
+    with pytest.raises(WrongRows):
         replay.preprocess(function, dest=tmp_path / "out", num_workers=0)
     assert not (tmp_path / "out").exists()
     options = {"num_workers": 0, "order": "any", "per": "trajectory"}
@@ -49,13 +50,12 @@ def test_rows_in_another_order_are_refused(
 def test_what_is_returned_in_place_of_which_row_is_named(
     replay: ExperienceReplay, tmp_path: Path
 ) -> None:
-    named = r"rows 0 to 298 of .*\(trajectory 0\) it returned row 298 as row 0 of these, .*order="
-    with pytest.raises(UsageError, match=named):
+    with refused(WrongRows, argument="order", row=0, found=298):
         replay.preprocess(MOVED["flip without flags"], dest=tmp_path / "out", chunksize=1)
 
 
 def test_of_many_rows_the_first_and_the_last_are_looked_at_and_of_one_row_that_one() -> None:
-    places = [GivenRows({("x",): np.zeros((count, 1))}).places.tolist() for count in (1, 2, 1000)]
+    places = [InputRows({("x",): np.zeros((count, 1))}).places.tolist() for count in (1, 2, 1000)]
     assert places[:2] == [[0], [0, 1]]
     assert (places[2][0], places[2][-1], len({*places[2]})) == (0, 999, SAMPLED)
 
@@ -101,7 +101,7 @@ def test_an_end_that_vanishes_is_refused(replay: ExperienceReplay, tmp_path: Pat
         batch["next", "done"][-1] = False
         return batch
 
-    with pytest.raises(UsageError, match=r"1 with next\.done false that had it true, .* row 298"):
+    with refused(WrongRows, key=("next", "done"), row=298):
         replay.preprocess(endless, dest=tmp_path / "out", num_workers=0)
 
 
@@ -125,5 +125,5 @@ def test_numbers_that_become_nan_or_infinite_are_counted_and_said(
 def test_a_nan_in_a_row_that_was_dropped_is_not_one_that_was_there_before() -> None:
     given = {("x",): np.array([[np.nan], [1.0]])}
     returned = Returned({("x",): np.array([[np.nan]])}, np.array([False, True]))
-    found = _compared(returned, GivenRows(given), lambda: given, "these rows", any_order=True)
+    found = _compared(returned, InputRows(given), lambda: given, "these rows", any_order=True)
     assert found.odd == odd_numbers(returned.rows) and found.odd

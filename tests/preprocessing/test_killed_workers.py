@@ -14,7 +14,7 @@ from tensordict import TensorDict
 import datasets_cli
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.functions import RowFunction
+from datasets_cli.preprocessing.function import RowFunction
 from datasets_cli.store.manifest import read_manifest
 from tests.support.told import Told
 

@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,12 +17,10 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel import expectation
-from datasets_cli.parallel.cluster import Cluster
-from datasets_cli.parallel.expectation import refuse_unfit
-from datasets_cli.parallel.user_modules import is_stale
-from datasets_cli.parallel.workers import imported_sources, pickle_by_value
-from datasets_cli.preprocessing.task import WorkerNeeds
+from datasets_cli.parallel import cluster
+from datasets_cli.parallel.cluster import Cluster, WorkerCheck
+from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.preprocessing.task import SourceCheck
 
 CODE = "import torch\ndef scaled(batch):\n    batch['action'] *= {}\n    return batch\n"
 
@@ -30,7 +29,7 @@ class Elsewhere(Executor):
     """Runs tasks here, as a process that has not worked for this run yet."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        expectation._fit.clear()
+        cluster._passed.clear()
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))
@@ -65,8 +64,8 @@ def test_a_worker_of_another_version_is_refused(
 ) -> None:
     class Older(Elsewhere):
         def submit(self, *arguments: Any, **options: Any) -> Future[Any]:
-            here = expectation.versions_here()
-            monkeypatch.setattr(expectation, "versions_here", lambda: here | {library: "0.1"})
+            here = cluster.versions_here()
+            monkeypatch.setattr(cluster, "versions_here", lambda: here | {library: "0.1"})
             return super().submit(*arguments, **options)
 
     message = rf"process \d+, cannot take part: it has {library} 0\.1, and .* is expected\. Equal"
@@ -87,55 +86,28 @@ def test_a_worker_that_does_not_share_the_files_is_refused(
         replay.preprocess(lambda batch: batch, dest=tmp_path / "out", executor=Apart())
 
 
-def needs(replay: ExperienceReplay, folder: Path, function: Any, elsewhere: bool) -> WorkerNeeds:
-    pickled = pickle_by_value(function, elsewhere)
-    return WorkerNeeds.of_this_process(folder, pickled, replay.storage.dataset)
-
-
 def test_a_worker_with_other_data_or_none_is_refused(
     replay: ExperienceReplay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = needs(replay, tmp_path, len, False)
-    assert found.differences() == []
-    other = WorkerNeeds(found.expected, found.source, "other")
-    assert other.differences() == [f"{found.source} has other data there"]
-    none = WorkerNeeds(found.expected, tmp_path, found.content)
-    assert "it cannot read the dataset" in none.differences()[0]
-    with pytest.raises(RldsError, match="has other data than when the run began"):
-        monkeypatch.setattr(expectation, "_fit", {other.expected.secret})
+    dataset = replay.storage.dataset
+    check = SourceCheck(folder=tmp_path, source=dataset.folder, content=dataset.manifest.content)
+    check.write_token()
+    assert check.differences() == []
+    other = replace(check, content="other")
+    assert other.differences() == [f"{dataset.folder} has other data there"]
+    assert "it cannot read the dataset" in replace(check, source=tmp_path).differences()[0]
+    with pytest.raises(RldsError) as caught:
         other.open()
-
-
-def test_a_module_with_another_text_is_refused(
-    replay: ExperienceReplay, module: ModuleType, tmp_path: Path
-) -> None:
-    found = needs(replay, tmp_path, module.scaled, False)
-    (tmp_path / "mapping_of_a_user.py").write_text(CODE.format(3))
-    (difference,) = found.differences()
-    assert difference.startswith("its module mapping_of_a_user (")
-    assert difference.endswith(") has another text than the one here")
-
-
-def test_a_module_that_was_imported_before_an_edit_is_refused(
-    replay: ExperienceReplay, module: ModuleType, tmp_path: Path
-) -> None:
-    (tmp_path / "mapping_of_a_user.py").write_text(CODE.format(3))
-    importlib.reload(module)
-    found = needs(replay, tmp_path, module.scaled, False)
-    exec(CODE.format(2), old := {"__name__": module.__name__})
-    old["scaled"].__code__ = old["scaled"].__code__.replace(co_filename=module.__file__)
-    module.scaled = old["scaled"]  # type: ignore[attr-defined]
-    assert is_stale(module)
-    assert "imported the module mapping_of_a_user before" in found.differences()[0]
+    assert caught.value.expected == "other" and caught.value.path == dataset.folder
 
 
 def test_a_function_travels_by_value_where_its_file_is_not_installed_or_was_edited(
     module: ModuleType, tmp_path: Path
 ) -> None:
-    assert imported_sources(pickle_by_value(module.scaled)).keys() == {"mapping_of_a_user"}
-    assert not imported_sources(pickle_by_value(module.scaled, elsewhere=True))
+    assert b"cloudpickle" not in pickle_by_value(module.scaled), "its name is enough"
+    assert b"cloudpickle" in pickle_by_value(module.scaled, elsewhere=True)
     (tmp_path / "mapping_of_a_user.py").write_text(CODE.format(3))
-    assert not imported_sources(pickle_by_value(module.scaled))
+    assert b"cloudpickle" in pickle_by_value(module.scaled)
 
 
 class Asked(Cluster):
@@ -156,16 +128,17 @@ class Asked(Cluster):
 
 def test_each_worker_of_a_cluster_that_differs_is_named() -> None:
     old = ModuleNotFoundError("No module named 'datasets_cli'", name="datasets_cli")
-    cluster = Asked([], ["it is odd", "it is old"], old, OSError("gone"), ["a"], ["b"])
+    asked = Asked([], ["it is odd", "it is old"], old, OSError("gone"), ["a"], ["b"])
+    check = WorkerCheck(folder=Path())
     with pytest.raises(RldsError) as caught:
-        refuse_unfit(cluster, len, [], "All is kept.")
+        check.check_each(asked, "All is kept.")
     assert str(caught.value).startswith(
         "The worker tcp://host:1 cannot take part: it is odd, and it is old; "
         "the worker tcp://host:2 cannot take part: it has no rlds-cli "
     )
     assert "OSError: gone; and 2 more. Equal bytes need" in str(caught.value)
     assert str(caught.value).endswith("All is kept.")
-    refuse_unfit(Asked([], []), len, [], "")
+    check.check_each(Asked([], []), "")
 
 
 def random_rows(batch: TensorDict) -> TensorDict:

@@ -91,7 +91,7 @@ def test_a_family_whose_publisher_must_be_asked_is_finished_without_it(
     assert (task.id, task.kind, task.state) == (id, "killed conversion", "due")
     assert main(["preprocess", "--workers", "0"]) == 0
     assert list(root.installed()) == [id]
-    assert "its publisher's list of files cannot be asked for" in capsys.readouterr().err
+    assert "its publisher's list of files is out of reach" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("id", FAMILIES)
@@ -133,6 +133,9 @@ def test_what_was_killed_is_finished_by_the_command_alone(
     assert runs_to(root.dataset("derived/x"))
     monkeypatch.setenv("RLDS_OFFLINE", "1")
     assert preloaded("-c", KILLED_RUN, "preprocess", "--workers", "2").returncode == 0
+    assert list(root.installed()) == [MAZE, "demo/iris"], "a run is continued by its own call"
+    assert preloaded("-c", KILLED_RUN, *call).returncode == 0
+    assert main(["preprocess"]) == 0, "its tables"
     assert list(root.installed()) == [MAZE, "demo/iris", "derived/x"]
     for id in root.installed():
         verify(id, Config(root=root.path))

@@ -220,7 +220,7 @@ def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:
         ('[data.x]\ndataset = "a"\nviews = [3]', "views.0.: expected an object, found 3"),
         ('[data.x]\ndataset = "a"\nviews = [{}]', "expected one of episodes_at"),
         ('[data.x]\ndataset = "a"\nviews = [{take = 1, rows = [0, 1]}]', "expected one of"),
-        ('[data.x]\ndataset = "a"\nviews = [{take = 1, part = 1}]', "take has no part"),
+        ('[data.x]\ndataset = "a"\nviews = [{take = 1, part = 1}]', "take has no argument part"),
         (
             '[data.x]\ndataset = "a"\nviews = [{take = "all"}]',
             "views.0..take: expected a number, found",
@@ -230,7 +230,7 @@ def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:
         ('[data.x]\ndataset = "a"\nepoch = "all"', "epoch is not a key of a dataset"),
         ('[data.x]\nmembers = ["a"]\nviews = [{take = 1}]', "views is not a key of a mixture"),
         ("[data.x]\nmembers = {a = 0}", "expected names with weights above 0"),
-        ('[data.x]\nmembers = {a = 1}\nweights = "rows"', "members have their weights"),
+        ('[data.x]\nmembers = {a = 1}\nweights = "rows"', "members already have weights"),
         (
             '[data.x]\nmembers = ["a", "a"]',
             "members: expected names with weights",
@@ -246,7 +246,7 @@ def test_a_dataset_that_is_missing_is_named(folder: Path) -> None:
             '[data.x]\nmembers = ["a"]\nmap.a.rename = {b = 3}',
             "map.a.rename.b: expected a text, found",
         ),
-        ('[data.x]\ndataset = "a"\nnum_slices = 2\nslice_len = 2', "not by both"),
+        ('[data.x]\ndataset = "a"\nnum_slices = 2\nslice_len = 2', "exclude each other"),
         ("[data.x", "is not valid TOML"),
     ],
 )

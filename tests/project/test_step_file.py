@@ -12,6 +12,7 @@ from datasets_cli import PreprocessStep, StepFile
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
 from datasets_cli.project.data import DataFile
+from tests.support.refusals import refused
 
 Capture = pytest.CaptureFixture[str]
 STEP = PreprocessStep("demo/iris", "functions:first", "x")
@@ -22,7 +23,7 @@ HOSTILE = {
     "preprocess = 3\n": "write [[preprocess]] above each step",
     "preprocess = [1]\n": "write [[preprocess]] above each step",
     "[preprocess]\ninput = 'a'\n": "write [[preprocess]] above each step",
-    "[other]\n": "expected tables [[preprocess]] and [data.NAME] alone",
+    "[other]\n": "expected only tables [[preprocess]] and [data.NAME]",
     "[[preprocess]]\n": "input and fn and out is missing; expected at least input, fn and out",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nworkers=4\n": "no key workers; expected input",
     "[[preprocess]]\ninput=1\nfn='m:f'\nout='x'\n": "input is 1; expected ids",
@@ -39,7 +40,7 @@ HOSTILE = {
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nnum_frames=1.5\n": "expected a whole number",
     "[[preprocess]]\ninput='a'\nfn='m:f'\nout='x'\nper='row'\n": '"trajectory" or "transition"',
     "[[preprocess]]\ninput='nothing'\nfn='m:f'\nout='x'\n": "nothing is not a known dataset",
-    "[[preprocess]]\ninput='no-*'\nfn='m:f'\nout='x'\n": "To install what is published: rlds",
+    "[[preprocess]]\ninput='no-*'\nfn='m:f'\nout='x'\n": "To install published ones: rlds",
     "[[preprocess]]\ninput='derived/x'\nfn='m:f'\nout='x'\n": "Change the input or the out",
 }
 
@@ -123,7 +124,7 @@ def test_an_equal_step_is_not_written_twice(here: Path) -> None:
 def test_another_step_with_the_same_out_is_refused(here: Path) -> None:
     StepFile().add(STEP)
     text = (here / "rlds.toml").read_text()
-    with pytest.raises(UsageError, match=r"Step 1 of .* makes derived/x otherwise: .*Edit it"):
+    with refused(UsageError, argument="out", path=here / "rlds.toml"):
         StepFile().add(PreprocessStep("demo/iris", "functions:second", "derived/x"))
     assert (here / "rlds.toml").read_text() == text
 

@@ -20,7 +20,7 @@ from datasets_cli.environments.actions import OutOfBounds
 from datasets_cli.environments.collectors.options import CollectorOptions
 from datasets_cli.environments.collectors.source import BatchSource, make_environment
 from datasets_cli.errors import RldsError
-from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Tell
+from datasets_cli.parallel.cluster import Call, Cluster, LostCluster, LostWorker
 from datasets_cli.parallel.workers import Worker, WorkerContext
 
 DESCRIBE = "describe"
@@ -190,7 +190,7 @@ class Channel:
         self.worker = Thread(target=self._forward, args=(theirs, call), daemon=True)
         self.worker.start()
 
-    def _forward(self, connection: Connection, call: Tell) -> None:
+    def _forward(self, connection: Connection, call: Call) -> None:
         with connection, suppress(EOFError, OSError):
             while True:
                 message = connection.recv_bytes()

@@ -30,7 +30,7 @@ from datasets_cli.environments.record.options import (
 )
 from datasets_cli.environments.rows import RolloutRows, leaves_of
 from datasets_cli.errors import RldsError, Unsupported, UsageError
-from datasets_cli.parallel.functions import failure_of
+from datasets_cli.preprocessing.function import failure_of
 from datasets_cli.schema.columns import REWARD, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
 
 ACTION: Key = ("action",)

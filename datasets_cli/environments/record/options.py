@@ -22,7 +22,7 @@ from datasets_cli.environments.rows import LaneRows, PolicyOutput, SpaceLeaf, St
 from datasets_cli.errors import RldsError, UsageError, WrongRows, argument
 from datasets_cli.install.options import LAYOUT
 from datasets_cli.parallel.engine import PROCESSES
-from datasets_cli.parallel.functions import failure_of
+from datasets_cli.preprocessing.function import failure_of
 
 if TYPE_CHECKING:
     from datasets_cli.environments.actions import CheckActions

@@ -27,9 +27,9 @@ from datasets_cli.environments.record.options import RANDOM, PolicyFunction, Rec
 from datasets_cli.errors import Unsupported, UsageError, argument, for_reader
 from datasets_cli.exchange.steps import StepDigest, write_steps
 from datasets_cli.parallel.engine import WORTH_PROCESSES_SECONDS, Workers
-from datasets_cli.parallel.function_state import identity_of
 from datasets_cli.parallel.tasks import run_tasks
 from datasets_cli.parallel.workers import pickle_by_value
+from datasets_cli.preprocessing.function import identity_of
 from datasets_cli.schema.columns import EPISODE, TERMINATED, TRAJECTORY_END, TRUNCATED
 from datasets_cli.sources.disk import make_folder
 from datasets_cli.specs.gymnasium_spaces import describe

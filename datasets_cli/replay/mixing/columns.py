@@ -9,7 +9,14 @@ from typing import NamedTuple, TypeVar
 import torch
 from tensordict import TensorDict, is_leaf_nontensor, is_tensor_collection
 
-from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError, WrongRows, WrongSize
+from datasets_cli.errors import (
+    EmptyBuffer,
+    UnknownKey,
+    UsageError,
+    WrongRows,
+    WrongSize,
+    by_reader,
+)
 from datasets_cli.replay.arguments import NestedKey, Numbers, Rows, key_of, keys_of
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
 from datasets_cli.replay.storages.protocol import Storage
@@ -71,8 +78,12 @@ def check_columns(members: Sequence[Mapping[Key, Rows]], names: Sequence[str]) -
             argument="members",
             key=odd[0],
             found=[show_key(key) for key in odd],
-            advice="Map the columns: Member(buffer, rename={old: new}, drop=[key], "
-            "cast={key: dtype}, fill={key: value}, pad={key: size}).",
+            advice=by_reader(
+                "Give all of them the same columns first, such as: rlds preprocess ID --rename "
+                "OLD=NEW --exclude KEY --cast KEY=TYPE --out NAME",
+                "Map the columns: Member(buffer, rename={old: new}, drop=[key], "
+                "cast={key: dtype}, fill={key: value}, pad={key: size}).",
+            ),
         )
 
 

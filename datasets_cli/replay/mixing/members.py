@@ -16,7 +16,7 @@ from tensordict import NonTensorStack, TensorDict
 
 from datasets_cli.core.quantities import few_lines
 from datasets_cli.core.system_errors import check_memory
-from datasets_cli.errors import Unsupported, UsageError, WrongRows
+from datasets_cli.errors import Unsupported, UsageError, WrongRows, by_reader
 from datasets_cli.replay.arguments import Rows, StateDict
 from datasets_cli.replay.batches.reader import BatchReader
 from datasets_cli.replay.buffer.buffer import ReplayBuffer
@@ -461,7 +461,10 @@ def _column_maps(
                 "batches of a mixture.",
                 argument="members",
                 key=MEMBER,
-                advice="Rename it: Member(..., rename={'member': 'other'}).",
+                advice=by_reader(
+                    "Rename it first: rlds preprocess ID --rename member=other --out NAME",
+                    "Rename it: Member(..., rename={'member': 'other'}).",
+                ),
             )
     return maps
 

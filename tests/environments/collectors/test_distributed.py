@@ -29,7 +29,7 @@ from datasets_cli import (
 from datasets_cli.environments.collectors.options import MultiProcessOptions
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.parallel import dask_cluster
-from datasets_cli.parallel.cluster import Cluster, LostCluster, LostWorker, Tell
+from datasets_cli.parallel.cluster import Call, Cluster, LostCluster, LostWorker
 from datasets_cli.replay.trajectories.seams import COLLECTOR_NUMBER
 from tests.support.clusters import DaskCluster, ray_cluster
 from tests.support.refusals import refused
@@ -137,7 +137,7 @@ class InThisProcess(Cluster):
     def __init__(self, *failures: Exception) -> None:
         self.failures, self.put_values = [*failures], list[bytes]()
 
-    def actor(self, kind: type, argument: Any) -> Tell:
+    def actor(self, kind: type, argument: Any) -> Call:
         worker = kind(argument)
 
         def tell(message: bytes, value: Any) -> bytes:
@@ -236,7 +236,7 @@ def test_workers_of_dask_give_the_same_rows_and_are_replaced(
 def test_a_cluster_of_dask_without_room_and_one_that_is_lost_are_errors(
     dask: DaskCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_cluster, "ROOM_SECONDS", 0.5)
+    monkeypatch.setattr(dask_cluster, "ACTOR_SECONDS", 0.5)
     with pytest.raises(RldsError, match="Dask had no free worker"):
         DistributedCollector(
             [make_env] * 4, frames_per_batch=10, engine="dask", address=dask.address

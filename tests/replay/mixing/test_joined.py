@@ -82,9 +82,13 @@ def test_members_may_be_mapped_and_views_may_cut_trajectories(door: str, config:
     assert not cut["next", "done"].any() and rows["next", "truncated"][ends].all()
 
 
-def test_what_cannot_be_joined_is_refused_before_anything_is_written(config: Config) -> None:
+def test_what_cannot_be_joined_is_refused_before_anything_is_written(
+    config: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["download", "demo/iris", "demo/pong", "-q"]) == 0
     assert main(["preprocess", "demo/iris", "demo/pong", "--name", "mine/both"]) == 2
+    told = capsys.readouterr().err
+    assert "rlds preprocess ID --rename" in told and "Member" not in told
     for wrong in (["--cast", "float32"], ["--workers", "2"], ["--out", "x"], ["--dry-run"]):
         assert main(["preprocess", "demo/iris", "--name", "mine/both", *wrong]) == 2, wrong
     assert main(["preprocess", "demo/iris", "--name", "d4rl/both"]) == 2

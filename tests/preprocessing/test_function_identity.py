@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from datasets_cli import RewardScaling
-from datasets_cli.parallel.function_state import identity_of
+from datasets_cli.preprocessing.function import identity_of
 from tests.support.interpreters import preloaded
 from tests.support.processes import Child
 
@@ -82,7 +82,7 @@ def of_other_process(folder: Path, source: str) -> dict[str, str]:
     write_module(folder, source)
     script = (
         "import json, digested as module;"
-        "from datasets_cli.parallel.function_state import identity_of;"
+        "from datasets_cli.preprocessing.function import identity_of;"
         f"print(json.dumps({{n: identity_of(getattr(module, n)).digest for n in {NAMES}}}))"
     )
     done = preloaded("-c", script, folder=folder)
@@ -104,7 +104,7 @@ def test_a_script_and_a_module_of_one_file_have_the_same_digest(tmp_path: Path) 
     with (tmp_path / "script.py").open("a") as file:
         file.write("")
     script = (
-        "import runpy, digested as m; from datasets_cli.parallel.function_state import identity_of"
+        "import runpy, digested as m; from datasets_cli.preprocessing.function import identity_of"
     )
     script += "\nm.scale.__module__ = '__main__'; import sys; sys.modules['__main__'] = m"
     script += "\nprint(identity_of(m.scale).entry)"

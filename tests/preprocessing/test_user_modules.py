@@ -5,18 +5,20 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
-import types
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from datasets_cli.parallel.function_state import identity_of
-from datasets_cli.parallel.function_text import codes_by_text, identity_by_text
-from datasets_cli.parallel.functions import FunctionIdentity, load_function
 from datasets_cli.parallel.user_modules import UserModule, imported_by, is_of_user
-from datasets_cli.parallel.workers import imported_sources, pickle_by_value
+from datasets_cli.preprocessing.function import (
+    changed_parts,
+    changes_by_name,
+    codes_by_name,
+    identity_of,
+    load_function,
+)
 
 FUNCTION = "def f(batch, more=1):\n    return batch\n"
 FILES = {
@@ -74,19 +76,13 @@ def test_an_edit_of_one_of_them_is_another_function_and_is_named(
     tmp_path: Path, number: int, edited: str
 ) -> None:
     write(tmp_path, number, FILES | {"pack{n}/inner/two.py": ""})
-    before = known(identity_by_text(f"start{number}:f", tmp_path))
+    before = codes_by_name(f"start{number}:f", tmp_path)
     place = edited.format(n=number)
     write(tmp_path, number, {edited: FILES[edited] + "# a comment counts, as in its own file\n"})
-    after = known(identity_by_text(f"start{number}:f", tmp_path))
-    assert after.digest != before.digest and after.own_digest == before.own_digest
-    assert after.changes(before.entry) == [f"code of {place} changed"]
+    after = codes_by_name(f"start{number}:f", tmp_path)
+    assert changed_parts(before, after) == [f"code of {place} changed"]
     write(tmp_path, number, {"unused{n}.py": "x = 1\n", "pack{n}/unused.py": "x = 1\n"})
-    assert known(identity_by_text(f"start{number}:f", tmp_path)) == after
-
-
-def known(identity: FunctionIdentity | None) -> FunctionIdentity:
-    assert identity is not None
-    return identity
+    assert codes_by_name(f"start{number}:f", tmp_path) == after
 
 
 def test_the_rule_is_the_same_once_the_function_is_imported_and_in_any_folder(
@@ -99,30 +95,57 @@ def test_the_rule_is_the_same_once_the_function_is_imported_and_in_any_folder(
     }
     write(tmp_path / "here", number, plain)
     write(tmp_path / "there" / "far", number, plain)
-    here = identity_by_text(f"start{number}:f", tmp_path / "here")
-    assert here == identity_by_text(f"start{number}:f", tmp_path / "there" / "far")
+    here = codes_by_name(f"start{number}:f", tmp_path / "here")
+    assert here == codes_by_name(f"start{number}:f", tmp_path / "there" / "far")
     monkeypatch.syspath_prepend(tmp_path / "here")
-    module = importlib.import_module(f"start{number}")
-    assert identity_of(module.f) == here
-    assert (
-        codes_by_text(f"start{number}:f", tmp_path / "here").items()
-        <= known(here).all_parts.items()
-    )
+    parts = identity_of(importlib.import_module(f"start{number}").f).parts
+    assert {part: parts[part] for part in parts if part.startswith("code of")} == here
+    assert [*parts.keys() - here.keys()] == ["default of more"]
 
 
-def test_a_function_that_imports_no_module_of_the_user_keeps_its_digest(tmp_path: Path) -> None:
-    (tmp_path / "alone_of_all.py").write_text("import json, numpy, torch, pytest\n" + FUNCTION)
-    identity = known(identity_by_text("alone_of_all:f", tmp_path))
-    assert identity.digest == identity.own_digest
-    assert list(identity.entry["parts"]) == ["code of alone_of_all.py", "default of more"]
+SAME = "import helping{n}\n" + FUNCTION
+OTHERS = {
+    "lambda": "import helping{n}\nf = lambda batch: batch\n",
+    "partial": f"import functools, helping{{n}}\n{FUNCTION}f = functools.partial(f, more=2)\n",
+    "closure": "import helping{n}\ndef made(x):\n    return lambda batch: x\nf = made(1)\n",
+}
+
+
+@pytest.mark.parametrize("text", [SAME, *OTHERS.values()], ids=["plain", *OTHERS])
+def test_only_of_a_plain_function_its_files_alone_tell_that_it_is_the_same(
+    tmp_path: Path, number: int, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, helper = f"plain{number}", tmp_path / f"helping{number}.py"
+    write(tmp_path, number, {f"{name}.py": text, helper.name: ""})
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = identity_of(importlib.import_module(name).f).entry
+    assert changes_by_name(f"{name}:f", tmp_path, entry) == ([] if text == SAME else None)
+    helper.write_text("# edited")
+    assert changes_by_name(f"{name}:f", tmp_path, entry) == [f"code of {helper.name} changed"]
 
 
 def test_a_module_without_text_is_known_by_its_place(tmp_path: Path, number: int) -> None:
     suffix = importlib.machinery.EXTENSION_SUFFIXES[-1]
     (tmp_path / f"compiled{number}{suffix}").write_bytes(b"\x7fELF")
     (tmp_path / f"start{number}.py").write_text(f"import compiled{number}\n{FUNCTION}")
-    identity = known(identity_by_text(f"start{number}:f", tmp_path))
-    assert identity.imported == {f"code of compiled{number}{suffix}": ""}
+    codes = codes_by_name(f"start{number}:f", tmp_path)
+    assert codes[f"code of compiled{number}{suffix}"] == ""
+
+
+def test_modules_of_python_and_of_libraries_are_not_the_users(tmp_path: Path) -> None:
+    (tmp_path / "queue.py").write_text(FUNCTION)
+    for text in ("queue:f", "torch:f", "nowhere_at_all:f", "nowhere.at.all:f"):
+        assert codes_by_name(text, tmp_path) == {}
+
+
+def test_a_module_of_a_package_is_found_without_importing_the_package(tmp_path: Path) -> None:
+    folder = tmp_path / "package_of_sources" / "inner"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").write_text("raise ImportError")
+    (folder / "code.py").write_text(FUNCTION)
+    codes = codes_by_name("package_of_sources.inner.code:f", tmp_path)
+    assert "code of package_of_sources/inner/code.py" in codes
+    assert "package_of_sources" not in sys.modules
 
 
 def test_what_is_installed_is_not_the_users() -> None:
@@ -179,18 +202,6 @@ def test_a_default_that_changed_is_named() -> None:
     assert changes == ["default of factor changed"]
 
 
-def test_an_entry_that_is_older_than_this_rule_is_compared_without_modules(
-    tmp_path: Path, number: int
-) -> None:
-    write(tmp_path, number, FILES)
-    identity = known(identity_by_text(f"start{number}:f", tmp_path))
-    old = {"name": identity.name, "digest": identity.own_digest}
-    assert identity.changes(old) == []
-    assert identity.changes(old | {"digest": "0" * 64}) == [
-        f"the function start{number}.f, now start{number}.f after an edit"
-    ]
-
-
 def test_a_module_that_a_notebook_names_counts_too(
     tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,7 +211,7 @@ def test_a_module_that_a_notebook_names_counts_too(
     names: dict[str, Any] = {"helper": helper, "torch": sys.modules["torch"]}
     exec("def f(batch):\n    return helper.g(batch), torch.ones(1)", names)
     before = identity_of(names["f"])
-    assert [*before.imported] == [f"code of helper{number}.py"]
+    assert f"code of helper{number}.py" in before.parts
     (tmp_path / f"helper{number}.py").write_text("def g(x):\n    return -x\n")
     assert identity_of(names["f"]).changes(before.entry) == [f"code of helper{number}.py changed"]
 
@@ -225,16 +236,3 @@ def test_a_function_is_loaded_again_where_a_module_that_it_imports_was_edited(
     assert loaded() == 3
     (tmp_path / f"more{helper}.py").write_text("FACTOR = 1 + 1 + 2\n")
     assert loaded() == 4
-
-
-def test_workers_are_asked_for_the_modules_that_those_of_a_function_have_loaded(
-    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path, number, FILES | {"pack{n}/inner/__init__.py": "", "pack{n}/inner/two.py": ""})
-    monkeypatch.syspath_prepend(tmp_path)
-    module: types.ModuleType = importlib.import_module(f"start{number}")
-    names = imported_sources(pickle_by_value(module.f)).keys()
-    assert names == {
-        *(f"{name}{number}" for name in ("start", "near", "pack")),
-        *(f"pack{number}.{name}" for name in ("inner", "inner.one", "beside")),
-    }, "far is imported later, and no worker needs it before"
