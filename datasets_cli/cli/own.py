@@ -107,12 +107,11 @@ def _export_lines(made: ExportedDataset, *, is_tried: bool) -> list[str]:
 def record(context: typer.Context, *, call: GivenOptions) -> None:
     """Record episodes of a gymnasium environment into a dataset; print its folder.
 
-    The values are the same for every number of workers, and a recording that was killed continues
-    where it stopped, with the same result. The same command again does nothing. The observation
-    after the last action of an episode is the true one, and what ended it is kept. What an
-    environment tells in its info is not recorded.
+    The values are the same for every number of workers. The same command resumes a recording that
+    was killed, with the same result, and does nothing after a finished one. The observation after
+    the last action of an episode is the true one. The info of an environment is not recorded.
 
-    Needs gymnasium: pip install 'rlds-cli[collect]'. A policy is code of this folder, and is run.
+    Requires gymnasium: pip install 'rlds-cli[collect]'. The policy runs code of this folder.
     """
     state = state_of(context)
     call["env_options"] = dict(map(_option, call.get("env_options", [])))

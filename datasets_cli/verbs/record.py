@@ -1,7 +1,7 @@
 """Recording: chunks of episodes on any workers, then one commit as a dataset.
 
-What is recorded stays until the dataset has its name, so that the same call continues a recording
-that was killed, with the same result as one that was not.
+Finished chunks stay on disk until the commit: the same call resumes a recording that was killed,
+with the same result.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def record(call: RecordCall) -> InstalledDataset:
     """Record episodes of an environment into the dataset ``recorded/<out>``.
 
     Raises:
-        UsageError: the dataset is there and is of something else, the environment or the policy
-            cannot be had, a space has no columns, or gymnasium is not installed.
-        RldsError: the environment or the policy failed, or a worker died. What is recorded is kept:
-            the same call continues there.
+        UsageError: the dataset exists and was recorded by another call, an argument is invalid, the
+            environment or the policy cannot be loaded, a space is not supported, or gymnasium is
+            not installed.
+        RldsError: the environment or the policy failed, or a worker died. The same call resumes
+            after the finished episodes.
     """
     config, layout = call.chosen_config(), call.layout
     recording = part_of(call, Recording)
@@ -69,9 +70,11 @@ def record(call: RecordCall) -> InstalledDataset:
             manifest = _recorded(run, older, place, id, layout, workers, told)
         else:
             raise UsageError(
-                f"{id} is there already and was recorded otherwise. Add to it with "
-                f"{argument('append', 'True')}, choose another {argument('out')}, or "
-                f"delete it first: rlds delete {id}"
+                f"{id} exists already, from another call of record.",
+                id=id,
+                argument="out",
+                advice=f"Add to it with {argument('append', 'True')}, choose another "
+                f"{argument('out')}, or delete it first: rlds delete {id}",
             )
     return InstalledDataset.of(folder, manifest)
 
@@ -85,7 +88,7 @@ def _recorded(
     workers: Workers,
     progress: Progress,
 ) -> Manifest:
-    """Record episodes behind those of a dataset, whose lock is held, and commit them."""
+    """Record episodes, and commit them after the older dataset's; its lock is held."""
     work = root.downloads(id)
     check_place(root, id)
     _begin(work, run.plan)
@@ -97,12 +100,12 @@ def _recorded(
 
 
 def recorded_id(name: str) -> str:
-    """Return the id of a recorded dataset, whose family may be left out."""
+    """Return the id of a recorded dataset; the name can have the family in front."""
     return check_id(f"{FAMILY}/{name.removeprefix(f'{FAMILY}/')}")
 
 
 def _is_committed(root: CacheRoot, id: str, recordings: list[dict[str, Any]]) -> bool:
-    """Return whether a call was killed after its commit, before it had deleted its chunks."""
+    """Return whether a call was killed between its commit and the deletion of its chunks."""
     path = root.downloads(id) / RECORDING
     plan = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     is_among = plan is not None and any(_is_of(each, plan) for each in recordings)
@@ -114,19 +117,19 @@ def _is_of(recording: dict[str, Any], plan: dict[str, Any], but: str = "") -> bo
 
 
 def _remove(root: CacheRoot, id: str) -> None:
-    """Delete the chunks of a recording that is committed, first by a rename."""
-    # The new name says of any part that is left what the plan said.
+    """Delete the chunks of a committed recording; a rename marks them first."""
+    # The new name marks the remaining files as committed, as the plan did.
     if not root.recorded(id).exists():
         root.downloads(id).rename(root.recorded(id))
     shutil.rmtree(root.recorded(id), ignore_errors=True)
 
 
 def _begin(work: Path, plan: dict[str, Any]) -> None:
-    """Make the folder of the recording, or keep that of a killed one."""
+    """Write the plan of the recording, or check it against the plan of a killed one."""
     path = work / RECORDING
     text = json.dumps(plan, indent=1)
-    # A first call that failed before any episode was finished, such as one whose policy is wrong,
-    # left nothing to lose.
+    # A call that failed before its first finished episode, for example because of its policy, has
+    # nothing to resume.
     if not path.is_file() or not any((work / CHUNKS).glob("[0-9]*")):
         with replacing(path) as new:
             new.write_text(text, encoding="utf-8")
@@ -134,8 +137,14 @@ def _begin(work: Path, plan: dict[str, Any]) -> None:
     known = json.loads(path.read_text(encoding="utf-8"))
     differing = sorted(name for name in {*known, *plan} if known.get(name) != plan.get(name))
     if differing:
-        told = "; ".join(f"{name}: {known.get(name)}, now {plan.get(name)}" for name in differing)
+        expected, found = ({name: each.get(name) for name in differing} for each in (known, plan))
+        changes = "; ".join(f"{name}: {expected[name]}, now {found[name]}" for name in differing)
         raise UsageError(
-            f"Another recording of the same name was interrupted ({told}). Continue it with the "
-            f"same call, choose another {argument('out')}, or delete what it recorded: {work}"
+            f"Another recording of the same name was interrupted ({changes}).",
+            argument=differing[0],
+            path=work,
+            expected=expected,
+            found=found,
+            advice=f"Resume it with the same call, choose another {argument('out')}, or delete its "
+            f"files: {work}",
         )

@@ -150,7 +150,7 @@ def test_without_frames_the_environment_shows_the_recorded_states(
     ("change", "expected"),
     [
         ({"env_spec": None}, "no env_spec for its environment"),
-        ({"entry_point": "not_installed.envs:Arm"}, "cannot be made .*not_installed"),
+        ({"entry_point": "not_installed.envs:Arm"}, "not_installed"),
         ({"entry_point": "gymnasium.envs.classic_control:CartPoleEnv"}, "cannot be set to a state"),
     ],
 )
