@@ -31,7 +31,7 @@ STALE = object()
 
 
 class Turn:
-    """One batch's turn on a side stream of CUDA, while the caller's is busy with others."""
+    """The work of one batch on a side stream of CUDA, beside the work on the caller's stream."""
 
     # A stream waits for another on the device, by an event; the CPU waits for neither. Memory is
     # reused in the order of one stream: `record_stream` names a second one that reads a tensor.

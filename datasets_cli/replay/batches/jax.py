@@ -55,7 +55,7 @@ MOST_LEAVES = 8
 
 
 @cache
-def _hand_over() -> Callable[[list[np.ndarray]], list[jax.Array]]:
+def _converter() -> Callable[[list[np.ndarray]], list[jax.Array]]:
     """Return a compiled function that converts several numpy arrays to jax arrays."""
     import jax
 
@@ -96,7 +96,7 @@ class JaxFormat(BatchFormat):
         together = [(key, array) for key, array in arrays.items() if array is not None]
         for start in range(0, len(together), MOST_LEAVES):
             keys, some = zip(*together[start : start + MOST_LEAVES], strict=True)
-            for key, array in zip(keys, _hand_over()(list(some)), strict=True):
+            for key, array in zip(keys, _converter()(list(some)), strict=True):
                 put(tree, key, array)
         return tree if len(together) == len(leaves) else self._one_by_one(tree)
 

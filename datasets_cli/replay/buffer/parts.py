@@ -26,7 +26,7 @@ def as_storage(part: Any) -> Storage:
     """Return a storage that has every member."""
     if isinstance(part, _Completed):
         return cast(Storage, part)
-    part = _made(part, "gather")
+    part = _made(part, "storage", "gather")
     if not _has_method(part, "gather") or not hasattr(part, "has"):
         raise _not_a_part(
             "storage", "LazyTensorStorage(1000)", type(part).__name__, WritableStorage
@@ -43,7 +43,7 @@ def storage_or_list(part: Any) -> Storage:
 
 def as_sampler(part: Any) -> Sampler:
     """Return a sampler that has every member."""
-    part = _made(part, "sample")
+    part = _made(part, "sampler", "sample")
     if not callable(getattr(part, "sample", None)):
         raise _not_a_part("sampler", "RandomSampler()", repr(part), Sampler)
     _check_call(part, "sample", "storage", "batch_size", "generator")
@@ -102,7 +102,7 @@ def warn_of_index(storage: Storage, sample_info: SampleInfo) -> None:
 
 def as_writer(part: Any) -> Writer:
     """Return a writer that has every member."""
-    part = _made(part, "write")
+    part = _made(part, "writer", "write")
     if not _has_method(part, "write"):
         raise _not_a_part("writer", "RoundRobinWriter()", repr(part), Writer)
     _check_call(part, "write", "storage", "data")
@@ -173,7 +173,7 @@ def _forward(name: str) -> property:
     return property(read, write)
 
 
-def _made(part: Any, method: str) -> Any:
+def _made(part: Any, argument: str, method: str) -> Any:
     """Return a part; a class or a function is called to create it."""
     if not isinstance(part, type) and (not callable(part) or _has_method(part, method)):
         return part
@@ -183,6 +183,7 @@ def _made(part: Any, method: str) -> Any:
         name = getattr(part, "__name__", repr(part))
         raise UsageError(
             f"{name} is called without arguments to create a part, and needs some: {error}.",
+            argument=argument,
             found=name,
             advice=f"Pass {name}(...), or functools.partial({name}, ...).",
         ) from error

@@ -123,11 +123,11 @@ def returns_in_blocks(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """Yield the first row of each block, and its returns to go float64 ``[n, *shape]``.
 
-    block        0 0 0 | 1 1 1 | 2 2 2      block 2 is the first
-    following        <-| the return to go of the first row of block 1
+    row          0 1 2 | 3 4 5 | 6 7 8      blocks of 3 rows, the last one first
+    following          ^ 3     ^ 6          the return to go of the row after the block
     """
     num_rows = int(offsets[-1])
-    following = torch.zeros(())  # the return to go of the row after the block
+    following = torch.zeros(())
     for start in reversed(range(0, num_rows, block_rows)):
         stop = min(start + block_rows, num_rows)
         values = rewards(start, stop).to("cpu", torch.float64, copy=True)

@@ -402,7 +402,7 @@ class LazyMemmapStorage(LazyTensorStorage):
         self._count(rows)
 
     def after_fork(self) -> None:
-        """Drop the rows in a new process, which has only their columns in files."""
+        """Drop rows with values, which a forked process cannot share."""
         self._rows, self.counters = None, Counters()
         self.no_rows = str(values_cannot_be_shared())
 

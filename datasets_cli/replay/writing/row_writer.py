@@ -69,7 +69,7 @@ def writable(reader: BatchReader) -> WritableStorage:
     return reader.storage
 
 
-def refuse_dimensions(storage: WritableStorage) -> None:
+def check_one_dimension(storage: WritableStorage) -> None:
     """Raise ``NotWritable`` if one number does not identify a row."""
     if storage.ndim > 1:
         raise NotWritable(
@@ -85,7 +85,7 @@ def refuse_dimensions(storage: WritableStorage) -> None:
 
 def write_at(storage: WritableStorage, index: Index, data: Rows) -> None:
     """Replace the rows at an index."""
-    refuse_dimensions(storage)
+    check_one_dimension(storage)
     rows = row_numbers(index, storage)
     if not rows.numel() and not len(storage):  # the first rows would fix the schema
         raise EmptyBuffer("The storage has no rows to replace.", advice="Use extend().")
@@ -355,7 +355,7 @@ class RowWriter:
             if storage.ndim > 1 and isinstance(index, torch.Tensor):  # returned by `extend`
                 rows = flat_rows(storage, index)
             else:
-                refuse_dimensions(storage)
+                check_one_dimension(storage)
                 rows = row_numbers(index, storage).reshape(-1)
             write_entries(storage, rows, entries_by_key(entries, only))
             self._reader.rewind()

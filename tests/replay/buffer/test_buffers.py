@@ -164,7 +164,7 @@ def test_rows_written_one_by_one_in_lists_or_transformed_bring_priorities() -> N
     plain.extend([rows[0], rows[1]])
     plain.update_priority(plain.add(rows[0]), 7.0)
     assert priorities(plain) == [4.0, 1.0, 2.0, 7.0]
-    with refused(OutOfRange, row=9, found=4):
+    with refused(OutOfRange, row=9, expected="0 to 3"):
         plain.update_priority([9], 1.0)
 
 

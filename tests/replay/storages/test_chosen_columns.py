@@ -115,5 +115,5 @@ def test_jax_takes_a_dataset_with_wide_columns_by_cast_or_by_columns(hopper: str
     assert "info" not in few.sample() and cast.sample()["info"]["qpos"].dtype == "float32"
     sequences = cast.sequences(length=3, batch_size=2)  # in the same format
     assert sequences.sample()["info"]["qvel"].dtype == "float32"
-    with pytest.raises(UsageError, match="cast=True is for format 'jax'"):
+    with refused(UsageError, argument="cast", found="torch"):
         ExperienceReplay(hopper, cast=True)

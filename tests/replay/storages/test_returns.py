@@ -19,7 +19,7 @@ from tensordict import TensorDict
 
 from datasets_cli import ExperienceReplay, FrameStack, Reward2Go, Sequences, open_storage
 from datasets_cli.config import Config
-from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.errors import WrongRows, WrongSize
 from datasets_cli.replay.storages import sequences as returns_module
 from datasets_cli.replay.storages.sequences import (
     returns_dtype,
@@ -273,6 +273,6 @@ def test_what_does_not_fit_into_memory_is_refused(
 ) -> None:
     monkeypatch.setattr("datasets_cli.core.system_errors.SMALL_BYTES", 0)
     monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 100)
-    with pytest.raises(UsageError, match="toy/missions: a copy of these rows takes 112 bytes"):
+    with refused(WrongSize, found=112):
         returns_of(folder, None)
     assert cache_root.MANIFEST_FILENAME in [path.name for path in folder.iterdir()]

@@ -28,7 +28,15 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.config import Config
-from datasets_cli.errors import EmptyBuffer, NoRewards, Unsupported, UsageError, WrongRows
+from datasets_cli.errors import (
+    EmptyBuffer,
+    NoRewards,
+    Unsupported,
+    UsageError,
+    WrongRows,
+    WrongSize,
+    WrongState,
+)
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.storages import sequences as returns_module
@@ -200,8 +208,9 @@ def test_a_dump_names_the_dataset_and_another_one_is_refused(
     assert bool((buffer.sample() == right).all())
     rows = text_rows.write(tmp_path, "ted", text_rows.steps_of([""]))
     other = TensorDictReplayBuffer(storage=Sequences(open_storage(rows), 7))
-    with pytest.raises(UsageError, match="this one's is toy/missions"):
+    with pytest.raises(WrongState) as error:
         other.loads(tmp_path / "dump")
+    assert error.value.found == other.storage.dataset.manifest.content  # type: ignore[attr-defined]
 
 
 def test_a_pickle_goes_by_path_and_continues_the_draws(replay: ExperienceReplay) -> None:
@@ -343,7 +352,8 @@ def test_a_view_reads_what_was_kept_of_its_dataset(
 
 def test_a_state_of_sequences_of_another_view_is_refused(toy: ExperienceReplay) -> None:
     first, second = toy.episodes_at([0, 2]).sequences(4, 5), toy.episodes_at([2, 3]).sequences(4, 5)
-    with pytest.raises(UsageError, match="Make the same view first"):
+    views = [each.state_dict()["dataset"]["view"] for each in (first, second)]
+    with refused(WrongState, expected=views[0], found=views[1]):
         second.load_state_dict(first.state_dict())
 
 
@@ -426,5 +436,5 @@ def test_a_batch_that_does_not_fit_into_memory_is_refused(
 ) -> None:
     buffer = replay.sequences(1000, 4)
     monkeypatch.setattr("datasets_cli.core.system_errors.free_memory", lambda: 1 << 28)
-    with pytest.raises(UsageError, match="more than half"):
+    with refused(WrongSize, expected=f"{1 << 27:,} bytes at most"):
         buffer[:]
