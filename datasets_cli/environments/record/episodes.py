@@ -191,4 +191,4 @@ def _environment_errors(env: str) -> Iterator[None]:
     except RldsError:
         raise
     except Exception as error:
-        raise RldsError(f"{env} failed: {failure_of(error)}") from error
+        raise RldsError(f"{env} failed: {failure_of(error)}", argument="env") from error

@@ -135,13 +135,14 @@ def test_a_call_that_failed_before_the_first_finished_episode_can_be_corrected()
 
 
 def test_the_error_names_the_policy_or_environment_and_the_line() -> None:
-    for env, policy, name, function in (
-        (CARTPOLE, toys.broken, "broken", "broken"),
-        ("Falling-v0", "random", "Falling-v0", "step"),
+    for env, policy, argument, name, function in (
+        (CARTPOLE, toys.broken, "policy", "broken", "broken"),
+        ("Falling-v0", "random", "env", "Falling-v0", "step"),
     ):
         with pytest.raises(RldsError) as raised:
             record(env, "x", num_episodes=1, policy=policy)
         message = str(raised.value)
+        assert raised.value.argument == argument
         assert f"{name} failed: ZeroDivisionError" in message
         assert "toys.py, line " in message and f"in {function})" in message
 
