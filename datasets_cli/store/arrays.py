@@ -32,7 +32,7 @@ Columns = dict[Key, np.ndarray]
 
 
 def plain_numbers(rows: np.ndarray) -> np.ndarray | None:
-    """Return the numbers of rows; None where two are packed into a byte and cannot be told."""
+    """Return the numbers of rows; None for dtypes that pack two numbers into a byte."""
     if rows.dtype.names is None:
         return rows
     (name,) = rows.dtype.names
@@ -76,7 +76,7 @@ class ArraySource:
 
     @property
     def num_trajectories(self) -> int:
-        """How many trajectories there are."""
+        """The number of trajectories."""
         whole = self._manifest.num_trajectories
         return whole if self.selection is None else len(self.selection)
 
@@ -130,19 +130,19 @@ class DatasetArrays(ArraySource):
         return _LeafRows(arrays, len(self))
 
     def forget_pages(self) -> None:
-        """Take what was read of the files out of this process's memory; it can be read again."""
+        """Release the pages of the files from this process's memory; they can be read again."""
         for array in self._arrays.values():
             forget_pages(array)
 
     def read_ends(self) -> None:
         """Read the offsets of trajectories, and the first and the last row, to find damage."""
-        # The digests vouch for every byte. Numbers are any bytes; offsets may be written wrong.
+        # The digests prove every byte. Any bytes are numbers, but offsets may be wrong.
         assert len(self._starts), "reading checks them"
         rows = np.array([0, len(self) - 1])
         self.arrays_of(frozenset(column.key for column in self._manifest.all_columns)).gather(rows)
 
     def _mapped_files(self, record: Record) -> list[tuple[str, np.dtype, tuple[int, ...]]]:
-        """Return name, element type and shape of the files that hold numbers, but frames."""
+        """Return name, dtype and shape of each file of numbers, without frames."""
         num_rows, num_records = len(self), record.num_records
         if self._manifest.layout == "compact":
             row_map = ROW_MAP, np.dtype(row_map_dtype(num_records)), (num_rows,)

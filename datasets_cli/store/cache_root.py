@@ -48,7 +48,7 @@ _RUN = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
 _TRASH = "trash-"
 _RECORDED = ".recorded"
 RECORDING = "recording.json"
-"""In the folder of a recording: what is recorded."""
+"""The file in the folder of a recording that describes it."""
 _STEM = re.compile(rf"({_TRASH})?(.+\.[0-9a-f]{{8}})")
 
 
@@ -117,11 +117,11 @@ class CacheRoot:
 
     def staging(self, id: str = "") -> list[tuple[Path, bool]]:
         """Return the copies of this id, or of any, that are not committed; each may be in use."""
-        # To hold the lock of its id proves nothing where locks do not work.
+        # The lock of the id proves nothing: on some file systems locks do not work.
         return [(folder, not is_abandoned(folder)) for folder in self._temporary(None, id)]
 
     def ids_of_work(self, known: Iterable[str]) -> dict[str, str]:
-        """Return ids by how the names of their locks and of what is made of them begin."""
+        """Return ids by the prefix of the names of their locks and temporary folders."""
         return {_slug(id): id for id in known}
 
     def trashed(self, id: str = "") -> list[Path]:
@@ -129,8 +129,8 @@ class CacheRoot:
         return self._temporary(_TRASH, id)
 
     def partial_runs(self) -> list[tuple[str, Path]]:
-        """Return the runs of ``preprocess`` that have not ended: the id each makes, its folder."""
-        # What has another name than `preprocess` gives, or is a link, is not ours.
+        """Return the unfinished runs of ``preprocess``: the id of the result, and the folder."""
+        # Folders with other names, and links, do not belong to `preprocess`.
         top = self.path / "datasets"
         runs = []
         for folder in sorted(paths_below(top)):
@@ -156,11 +156,14 @@ class CacheRoot:
         for other in (*around, *within):
             raise UsageError(
                 f"{id} and {other.relative_to(top).as_posix()}, which is installed, would be one "
-                "in the other: deleting or replacing one would be both. Choose another name."
+                "in the other: deleting or replacing one would affect both.",
+                id=id,
+                found=other.relative_to(top).as_posix(),
+                advice="Choose another name.",
             )
 
     def installed(self) -> Iterator[str]:
-        """Yield the ids of all committed datasets, sorted, whatever their manifests are."""
+        """Yield the ids of all committed datasets, sorted; their manifests are not read."""
         top = self.path / "datasets"
         for folder in _dataset_folders(top):
             id = folder.relative_to(top).as_posix()
@@ -171,13 +174,13 @@ class CacheRoot:
 
 
 def dest_of(folder: Path) -> Path | None:
-    """Return the destination of the run whose folder this is; None where it is that of no run."""
+    """Return the destination of the run that a folder belongs to, or None."""
     named = _RUN.fullmatch(folder.name)
     return folder.with_name(named[1]) if named else None
 
 
 def runs_to(dest: Path) -> list[Path]:
-    """Return the folders of all runs to a destination, which are not done."""
+    """Return the folders of all unfinished runs to a destination."""
     if not dest.parent.is_dir():
         return []
     return [folder for folder in dest.parent.iterdir() if dest_of(folder) == dest]
@@ -217,7 +220,7 @@ def check_id(id: str) -> str:
 
 
 def folder_advice(id: str) -> str:
-    """Return what to write in place of an id that is the path of a folder; nothing of others."""
+    """Return advice if an id is the path of a folder; otherwise an empty text."""
     if not os.path.isdir(id):  # noqa: PTH112 - Path.is_dir raises for a name that is too long
         return ""
     if has_manifest(Path(id)):

@@ -1,17 +1,16 @@
-"""A dataset's identity: which data it holds, whatever layout, mirror or machine made the files.
+"""The identity of a dataset's data, equal for every layout, mirror and machine.
 
-A dataset of a recipe is known by what decides its values: the recipe and its version, the rule of
-successors and its version, and the names and sha256 of the publisher's files. The user's own data
-has the sha256 of its columns instead, which ``--map`` chooses. Of files that only
-describe the data, whose bytes change without them, what decides values is taken from the metadata
-instead. A derived one is known by its parent, the function, its arguments and the seed. The id,
-which for a derived one has the name that it was given, and the schema, with the
-numbers of rows and trajectories, are in both, so that two programs that convert differently never
-give the same name to different data.
+The identity of a recipe's dataset contains everything that determines its values: the recipe and
+its version, the successor rule and its version, and the names and sha256 of the publisher's files.
+Your own data has the sha256 of its columns instead, which ``--map`` selects. Files that only
+describe the data change without it; entries of the metadata stand for them. The identity of a
+derived dataset contains its parent, the function, its arguments and the seed. Both contain the id,
+the schema, and the numbers of rows and trajectories, so that two programs that convert differently
+never give one identity to different data.
 
-The options that make a variant are in its id, in one spelling (``Pong/5~ckpt0-5``), and are not
-repeated. What differs from one download to the next is left out: the address that a file came from,
-the server's validator, how far the file was checked, its folder, and the publisher's own words.
+The options of a variant are in its id, in one spelling (``Pong/5~ckpt0-5``). Left out is whatever
+differs between downloads: addresses, validators of servers, checks, folders, and texts of the
+publisher.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from typing import Any
 from datasets_cli.schema.texts import AnyColumn
 
 SUCCESSOR_RULE_VERSION = 1
-"""Raised whenever the rule of ``schema.transitions`` gives other values."""
+"""Incremented whenever the rule of ``schema.transitions`` gives other values."""
 
 Origin = Mapping[str, Any]
-"""What the values of a dataset come from, as JSON values."""
+"""The origin of a dataset's values, as JSON."""
 
 
 def content_of(
@@ -37,7 +36,7 @@ def content_of(
     num_trajectories: int,
     columns: Iterable[AnyColumn],
 ) -> str:
-    """Return the sha256 of what decides a dataset's values, as 64 hexadecimal digits."""
+    """Return the identity of a dataset, as 64 hexadecimal digits."""
     identity = {
         "id": id,
         **origin,
@@ -69,7 +68,7 @@ def source_digest(file: Origin) -> str | None:
 
 
 def derived_origin(parent: Origin, function: Origin, arguments: Origin, seed: int | None) -> Origin:
-    """Return the origin of a dataset that a function made of another one."""
+    """Return the origin of a derived dataset."""
     return {
         "parent": parent.get("content"),
         "function": function.get("digest"),

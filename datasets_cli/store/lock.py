@@ -95,7 +95,7 @@ def dest_locked(
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a process holds a lock now; False where that cannot be told."""
+    """Return whether a process holds a lock now; False if that is unknown."""
     import filelock
 
     if not path.exists():

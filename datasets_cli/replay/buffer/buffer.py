@@ -51,7 +51,7 @@ from datasets_cli.torchrl.keywords import accepts_keywords
 
 NAMES = ("torch", "numpy", "jax")
 DTYPES = "transform=DTypeCastTransform(torch.float32, torch.float16) converts dtypes."
-"""The advice for a dtype that is given as ``cast``."""
+"""The advice for a dtype passed as ``cast``."""
 
 
 def choose_format(name: str, *, cast: bool = False) -> BatchFormat | None:

@@ -424,14 +424,14 @@ def _cursor_in(place: StateDict, max_size: Any, num_rows: int, width: int) -> in
 
 
 def _without_row_numbers(place: StateDict) -> StateDict:
-    """Return a writer's state without what it says of single rows, whose numbers have changed."""
+    """Return a writer's state without its entries per row, since row numbers have changed."""
     return {name: value for name, value in place.items() if name not in (GENERATIONS, "ranks")}
 
 
 def _ranked(
     writer: TensorDictMaxValueWriter, place: StateDict, rows: Rows, num_rows: int
 ) -> StateDict:
-    """Return a writer's state with ranks: those of the state, or else those of the rows."""
+    """Return a writer's state with ranks: computed from the rows if the state has none."""
     if "ranks" not in place:
         return place | {"ranks": _ranks(writer, rows, num_rows)}
     found = len(place["ranks"]) if isinstance(place["ranks"], list | torch.Tensor) else -1

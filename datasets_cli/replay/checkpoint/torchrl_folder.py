@@ -90,7 +90,7 @@ DTYPES: dict[str, torch.dtype] = {f"torch.{name}": dtype for dtype, name in TYPE
 def read_torchrl_folder(folder: Path, ndim: int, sampler: Sampler) -> StateDict:
     """Return the state of a buffer that TorchRL dumped.
 
-    ``ndim`` and ``sampler`` are those of the buffer that loads it: TorchRL does not write them.
+    ``ndim`` and ``sampler`` belong to the buffer that loads it: TorchRL does not write them.
     """
     decoded(_Seal, read_json(folder / SEAL), folder / SEAL)
     rows = _rows_in(folder / STORAGE, ndim)
@@ -169,7 +169,7 @@ def _sampler_state(folder: Path, sampler: Sampler) -> StateDict | None:
 
 
 def _epoch_in(folder: Path) -> StateDict | None:
-    """Return the rest of an epoch, or None if the epoch has not begun."""
+    """Return the rest of an epoch, or None before its first batch."""
     epoch = read_tensordict(folder)
     # If that epoch has ended, the list is already the next one's.
     order, count = epoch.get("_sample_list", None), epoch.get("len_storage", None)
@@ -328,8 +328,8 @@ def read_tensordict(
 ) -> TensorDictBase:
     """Return the TensorDict in a folder; a tensorclass becomes a TensorDict.
 
-    ``mapped`` tensors are read-only views of the files. ``escaped`` names are those of the layout
-    ``ted``. ``non_tensors`` collects the paths of entries that are not tensors, which are skipped.
+    ``mapped`` tensors are read-only views of the files. ``escaped`` names are escaped as in the
+    layout ``ted``. ``non_tensors`` collects the paths of skipped entries, which are not tensors.
     """
     rows = _read(_Level(folder, (), 0, mapped, escaped, non_tensors))
     if not isinstance(rows, TensorDictBase) or isinstance(rows, NonTensorStack):

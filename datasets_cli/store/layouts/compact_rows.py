@@ -37,11 +37,11 @@ from datasets_cli.store.layouts.record_arrays import (
 from datasets_cli.store.layouts.records import RECORDS, ROW_MAP, Record, row_map_dtype
 
 WORDS = (torch.int64, torch.int32, torch.int16, torch.uint8)
-"""What records are copied as on a device; the first whose size divides theirs."""
+"""Dtypes to copy records as on a device; the first whose size divides a record's is used."""
 
 
 class CompactRows:
-    """The records and frames of a dataset, and how a batch is made of them."""
+    """The records and frames of a dataset; gathers batches from them."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CompactRows:
         self._device, self._moves = files.device, device_options.moves
         self._output = device_options.device
         self._to_output, self.is_contiguous = device_options.to_output, device_options.contiguous
-        # A copy of the entries, where the rows are on a device.
+        # The entries on the CPU: a copy if the rows are on a device.
         row_map = RowMap(files.folder, record, lambda: self._row_map.numpy(force=True))
         num_records, listed = record.num_records, files.listed
         reader = partial(FrameReader.of, folder=files.folder, listed=listed, num_frames=num_records)
@@ -127,7 +127,7 @@ class CompactRows:
             leaves = {name: leaf for name, leaf in tree.items() if isinstance(leaf, torch.Tensor)}
             tree.update({name: self._to_output(leaf) for name, leaf in leaves.items()})
         for shape, name, slots in arrays.zeros:
-            # One allocation for all flags that never change; each gets memory of its own.
+            # One allocation for all constant flags, of which each gets a part.
             dtype = torch_dtype(name)
             size = (len(slots), len(index), *shape)
             fresh = torch.zeros(size, dtype=bits_dtype(dtype), device=self._output)

@@ -1,4 +1,4 @@
-"""Rows that were gathered together: one array a leaf, or pairs of records; batches are views."""
+"""Gathered rows: one array per leaf, or pairs of records. Batches are views of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_tensor_of(dtypes: Iterable[np.dtype]) -> AsTensor:
 
 
 class GatheredLeaves:
-    """Gathered rows: one array per leaf, in memory of their own."""
+    """Gathered rows: one array per leaf; copies of the stored rows."""
 
     # leaves: each `[B, ...]`; see `element_types` for dtypes that numpy lacks.
 
@@ -64,7 +64,7 @@ class GatheredLeaves:
     def nodes(
         self, start: int, stop: int, form: Callable[[np.ndarray], Any] = np.asarray
     ) -> list[Tree]:
-        """Return the plan's dicts with these rows in them; the first is the root."""
+        """Return the dicts of the plan, filled with these rows; the first is the root."""
         nodes = self.plan.new()
         for (node, name), leaf in zip(self.slots, self.leaves, strict=True):
             nodes[node][name] = form(leaf[start:stop])
@@ -72,7 +72,7 @@ class GatheredLeaves:
 
 
 class DtypeView(NamedTuple):
-    """The fields of one element type within a pair of records.
+    """The fields of one dtype within a pair of records.
 
     two records of 16 bytes      o (float32 [2])  r (float32)  t (bool)  3 bytes of padding
     bytes 0 to 24, as float32    o o  r  .   o o
@@ -87,7 +87,7 @@ class DtypeView(NamedTuple):
 
 
 class DtypeViews:
-    """The columns that a pair of records holds, as tensors."""
+    """The columns in a pair of records, as tensors."""
 
     def __init__(self, record: Record, plan: TreePlan) -> None:
         self._plan = plan
@@ -100,20 +100,20 @@ class DtypeViews:
         self, nodes: list[Tree], packed: np.ndarray | torch.Tensor, is_contiguous: bool
     ) -> None:
         """Put the columns of pairs uint8 ``[B, 2 * record]`` into a plan's dicts."""
-        if not len(packed) and isinstance(packed, np.ndarray):  # it has no strides for torch
+        if not len(packed) and isinstance(packed, np.ndarray):  # its strides are not torch's
             packed = torch.empty(packed.shape, dtype=torch.uint8)
         for dtype, begin, end, sizes, leaves in self._views:
             part_of = packed[:, begin:end]
             fields = part_of if isinstance(part_of, torch.Tensor) else torch.from_numpy(part_of)
-            # "Unsafe" is to change the whole behind the back of a graph that has its parts; nobody
-            # has the whole. It takes a fifth less time.
+            # "Unsafe" means that autograd does not see changes of the whole, which nobody else has.
+            # It takes a fifth less time.
             parts = fields.view(dtype).unsafe_split_with_sizes(sizes, 1)
             for part, shape, node, name in leaves:
                 leaf = parts[part] if shape is None else parts[part].view(shape)
                 nodes[node][name] = leaf.contiguous() if is_contiguous else leaf
 
     def _view(self, dtype: str, fields: list[tuple[int, Column]]) -> DtypeView:
-        """Return one view, of columns with their first byte in the pair, in its order."""
+        """Return the view of columns of one dtype, ordered by their first byte in the pair."""
         item = ITEM_BYTES[dtype]
         sizes: list[int] = []
         leaves: list[tuple[int, tuple[int, ...] | None, int, str]] = []
@@ -129,9 +129,9 @@ class DtypeViews:
 
 
 class GatheredRecords:
-    """Gathered rows: pairs of records, and one array for each leaf that records do not hold."""
+    """Gathered rows: pairs of records, and one array for each leaf outside the records."""
 
-    # packed: the pairs, uint8 `[B, 2 * record]`, in memory of their own.
+    # packed: the pairs, uint8 `[B, 2 * record]`, copies of the stored records.
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class GatheredRecords:
         return GatheredRecords(self.fields, self.views, self.packed, others, self.is_contiguous)
 
     def is_like(self, other: GatheredRecords) -> bool:
-        """Return whether the rows of another dataset have the same bytes for the same columns."""
+        """Return whether the records of another dataset have the same columns at the same bytes."""
         return (
             self.fields.dtype == other.fields.dtype
             and self.fields.slots == other.fields.slots
@@ -166,9 +166,9 @@ class GatheredRecords:
 
     def arrays(self, start: int, stop: int) -> Tree:
         """Return the rows ``start`` to ``stop - 1`` as a nested dict of views."""
-        # Those of what records hold are strided, unless leaves are to have memory of their own.
+        # Leaves from records are strided, unless they must be contiguous.
         nodes = self.others.nodes(start, stop)
-        if self.fields.slots:  # a type without fields is none
+        if self.fields.slots:  # numpy has no structured dtype without fields
             pairs = np.ndarray((stop - start,), self.fields.dtype, self.packed[start:stop])
             for field, node, name in self.fields.slots:
                 leaf = pairs[field]

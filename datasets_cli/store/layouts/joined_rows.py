@@ -1,4 +1,4 @@
-"""Rows that several datasets gathered, put together into one block in the order of a draw."""
+"""Rows of several datasets, joined into one block in the order of a draw."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from datasets_cli.store.layouts.protocol import GatheredRows
 
 
 class JoinedRows:
-    """Puts blocks of rows together, always those of the same datasets.
+    """Joins blocks of rows, always of the same datasets in the same order.
 
         blocks   a0 a1 a2 | b0 b1      the rows of a draw by dataset
-        places   0  2  3    1  4       where each is in the draw
+        places   0  2  3    1  4       the place of each row in the draw
         joined   a0 b0 a1 a2 b1
 
-    Records of one form stay records, in one copy for all of their columns. Else each column is
-    copied, also where it is a field of a record in one dataset and a constant in another.
+    If all records have the same form, one copy moves all of their columns. Otherwise each column is
+    copied, whether it is a field of a record or a constant.
     """
 
     def __init__(self, blocks: Sequence[GatheredRows], key: str) -> None:
@@ -35,9 +35,9 @@ class JoinedRows:
     def join(
         self, blocks: Sequence[GatheredRows], order: np.ndarray, member: np.ndarray
     ) -> GatheredRows:
-        """Return the rows of some blocks as one."""
-        # order: for each row of the draw its number among those of the blocks, int64 `[B]`.
-        # member: which dataset each row of the draw is of, int64 `[B]`.
+        """Return the rows of several blocks as one block."""
+        # order: for each row of the draw, its number in the concatenated blocks, int64 `[B]`.
+        # member: the number of the dataset of each row of the draw, int64 `[B]`.
         records = [block for block in blocks if isinstance(block, GatheredRecords)]
         if self._are_records:
             return self._joined_records(records, order, member)
@@ -59,7 +59,6 @@ class JoinedRows:
 
 
 def _joined(parts: Sequence[np.ndarray], order: np.ndarray) -> np.ndarray:
-    """Return rows of several arrays ``[n, ...]`` in an order int64 ``[B]`` over them all."""
-    # One after the other the parts have the numbers that the order is of.
+    """Return rows of concatenated arrays ``[n, ...]`` in an order int64 ``[B]``."""
     in_order: np.ndarray = np.concatenate(parts).take(order, 0)
     return in_order

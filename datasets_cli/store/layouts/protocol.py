@@ -1,4 +1,4 @@
-"""What a layout gives to the rest: rows, gathered in one go."""
+"""The interface of the layouts: rows, gathered at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class GatheredRows(Protocol):
 
 
 class LayoutRows(Protocol):
-    """What a layout gives."""
+    """The rows of a dataset in one layout."""
 
     def gather(self, index: torch.Tensor) -> Tree:
         """Return copies ``[B, ...]`` of the rows ``index`` int64 ``[B]``, as a nested dict."""
@@ -36,10 +36,10 @@ class LayoutRows(Protocol):
     def run(self, start: int, stop: int) -> Tree:
         """Return copies of the rows ``start`` to ``stop - 1``, as a nested dict.
 
-        A column costs what it is large, whatever other columns there are.
+        The time depends on the columns that are read, not on the number of others.
 
         Raises:
-            OutOfRange: there is no such row.
+            OutOfRange: a row does not exist.
             DamagedDataset: as ``gather``.
         """
 
@@ -49,7 +49,7 @@ class LayoutRows(Protocol):
         The rows must be in memory or on the disk, not on another device.
 
         Raises:
-            OutOfRange: there is no such row.
+            OutOfRange: a row does not exist.
             DamagedDataset: as ``gather``.
         """
 
@@ -61,9 +61,9 @@ class LayoutRows(Protocol):
         Args:
             key: a leaf that has a successor.
             index: rows int64 ``[B]``.
-            age: how many rows of its trajectory come before each, int64 ``[B]``.
-            length: steps up to the row itself; before a trajectory's first step it is repeated.
+            age: the number of earlier rows in the trajectory of each row, int64 ``[B]``.
+            length: steps up to the row itself; a trajectory's first step is repeated as padding.
 
         Returns:
-            ``[B, length + 1, *shape]``, oldest first, in memory of its own.
+            ``[B, length + 1, *shape]``, oldest first; a copy.
         """

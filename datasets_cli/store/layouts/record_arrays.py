@@ -25,13 +25,13 @@ Constant = tuple[np.ndarray, Slot]
 """A column of one value: the row, and its slot."""
 
 FrameSlots = list[tuple[int, Slot]]
-"""Where frames go, 0, and those of the following record, their successors, 1."""
+"""The slots of frames, with 0, and of their successors, the frames of the next record, with 1."""
 
 
 class RowMap:
     """The record of each row.
 
-    trajectory   0 0 0   1 1            records 3 and 6 are those of final observations
+    trajectory   0 0 0   1 1            records 3 and 6 contain final observations
     row          0 1 2   3 4
     record       0 1 2   4 5            the row's number, and one for each trajectory before
     """
@@ -40,7 +40,7 @@ class RowMap:
 
     def __init__(self, folder: Path, record: Record, load: Callable[[], np.ndarray]) -> None:
         self._path = folder / ROW_MAP
-        self.last = record.num_records - 2  # another record follows that of a row
+        self.last = record.num_records - 2  # the next record is the successor
         self._load = load
 
     @cached_property
@@ -48,7 +48,7 @@ class RowMap:
         return self._load()
 
     def take(self, numbers: np.ndarray) -> np.ndarray:
-        """Return the records, int32 or int64 ``[B]``, of rows int64 ``[B]`` that are there."""
+        """Return the records, int32 or int64 ``[B]``, of rows int64 ``[B]``, which must exist."""
         records = self.array.take(numbers, 0, None, "clip")
         # As unsigned integers, damaged entries below 0 are huge: one comparison finds both ends.
         if len(records) and records.view(f"u{records.itemsize}").max() > self.last:
@@ -87,12 +87,12 @@ def frame_records(records: np.ndarray, slots: FrameSlots) -> np.ndarray:
 
 
 def frame_parts(records: np.ndarray, slots: FrameSlots) -> list[tuple[int, Slot]]:
-    """Return where the frames of each slot begin among those of ``frame_records``."""
+    """Return the place in ``frame_records`` where the frames of each slot begin."""
     return [(place * len(records), slot) for place, (_, slot) in enumerate(slots)]
 
 
 def planned_fields(record: Record, plan: TreePlan) -> list[tuple[int, Column]]:
-    """Return where each column of a plan begins in the bytes of a pair of records."""
+    """Return the first byte of each column of a plan within a pair of records."""
     return [field for field in record.pair_fields if field[1].key in plan.slots]
 
 
@@ -154,12 +154,12 @@ class RecordArrays:
 
     @cached_property
     def fields(self) -> PairFields:
-        """Made where rows are read, and not at opening, where it would cost a fortieth."""
+        """The fields; computed for the first rows, since it would be 1/40 of the time to open."""
         return PairFields(self.record, self.plan)
 
     @cached_property
     def slots_beside(self) -> list[Slot]:
-        """The slots of what records do not hold: ``episode``, constants and frames."""
+        """The slots of leaves outside the records: ``episode``, constants and frames."""
         slots_beside = [] if self.episode is None else [self.episode]
         slots_beside += [slot for _, _, slots in self.zeros for slot in slots]
         slots_beside += [slot for _, slot in self.constants]
@@ -167,8 +167,7 @@ class RecordArrays:
         return slots_beside
 
     def beside(self, numbers: np.ndarray, row: np.ndarray) -> list[np.ndarray]:
-        """Return what records do not hold of rows int64 ``[B]``, by their records."""
-        # In the order of their slots.
+        """Return the leaves outside the records of rows int64 ``[B]``, in the order of slots."""
         leaves = [] if self.episode is None else [row - numbers]
         for shape, name, slots in self.zeros:
             leaves.extend(np.zeros((len(slots), len(row), *shape), numpy_dtype(name)))
@@ -189,7 +188,7 @@ class RecordArrays:
         """Return copies ``[B, ...]`` of rows int64 ``[B]``, as a nested dict."""
         row = self.row_map.take(check_numbers(numbers, len(self.row_map.array)))
         leaves: list[np.ndarray] = []
-        if self.fields.slots:  # a type without fields is none
+        if self.fields.slots:  # numpy has no structured dtype without fields
             pairs = np.ndarray((len(row),), self.fields.dtype, self.pairs(row))
             leaves = [pairs[field] for field, _, _ in self.fields.slots]
         return self._tree(self.beside(numbers, row), leaves, form)
@@ -225,7 +224,7 @@ class RecordArrays:
         return nodes[0]
 
     def _constants_of(self, record: Record) -> tuple[list[Zeros], list[Constant]]:
-        """Return the columns that are zero, by row shape and type, and the others' values."""
+        """Return the columns of zeros, by row shape and dtype, and the other constants."""
         zeros: dict[tuple[tuple[int, ...], str], list[Slot]] = {}
         others = []
         for field in record.constants:

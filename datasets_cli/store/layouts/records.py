@@ -81,16 +81,16 @@ class FrameField(JsonForm):
 
     @property
     def offsets(self) -> str:
-        """The file that says where each frame begins."""
+        """The file of the first byte of each frame."""
         return f"{self.filename}.offsets"
 
     @property
     def dictionary(self) -> str:
-        """The file of the frames that the others are compressed against; not always there."""
+        """The file of the dictionary that frames are compressed against; it is optional."""
         return f"{self.filename}.dictionary"
 
     def files_in(self, folder: Path) -> list[str]:
-        """Return those of the three files that a folder has."""
+        """Return the names of these three files that exist in a folder."""
         names = (self.filename, self.offsets, self.dictionary)
         return [name for name in names if (folder / name).exists()]
 
@@ -126,7 +126,7 @@ class Record(JsonForm):
         ]
 
     def only(self, keys: frozenset[Key]) -> Record:
-        """Return the record with what it takes to give these keys, at the same offsets."""
+        """Return the record with only the fields that these keys need, at the same offsets."""
         if keys.issuperset(column.key for column in self.columns):
             return self
         return replace(
@@ -147,12 +147,12 @@ def columns_of(field: Field | FrameField) -> list[Column]:
 
 
 def is_frame(dtype: str, shape: tuple[int, ...]) -> bool:
-    """Return whether rows of an element type and shape are frames, to be compressed one by one."""
+    """Return whether rows of a dtype and shape are frames, which are compressed one by one."""
     return dtype == "uint8" and math.prod(shape) >= FRAME_BYTES
 
 
 def frame_fields(columns: Iterable[Column]) -> tuple[FrameField, ...]:
-    """Return the columns that are frames, each with the successor that has the same ones."""
+    """Return the columns of frames, each with the successor column that shares them."""
     frames = {column.key: column for column in columns if is_frame(column.dtype, column.shape)}
     successors = {
         key: successor
@@ -172,7 +172,7 @@ def check_rows(path: Path, rows: list[int], records: list[int], last: int) -> No
 
 
 def row_map_dtype(num_records: int) -> str:
-    """Return the element type of a row map that can name every record."""
+    """Return the dtype of a row map that can number every record."""
     return "int32" if num_records < LONG_ROW_MAP else "int64"
 
 
