@@ -26,7 +26,7 @@ from datasets_cli.config import Config, load_config
 from datasets_cli.core.options import argument_docs
 from datasets_cli.core.progress import Silent
 from datasets_cli.errors import IntegrityError, PartialFailure, UsageError
-from datasets_cli.experience.options import OpenOptions
+from datasets_cli.experience.opening import OpenOptions
 from datasets_cli.replay.mixing.mixture import MixtureOptions
 from datasets_cli.torchrl.slice_samplers import SliceArguments
 from tests.conftest import DOOR

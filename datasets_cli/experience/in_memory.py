@@ -33,13 +33,13 @@ def to_numpy(
 
     Args:
         storage: the rows of the dataset.
-        columns: the keys of what is read, text too, groups such as ``"next"`` whole; by default
-            what the buffer reads.
+        columns: the keys of columns, also of text, or of whole groups such as ``"next"``; by
+            default the columns of the buffer.
         rows: a slice, whole numbers, or a bool for each row; by default all.
 
     Raises:
-        UsageError: the copy would take more than half of the free memory, there is no such row or
-            column, or numpy does not have its numbers.
+        UsageError: the copy would take more than half of the free memory, a row or column does not
+            exist, or numpy lacks its dtype.
     """
     storage = _reading(storage, columns)
     dataset, numbers = storage.dataset, _numbers(rows, storage)
@@ -98,11 +98,11 @@ def to_arrow(
         columns: as ``to_numpy`` takes them.
 
     Raises:
-        UsageError: pyarrow is not installed, there is no such column, or Arrow cannot hold one.
+        UsageError: pyarrow is not installed, a column does not exist, or Arrow lacks its dtype.
     """
     from pyarrow import RecordBatchReader
 
-    from datasets_cli.exchange import arrow_table  # says what to install for pyarrow
+    from datasets_cli.exchange import arrow_table  # its error names the package to install
 
     dataset = _reading(storage, columns).dataset
     texts = dataset.texts.columns if dataset.texts else ()

@@ -22,12 +22,13 @@ from datasets_cli.core.progress import PlainLines, Progress
 from datasets_cli.core.progress_bars import Bars
 from datasets_cli.errors import Unsupported, UsageError
 from datasets_cli.experience.in_memory import to_arrow, to_hf_dataset, to_numpy, to_pandas
-from datasets_cli.experience.opening import open_folder, open_or_install
-from datasets_cli.experience.options import (
+from datasets_cli.experience.opening import (
     OpenOptions,
     SequenceBufferOptions,
     TrajectoryDatasetOptions,
     check_start_method,
+    open_folder,
+    open_or_install,
     row_sampler,
     warn_of_override,
 )

@@ -14,7 +14,7 @@ from datasets_cli.catalogue.registry import load_recipe
 from datasets_cli.config import load_config
 from datasets_cli.core.options import part_of, takes_fields
 from datasets_cli.errors import Unsupported
-from datasets_cli.experience.options import (
+from datasets_cli.experience.opening import (
     DatasetOptions,
     TrajectoryDatasetOptions,
     check_start_method,

@@ -16,7 +16,7 @@ from tensordict import TensorDict, TensorDictBase, is_non_tensor
 
 from datasets_cli.core.options import takes_fields
 from datasets_cli.errors import DatasetNotInstalled, OutOfRange, Unsupported, UsageError
-from datasets_cli.experience.options import TrajectoryDatasetOptions
+from datasets_cli.experience.opening import TrajectoryDatasetOptions
 from datasets_cli.experience.replay import ExperienceReplay
 from datasets_cli.experience.views import EpisodeReader
 from datasets_cli.install.fetch import OtherFiles

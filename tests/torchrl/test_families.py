@@ -17,7 +17,7 @@ from datasets_cli import (
 )
 from datasets_cli.core.progress import Silent
 from datasets_cli.errors import ImmutableError, Unsupported
-from datasets_cli.experience.options import TrajectoryDatasetOptions
+from datasets_cli.experience.opening import TrajectoryDatasetOptions
 
 
 def test_arguments_of_torchrls_examples_are_taken(door: str) -> None:
