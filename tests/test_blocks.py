@@ -110,7 +110,7 @@ def test_every_option_in_a_sentence_is_one_of_a_command() -> None:
     [
         ("rlds list --instaled 'hopper-* | --x'", ["--instaled"]),
         ("rlds list -q | rlds verfy - --deep", ["verfy", "--deep"]),
-        ("rlds config get --json  # --not", []),
+        ("rlds config --json  # --not", []),
     ],
 )
 def test_a_command_or_an_option_that_is_none_is_found(line: str, words: list[str]) -> None:

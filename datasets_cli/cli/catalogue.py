@@ -1,4 +1,4 @@
-"""``rlds list``, ``search`` and ``info``: the datasets there are, without opening any data."""
+"""``rlds list`` and ``info``: the datasets there are, without opening any data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from datasets_cli.cli.terminal import coloured, fact, fitted, table, wrapped
 from datasets_cli.core.quantities import channels, file_rows, human_bytes, human_count
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from datasets_cli.verbs.list import ListCall
-from datasets_cli.verbs.search import SearchCall
 
 if TYPE_CHECKING:
     from datasets_cli import DatasetInfo, DatasetRecord, Manifest
@@ -59,6 +58,9 @@ def list_datasets(
     installed. ON DISK has the data alone; rlds du counts what goes with them, too.
 
     --json has all that is known, whatever --columns is, under the names of the Python API.
+
+    --search finds words in ids, titles, environments, tags, licences and notes, in any order; the
+    datasets that fit best come first.
 
     --filter and --sort take id, family, state, size (on the disk, or else to download), download,
     disk, steps, episodes and audit (the gravest finding: wrong, suspicious, note, clean, or -):
@@ -151,23 +153,6 @@ def _overview(records: list[DatasetRecord], state: State, width: int) -> list[st
     lines += ["", *_rows(here, state)] if here else []
     hints = ("Of a family: rlds list 'd4rl/*'", "With a word: rlds list hopper")
     return [*lines, "", *(line for hint in hints for line in wrapped(hint, width))]
-
-
-@options_of(call=SearchCall)
-def search(context: typer.Context, *, call: GivenOptions) -> None:
-    """Find datasets by words.
-
-    They are looked for in ids, titles, environments, tags, licences and notes. All words must be
-    there, in any order. Those that fit best come first; WHERE says where the
-    words are. It works offline, on the catalogues that rlds list --refresh renews.
-    """
-    state = state_of(context)
-    found = datasets_cli.search_datasets(**call, config=state.config)
-    if not found:
-        state.note(f"Nothing matches {' '.join(call['text'])!r}.")
-    rows = [{**_cells(each, LISTED[:-1]), "WHERE": ", ".join(each.where)} for each in found]
-    lines = state.table(rows, (">EPISODES", ">ON DISK", "WHERE", ">DOWNLOAD", ">STEPS"))
-    state.emit([each.to_json() for each in found], lines, [each.id for each in found])
 
 
 def _headings(columns: str | None) -> list[str]:

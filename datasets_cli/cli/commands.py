@@ -13,9 +13,8 @@ Datasets
         rlds list
         rlds list 'hopper-*'
         rlds list --installed
-        rlds list --filter 'size>1GB' --sort size --limit 10
-    search | catalogue:search | Find datasets by words
-        rlds search hopper expert
+        rlds list --filter 'size>1GB' --sort -size -n 10
+        rlds list --search 'hopper expert'
     info | catalogue:info | Show what is known about a dataset, installed or not
         rlds info hopper-medium-v2
         rlds info hopper-medium-v2 --files
@@ -47,7 +46,7 @@ What is in them
         rlds peek hopper-medium-v2
         rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward
     trajectories | rows:trajectories | Show trajectories of an installed dataset, in any order
-        rlds trajectories hopper-medium-v2 --sort return --descending
+        rlds trajectories hopper-medium-v2 --sort -return
     sample | rows:sample | Draw a batch of an installed dataset
         rlds sample hopper-medium-v2
         rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5
@@ -59,9 +58,9 @@ What is in them
     stats | look:stats | Show statistics of columns, returns and lengths
         rlds stats hopper-medium-v2
         rlds stats hopper-medium-v2 --columns action,next.reward
-    card | look:card | Print a dataset's card, in Markdown or HTML, or for Hugging Face
+    card | look:card | Print a dataset's card, in Markdown or for Hugging Face
         rlds card hopper-medium-v2
-        rlds card hopper-medium-v2 --format html > card.html
+        rlds card hopper-medium-v2 --format hf > README.md
     ui | page:ui | Show datasets in a browser: a page that only reads
         rlds ui
         rlds ui hopper-medium-v2 --port 8000
@@ -108,20 +107,13 @@ The disk
     prune | upkeep:prune | Delete what killed work left
         rlds prune --dry-run
         rlds prune --older-than 0
-    activity | upkeep:activity | Show downloads and conversions that are under way or interrupted
-        rlds activity
-    du | upkeep:du | Show how much of the disk each installed dataset takes
+    du | upkeep:du | Show how much of the disk each dataset takes, and which work is running
         rlds du
 This program
     env | setup:env | Show versions, cache root, disk, mirrors and extras
         rlds env
-    config get | setup:config_get | Show the settings of the config file
-        rlds config get
-        rlds config get core.root
-    config set | setup:config_set | Write a setting into the config file
-        rlds config set core.root /data/rlds
-    config path | setup:config_path | Print where the config file is
-        rlds config path
+    config | setup:config | Show where the config file is and what its settings are
+        rlds config
 To try it
     demo | download:demo | Run the main job end to end on small data that ships with rlds
         rlds demo

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import typer
 
 import datasets_cli
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
-from datasets_cli.cli.state import State, state_of
+from datasets_cli.cli.state import state_of
 from datasets_cli.cli.terminal import fact, fitted, table
 from datasets_cli.config import RootOptions
 from datasets_cli.core.quantities import counted, human_bytes, human_count
-from datasets_cli.verbs.config import SetCall, SettingsCall
 from datasets_cli.verbs.recipes import CheckRecipeCall, FamilyCall
-
-if TYPE_CHECKING:
-    from datasets_cli import Setting
 
 
 @options_of(call=RootOptions)
@@ -53,38 +49,20 @@ def _text(value: Any) -> str:
     return "absent" if value is None else str(value)
 
 
-@options_of(call=SettingsCall)
-def config_get(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show the settings of the config file; what is not set has its default."""
+@options_of(call=RootOptions)
+def config(context: typer.Context, *, call: GivenOptions) -> None:
+    """Show where the config file is and what its settings are; edit it with any editor."""
     state = state_of(context)
     found = datasets_cli.settings(**call, config=state.config)
-    _note_variables(state, found)
-    values = [_text(each.value) for each in found]
-    named = [f"{each.key} = {_text(each.value) or '(not set)'}  ({each.origin})" for each in found]
-    state.emit([each.to_json() for each in found], values if "key" in call else named, values)
-
-
-def _note_variables(state: State, settings: Iterable[Setting]) -> None:
-    for each in settings:
+    for each in found.settings:
         if each.variable:
-            state.note(f"{each.variable} is set and wins over {each.key}.")
-
-
-@options_of(call=SetCall)
-def config_set(context: typer.Context, *, call: GivenOptions) -> None:
-    """Write a setting into the config file; its comments and all other settings stay."""
-    state = state_of(context)
-    changed = datasets_cli.change_setting(**call, config=state.config)
-    _note_variables(state, [changed])
-    state.emit(changed.to_json(), [f"{changed.key} = {_text(changed.value)}"])
-
-
-@options_of(call=RootOptions)
-def config_path(context: typer.Context, *, call: GivenOptions) -> None:
-    """Print where the config file is, whether it is there or not."""
-    state = state_of(context)
-    path = str(datasets_cli.settings_path(**call, config=state.config))
-    state.emit({"path": path}, [path], [path])
+            state.note(f"{each.variable} is set and overrides {each.key}.")
+    lines = [
+        f"{each.key} = {_text(each.value) or '(not set)'}  ({each.origin})"
+        for each in found.settings
+    ]
+    missing = "" if found.path.exists() else "  (does not exist)"
+    state.emit(found.to_json(), [f"{found.path}{missing}", *lines], [str(found.path)])
 
 
 @options_of(call=RootOptions)

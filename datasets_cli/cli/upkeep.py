@@ -1,4 +1,4 @@
-"""``rlds repair``, ``prune``, ``activity``, ``du`` and others: cache roots in order."""
+"""``rlds repair``, ``prune``, ``du`` and ``scan``: cache roots in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from datasets_cli.cli.parser.arguments import Limits, Yes
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import COUNTED, state_of
 from datasets_cli.cli.terminal import fitted, table
-from datasets_cli.config import RootOptions
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.verbs.prune import PruneCall
 from datasets_cli.verbs.repair import RepairCall
@@ -92,32 +91,12 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
     return f"{human_bytes(sum(each.size_bytes for each in due))} {word}, {len(due)} in all."
 
 
-@options_of(call=RootOptions)
-def activity(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show downloads and conversions that are under way or interrupted, and runs of preprocess.
-
-    What was interrupted, the same command continues.
-    """
-    state = state_of(context)
-    work = datasets_cli.activity(**call, config=state.config)
-    rows = [
-        {
-            "STATE": "running" if each.running else "interrupted",
-            "WORK": each.kind,
-            "ID": each.id,
-            ">SO FAR": human_bytes(each.size_bytes),
-            ">OF": human_bytes(each.expected_bytes) if each.expected_bytes else "",
-            ">RESTED": f"{each.rested_seconds:,} s",
-        }
-        for each in work
-    ]
-    lines = state.table(rows, (">RESTED", ">OF")) or ["Nothing is under way."]
-    state.emit([each.to_json() for each in work], lines, [each.id for each in work])
-
-
 @options_of(call=InstalledIds)
 def du(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show how much of the disk each installed dataset takes, and what killed work left.
+    """Show how much of the disk each installed dataset takes, and which work is running.
+
+    Running and interrupted downloads, conversions and runs of preprocess come last. The same
+    command continues what was interrupted.
 
     Its manifest, tables about it and raw files that were kept count as well; rlds list and rlds
     info have the size of its data alone.
@@ -144,8 +123,24 @@ def _usage_lines(usage: DiskUsage, width: int | None) -> list[str]:
         size = human_bytes(sum(each.size_bytes for each in left))
         text = f"{size} are left of killed or unfinished work. See: rlds prune --dry-run"
         lines += fitted([text], width)
+    lines += _activity_lines(usage, width)
     free, total = human_bytes(usage.free_bytes), human_bytes(usage.size_bytes)
     return [*lines, *fitted([f"{total} in {usage.root}, {COUNTED}; {free} are free there"], width)]
+
+
+def _activity_lines(usage: DiskUsage, width: int | None) -> list[str]:
+    rows = [
+        {
+            "ACTIVITY": "running" if each.running else "interrupted",
+            "WORK": each.kind,
+            "ID": each.id,
+            ">SO FAR": human_bytes(each.size_bytes),
+            ">OF": human_bytes(each.expected_bytes) if each.expected_bytes else "",
+            ">LAST WRITTEN": f"{each.rested_seconds:,} s ago",
+        }
+        for each in usage.activity
+    ]
+    return ["", *table(rows, width, (">LAST WRITTEN", ">OF")), ""] if rows else []
 
 
 @options_of(call=ScanCall)

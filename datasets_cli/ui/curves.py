@@ -27,9 +27,9 @@ from datasets_cli.store.layouts.records import is_frame
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.ui.local_page import LocalPage
 from datasets_cli.verbs.chart import Chart, Series
+from datasets_cli.verbs.frames import pictures_of
 from datasets_cli.verbs.peek import check_below, trajectory_rows
-from datasets_cli.verbs.plot import chart_of
-from datasets_cli.verbs.render import pictures_of
+from datasets_cli.verbs.plot_values import chart_of
 
 MOST_POINTS = 2_000
 LEAST_POINTS = 30

@@ -6,9 +6,8 @@ import json
 import re
 import textwrap
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
-from html import escape
 from itertools import pairwise
 from typing import Literal, get_args
 
@@ -22,20 +21,13 @@ from datasets_cli.verbs.cite import cite, origin
 from datasets_cli.verbs.info import DatasetInfo, dataset_info
 from datasets_cli.verbs.stats import DatasetStatistics, dataset_stats
 
-Format = Literal["md", "html", "hf"]
+Format = Literal["md", "hf"]
 LICENCES = ("cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit", "apache-2.0", "bsd-3-clause")
 """Those that Hugging Face knows by these names, of what publishers state."""
 
 _BOUNDS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 SIZES = ["n<1K", *(f"{low}<n<{high}" for low, high in pairwise(_BOUNDS)), "n>1T"]
 """Ranges of rows, as Hugging Face calls them."""
-
-STYLE = (
-    "body{max-width:60rem;margin:2rem auto;padding:0 1rem;font:16px/1.5 sans-serif}"
-    "table{border-collapse:collapse;display:block;overflow-x:auto}"
-    "td,th{border:1px solid #8888;padding:.2rem .6rem;text-align:left}"
-    "pre{padding:1rem;overflow-x:auto;background:#8882}:root{color-scheme:light dark}"
-)
 
 
 @dataclass(frozen=True)
@@ -44,7 +36,7 @@ class DatasetCard(JsonForm):
 
     Args:
         id: the full id.
-        format: ``"md"``, ``"html"`` or ``"hf"``.
+        format: ``"md"`` or ``"hf"``.
         text: of the file.
     """
 
@@ -61,12 +53,13 @@ class CardCall(ProgressOptions, KnownId):
     """What ``dataset_card`` takes.
 
     Args:
-        format: ``"md"``, Markdown; ``"html"``, one page that needs nothing else; ``"hf"``, the
-            README of a dataset on Hugging Face.
+        format: ``"md"``, Markdown; ``"hf"``, the README of a dataset on Hugging Face.
     """
 
     _: KW_ONLY
-    format: Format = field(default="md", metadata={"help": "Markdown, HTML or for Hugging Face."})
+    format: Format = field(
+        default="md", metadata={"help": "Markdown, or the README of a dataset on Hugging Face."}
+    )
 
 
 @dataclass(frozen=True)
@@ -96,12 +89,10 @@ def dataset_card(call: CardCall) -> DatasetCard:
     statistics = None
     if info.installed:
         statistics = dataset_stats(info.id, progress=call.progress, config=config)
-    is_html, blocks = call.format == "html", []
+    blocks = []
     for heading, part in parts_of_card(info, statistics, str(cite(info.id, config=config))):
-        blocks += [f"<h2>{heading}</h2>" if is_html else f"## {heading}"] if heading else []
-        blocks += [_as_html(part) if is_html else _as_markdown(part)] if part else []
-    if is_html:
-        return DatasetCard(info.id, call.format, _page(info.id, blocks))
+        blocks += [f"## {heading}"] if heading else []
+        blocks += [_as_markdown(part)] if part else []
     head = _front_matter(info) if call.format == "hf" else ""
     text = "\n\n".join([f"{head}# {_md(info.id)}", *blocks]) + "\n"
     return DatasetCard(info.id, call.format, text)
@@ -182,23 +173,6 @@ def _as_markdown(part: Part) -> str:
     rows = [" | ".join(_md(row[head]) for head in heads) for row in part]
     lines = [" | ".join(heads), " | ".join("---" for _ in heads), *rows]
     return "\n".join(f"| {line} |" for line in lines)
-
-
-def _as_html(part: Part) -> str:
-    if isinstance(part, str):
-        return f"<p>{escape(_plain(part))}</p>"
-    if isinstance(part, Code):
-        return f"<pre><code>{escape(_lines(part.text))}</code></pre>"
-    heads = heads_of(part)
-    rows = ([escape(_plain(row[head])) for head in heads] for row in part)
-    lines = (f"<tr><td>{'</td><td>'.join(row)}</td></tr>" for row in (heads, *rows))
-    return "\n".join(["<table>", *lines, "</table>"])
-
-
-def _page(id: str, blocks: Iterable[str]) -> str:
-    head = f'<meta charset="utf-8"><title>{escape(id)}</title><style>{STYLE}</style>'
-    page = ["<!doctype html>", '<html lang="en">', f"<head>{head}</head>", "<body>"]
-    return "\n".join([*page, f"<h1>{escape(id)}</h1>", *blocks, "</body>", "</html>", ""])
 
 
 def _front_matter(info: DatasetInfo) -> str:

@@ -2,17 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from datasets_cli.catalogue.entries import all_entries
 from datasets_cli.catalogue.selection import InstalledIds, select_installed
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
 from datasets_cli.install.find import condition_of, installed_id
 from datasets_cli.sources.disk import free_bytes
-from datasets_cli.store.cache_root import CacheRoot
+from datasets_cli.store.cache_root import CacheRoot, lock_of
 from datasets_cli.store.check import folder_size
-from datasets_cli.verbs.prune import Leftover, find_leftovers
+from datasets_cli.store.lock import is_held
+from datasets_cli.verbs.prune import (
+    DOWNLOAD,
+    RUN,
+    SECONDS_A_DAY,
+    Leftover,
+    find_leftovers,
+    leftover_of,
+    raw_files,
+)
+
+CONVERSION = "conversion"
+OTHER = "work"
+"""Of a process that holds a lock, and has written nothing yet."""
+
+
+@dataclass(frozen=True)
+class Activity(JsonForm):
+    """Work on a dataset that is not done.
+
+    Args:
+        kind: ``"download"``, ``"conversion"``, ``"preprocess run"`` or, where nothing is written
+            yet, ``"work"``.
+        id: of the dataset.
+        path: what is written, or the lock.
+        running: whether a process works on it now; else the same command continues it.
+        size_bytes: written so far.
+        expected_bytes: what it will be; None where that is not known.
+        rested_seconds: since anything was written.
+    """
+
+    JSON = "kind id path running bytes=size_bytes expected_bytes rested_seconds"
+
+    kind: str
+    id: str
+    path: Path
+    running: bool
+    size_bytes: int
+    expected_bytes: int | None
+    rested_seconds: int
 
 
 @dataclass(frozen=True)
@@ -49,14 +90,17 @@ class DiskUsage(JsonForm):
         root: the folder.
         datasets: the installed datasets that were asked for, the largest first.
         leftovers: what no installed dataset needs; empty where ids were asked for.
+        activity: running and interrupted downloads, conversions and runs of preprocess; empty
+            where ids were asked for.
         free_bytes: of its disk.
     """
 
-    JSON = "root bytes=size_bytes free_bytes datasets leftovers"
+    JSON = "root bytes=size_bytes free_bytes datasets leftovers activity"
 
     root: Path
     datasets: tuple[DatasetUsage, ...]
     leftovers: tuple[Leftover, ...]
+    activity: tuple[Activity, ...]
     free_bytes: int
 
     @property
@@ -68,7 +112,7 @@ class DiskUsage(JsonForm):
 
 @takes_fields(InstalledIds)
 def disk_usage(call: InstalledIds) -> DiskUsage:
-    """Return what installed datasets take on the disk, and what killed work left there.
+    """Return what installed datasets take on the disk, what killed work left, and what is running.
 
     Raises:
         UnknownDataset: a glob matches nothing.
@@ -85,6 +129,7 @@ def disk_usage(call: InstalledIds) -> DiskUsage:
         place.path,
         tuple(sorted(usages, key=lambda each: (-each.size_bytes, each.id))),
         tuple(each for each in leftovers if each.path not in counted),
+        tuple(activity_in(place) if call.ids == "*" else ()),
         free_bytes(place.path),
     )
 
@@ -97,3 +142,41 @@ def usage_of(id: str, root: CacheRoot) -> DatasetUsage:
     return DatasetUsage(
         id, folder_size(root.dataset(id)), folder_size(root.downloads(id)), tables, condition.state
     )
+
+
+def activity_in(root: CacheRoot) -> list[Activity]:
+    """Return the work that is running or was interrupted, from what is on the disk."""
+    entries = all_entries(root)
+    sizes = {id: entry.size for id, (_, entry) in entries.items()}
+    downloads = [*raw_files(root)]
+    ids = root.ids_of_work([*entries, *root.installed(), *(each.id for each in downloads)])
+    locks = (root.path / "locks").glob("*.lock")
+    locked = {ids.get(path.stem, path.stem) for path in locks if is_held(path)}
+    work = [
+        _activity(each, DOWNLOAD, each.id in locked, sizes.get(each.id))
+        for each in downloads
+        if each.kind == DOWNLOAD or each.id in locked
+    ]
+    work += [*_conversions(root, ids), *_runs(root)]
+    new = sorted(locked - {each.id for each in work})
+    work += [Activity(OTHER, id, root.path / "locks", True, 0, None, 0) for id in new]
+    return sorted(work, key=lambda each: (not each.running, each.id, each.kind))
+
+
+def _conversions(root: CacheRoot, ids: Mapping[str, str]) -> Iterator[Activity]:
+    for path, is_used in root.staging():
+        named = (id for slug, id in ids.items() if path.name.startswith(f"{slug}-"))
+        yield _activity(
+            leftover_of(CONVERSION, path, next(named, path.name)), CONVERSION, is_used, None
+        )
+
+
+def _runs(root: CacheRoot) -> Iterator[Activity]:
+    for id, path in root.partial_runs():
+        is_running = is_held(lock_of(root.dataset(id)))
+        yield _activity(leftover_of(RUN, path, id), RUN, is_running, None)
+
+
+def _activity(left: Leftover, kind: str, running: bool, expected_bytes: int | None) -> Activity:
+    rested = int(left.age_days * SECONDS_A_DAY)
+    return Activity(kind, left.id, left.path, running, left.size_bytes, expected_bytes, rested)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -68,6 +68,17 @@ class DatasetRecord(JsonForm):
     audit: str | None = None
 
 
+WEIGHTS = {"id": 8, "title": 4, "environment": 4, "tag": 3, "licence": 2, "note": 1}
+"""The weight of a word by its place; twice as much where a word of the text begins with it."""
+
+PLACES = {
+    **dict.fromkeys(("env", "env_id", "env_spec"), "environment"),
+    **dict.fromkeys(("about", "openml_name"), "title"),
+    **dict.fromkeys(("tags", "algorithm", "algorithm_name", "author", "rl_unplugged"), "tag"),
+    "licence": "licence",
+}
+"""The places of what catalogues and manifests say; all else is a note."""
+
 Value = str | int | None
 
 FIELDS: dict[str, Callable[[DatasetRecord], Value]] = {
@@ -122,16 +133,15 @@ def filtered(records: Sequence[DatasetRecord], filters: Iterable[str]) -> list[D
 
 
 def in_order(records: list[DatasetRecord], sort: str | None) -> list[DatasetRecord]:
-    """Return records by a field, numbers the largest first; what is not known comes last."""
+    """Return records sorted by a field; those whose value is not known come last."""
     if sort is None:
         return records
     field = sort.removeprefix("-")
     check_choice("sort", field, FIELDS)
     value_of: Callable[[DatasetRecord], Any] = FIELDS[field]
     known = [record for record in records if value_of(record) is not None]
-    is_reversed = (field not in TEXTS) != sort.startswith("-")
     unknown = [record for record in records if value_of(record) is None]
-    return sorted(known, key=value_of, reverse=is_reversed) + unknown
+    return sorted(known, key=value_of, reverse=sort.startswith("-")) + unknown
 
 
 def _filter(text: str) -> tuple[str, Callable[[Value], bool]]:
@@ -190,10 +200,13 @@ class ListCall(ProgressOptions, RootOptions):
         family: only this family.
         installed: only what is installed under the root.
         refresh: ask publishers for their newest catalogues first.
+        search: only datasets that have all these words, in any order and case, in their ids,
+            titles, environments, tags, licences or notes; those that fit best come first.
         filter: only those that it is true of, such as ``"size>1GB"`` or ``"state=installed"``, or
             that all of several are; a value that is not known is none.
-        sort: the field to order by, numbers the largest first; ``"-size"`` the other way round.
-        limit: at most so many.
+        sort: the field to sort by, smallest first; ``"-size"`` sorts largest first. Datasets whose
+            value is not known come last.
+        n: at most so many.
     """
 
     patterns: str | Iterable[str] = field(
@@ -205,9 +218,10 @@ class ListCall(ProgressOptions, RootOptions):
     )
     installed: bool = False
     refresh: bool = False
+    search: str | None = field(default=None, metadata={"metavar": "TEXT"})
     filter: str | Iterable[str] = field(default=(), metadata={"metavar": "CONDITION"})
     sort: str | None = field(default=None, metadata={"metavar": "FIELD"})
-    limit: int | None = field(default=None, metadata={"least": 1})
+    n: int | None = field(default=None, metadata={"least": 1, "flag": ("-n", "--num")})
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -218,7 +232,8 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     """Return a record of every known dataset, sorted by id; works offline.
 
     Raises:
-        UsageError: there is no such family or field, or a filter cannot be read.
+        UsageError: there is no such family or field, a search has no word, or a filter cannot be
+            read.
         NetworkError: with ``refresh``, a publisher does not answer.
     """
     config, family = call.chosen_config(), call.family
@@ -232,8 +247,10 @@ def list_datasets(call: ListCall) -> list[DatasetRecord]:
     ids = [id for id in ids if known[id][1] or not call.installed]
     if globs := [_as_glob(pattern) for pattern in as_list(call.patterns)]:
         ids = match(globs, ids)
+    if call.search is not None:
+        ids = _found(call.search, {id: known[id] for id in ids})
     records = [DatasetRecord(**record_fields(id, *known[id], root)) for id in ids]
-    return in_order(filtered(records, as_list(call.filter)), call.sort)[: call.limit]
+    return in_order(filtered(records, as_list(call.filter)), call.sort)[: call.n]
 
 
 @takes_fields(KnownIds)
@@ -255,6 +272,44 @@ def _refresh_all(config: Config, family: str | None, progress: Progress | None) 
             if recipe.dynamic and family in (None, recipe.family):
                 count = refresh_entries(recipe, CacheRoot(config.root), http)
                 told.note(f"{recipe.family}: {count} datasets")
+
+
+def _found(text: str, known: Mapping[str, tuple[Known | None, Condition | None]]) -> list[str]:
+    """Return the ids of datasets that have all words of a text, those that fit best first."""
+    words = text.casefold().split()
+    if not words:
+        raise UsageError("A search needs a word, such as hopper.", argument="search", found=text)
+    scores = {}
+    for id, about in known.items():
+        texts = [*_texts(id, *about)]
+        best = [_best(word, texts) for word in words]
+        scores[id] = sum(best) if all(best) else 0
+    return sorted((id for id in known if scores[id]), key=lambda id: (-scores[id], id))
+
+
+def _best(word: str, texts: Iterable[tuple[str, str]]) -> int:
+    """Return the weight of a word at its best place; 0 where it is in none of the texts."""
+    begins = re.compile(rf"(?<![^\W_]){re.escape(word)}")
+    scores = (
+        WEIGHTS[place] * (2 if begins.search(text) else 1) for place, text in texts if word in text
+    )
+    return max(scores, default=0)
+
+
+def _texts(id: str, known: Known | None, condition: Condition | None) -> Iterator[tuple[str, str]]:
+    """Yield what is said of a dataset in small letters, each text after its place."""
+    yield "id", id.casefold()
+    said: list[Mapping[str, Any]] = []
+    if known:
+        recipe, entry = known
+        yield "title", recipe.title.casefold()
+        said += [{"licence": recipe.licence, "citation": recipe.citation}, entry.details]
+    if manifest := condition and condition.manifest:
+        said += [manifest.metadata, manifest.recipe]
+    for facts in said:
+        for name, value in facts.items():
+            if value not in (None, ""):
+                yield PLACES.get(name, "note"), str(value).casefold()
 
 
 def _as_glob(pattern: str) -> str:

@@ -29,7 +29,7 @@ from datasets_cli.schema.trajectories import numbers_of, runs_within
 from datasets_cli.sources.disk import check_free_space, path_errors
 from datasets_cli.store.arrays import ArrayRows, DatasetArrays
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.verbs.diff import HASHED, joined_words
+from datasets_cli.verbs.row_comparison import HASHED, joined_words
 
 RUN = 1 << 17
 """Digests of a sorted run, and of a range about as many."""

@@ -37,7 +37,7 @@ class PeekCall(InstalledId):
     """
 
     _: KW_ONLY
-    n: int = field(default=5, metadata={"least": 1, "flag": "-n"})
+    n: int = field(default=5, metadata={"least": 1, "flag": ("-n", "--num")})
     start: int = field(default=0, metadata={"least": 0})
     trajectory: int | None = field(default=None, metadata={"least": 0, "metavar": "K"})
     columns: str | Sequence[str | tuple[str, ...]] = field(default=(), metadata={"metavar": "KEYS"})

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal, get_args
 
-import numpy as np
-
 from datasets_cli.catalogue.selection import INSTALLED_IDS, InstalledId
 from datasets_cli.core.options import check_choice, takes_fields
-from datasets_cli.core.progress import Silent
-from datasets_cli.errors import UsageError
 from datasets_cli.install.find import open_installed
-from datasets_cli.preprocessing.columns import KnownColumns
-from datasets_cli.project.statistics import (
-    load_measures,
-    make_tables,
-    measured,
-    sampled_rows,
-    trajectory_columns,
-)
-from datasets_cli.schema.column_statistics import MEASURES
-from datasets_cli.schema.columns import REWARD, Key, show_key
 from datasets_cli.sources.new_files import file_to_make, replacing
-from datasets_cli.store.arrays import DatasetArrays, plain_numbers
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.verbs.chart import Chart, Series
+from datasets_cli.verbs.chart import Chart
 
 Kind = Literal["returns", "lengths", "reward", "actions", "observations", "ends"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -70,6 +53,8 @@ def plot(call: PlotCall) -> Chart:
         UsageError: there is no finite number to plot, the file is there already or has another
             ending, or matplotlib is not installed.
     """
+    from datasets_cli.verbs.plot_values import chart_of  # numpy
+
     config = call.chosen_config()
     check_choice("kind", call.kind, KINDS)
     path = None if call.out is None else file_to_make(call.out, (".png", ".svg"), call.force)
@@ -87,169 +72,3 @@ def plot(call: PlotCall) -> Chart:
     with replacing(path) as new:
         draw_file(chart, new, path.suffix[1:].lower())
     return replace(chart, path=path)
-
-
-MOST_BARS = 50
-MOST_NUMBERS = 250
-"""Of a row that are drawn one by one; more are joined, so that no plot has 20,000 points."""
-
-LARGEST_WHOLE = 2.0**50
-LARGEST = 1e300
-"""What drawings reckon with, such as a margin beside it, stays finite."""
-
-ENDS = ("terminated", "truncated", "both", "neither")
-SPREAD = "thin: all, thick: 80 %, dash: median"
-
-
-def chart_of(kind: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
-    """Return what a plot of a kind shows; tables that are not there yet are made and kept."""
-    if kind == "ends":
-        return _ends(datasets, root)
-    if kind in ("returns", "reward"):
-        for each in datasets:
-            each.manifest.check_rewards(f"a plot of {kind}")
-    if kind in ("returns", "lengths"):
-        values = [_of_trajectories(each, kind[:-1], root) for each in datasets]
-        return _histogram(kind, kind[:-1], "trajectories", datasets, values)
-    key = REWARD if kind == "reward" else (kind[:-1],)
-    if kind == "observations" or not all(_has_one_number(each, key) for each in datasets):
-        return _spread(kind, key[0], datasets, root)
-    return _histogram(kind, key[-1], "rows", datasets, [_sampled(each, key) for each in datasets])
-
-
-def _of_trajectories(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.ndarray:
-    columns = trajectory_columns(dataset, root)
-    if name not in columns:
-        known = ", ".join(columns)
-        raise UsageError(f"The trajectories of {dataset.id} have no {name}. They have: {known}.")
-    return columns[name]
-
-
-def _ends(datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
-    """Return how many trajectories ended in which way, by the flags of their last rows."""
-    series, edges = [], tuple(place - 0.5 for place in range(len(ENDS) + 1))
-    for each in datasets:
-        terminated, truncated = (
-            flags.reshape(len(flags), -1).any(1)
-            for flags in (_of_trajectories(each, name, root) for name in ENDS[:2])
-        )
-        both = terminated & truncated
-        ways = terminated & ~both, truncated & ~both, both, ~(terminated | truncated)
-        series.append(Series(each.id, edges, tuple(int(way.sum()) for way in ways)))
-    return _chart("ends", "last row", "trajectories", series, ENDS)
-
-
-def _chart(
-    kind: str,
-    x: str,
-    y: str,
-    series: Sequence[Series],
-    labels: Sequence[str] = (),
-    notes: Sequence[str] = (),
-) -> Chart:
-    y = f"% of {y}" if series[1:] and series[0].counts else y
-    return Chart(kind, x, y, tuple(series), tuple(labels), tuple(notes))
-
-
-def _has_one_number(dataset: DatasetArrays, key: Key) -> bool:
-    """Return whether a column has one number a row; rewards of several are taken together."""
-    columns = (each for each in measured(dataset.manifest) if each.key == key)
-    return any(key == REWARD or math.prod(each.shape) == 1 for each in columns)
-
-
-def _sampled(dataset: DatasetArrays, key: Key) -> np.ndarray:
-    """Return a column of the rows that its quantiles are of."""
-    read = dataset.arrays_of(frozenset({key})).gather(sampled_rows(dataset.manifest))
-    numbers = plain_numbers(read[key])
-    assert numbers is not None, "a measured column has numbers"
-    return numbers
-
-
-def _histogram(
-    kind: str, x: str, y: str, datasets: Sequence[DatasetArrays], values: Sequence[np.ndarray]
-) -> Chart:
-    """Return how many values are in each of some bins, which are the same for all datasets."""
-    finite = [each[np.isfinite(each)].astype(np.float64) for each in values]
-    series, notes = [], []
-    for dataset, known in zip(datasets, finite, strict=True):
-        _check_any(dataset, kind, known.size)
-    edges, labels = _bins(np.concatenate(finite))
-    for dataset, every, known in zip(datasets, values, finite, strict=True):
-        counts = np.histogram(known, edges)[0]
-        series.append(Series(dataset.id, tuple(edges.tolist()), tuple(counts.tolist())))
-        if y == "rows" and len(every) < len(dataset):
-            notes.append(f"{dataset.id}: a sample of {len(every):,} of {len(dataset):,} rows")
-        if left_out := every.size - known.size:
-            notes.append(f"{dataset.id}: {left_out:,} of {every.size:,} values are not finite")
-    return _chart(kind, x, y, series, labels, notes)
-
-
-def _check_any(dataset: DatasetArrays, kind: str, num_values: int) -> None:
-    if not num_values:
-        raise UsageError(f"There is nothing to plot: {dataset.id} has no finite {kind}.")
-
-
-def _bins(values: np.ndarray) -> tuple[np.ndarray, list[str]]:
-    """Return the edges of bins, and their labels where each is of one whole number."""
-    low, high = float(values.min()), float(values.max())
-    _check_span(low, high)
-    is_whole = max(-low, high) < LARGEST_WHOLE and not (values % 1).any()
-    if is_whole and high - low < MOST_BARS:
-        return np.arange(low, high + 2) - 0.5, [f"{low + k:g}" for k in range(int(high - low) + 1)]
-    if low == high:
-        half = max(0.5, abs(low) / 1000)
-        return np.array([low - half, high + half]), []
-    return np.linspace(low, high, min(MOST_BARS, math.isqrt(len(values)) + 1) + 1), []
-
-
-def _check_span(low: float, high: float) -> None:
-    if max(-low, high) > LARGEST:
-        raise UsageError(
-            f"Values from {low:g} to {high:g} are too far apart to plot: none may be beyond "
-            f"{LARGEST:g}. See: rlds stats"
-        )
-
-
-def _spread(kind: str, name: str, datasets: Sequence[DatasetArrays], root: CacheRoot) -> Chart:
-    """Return where each number of a part of a row is, from the statistics that are kept of it."""
-    several = [_measures_below(each, name, root) for each in datasets]
-    most = max(measures.shape[1] for measures in several)
-    step, series, notes = -(-most // MOST_NUMBERS), [], []
-    for dataset, measures in zip(datasets, several, strict=True):
-        of = dict(zip(MEASURES, measures, strict=True))
-        firsts = np.arange(0, measures.shape[1], step)
-        least = [np.fmin.reduceat(of[each], firsts) for each in ("min", "q10")]
-        most_of = [np.fmax.reduceat(of[each], firsts) for each in ("q90", "max")]
-        rows = np.stack([*least, of["q50"][firsts], *most_of], 1)
-        counts = {name: int(of[name].sum()) for name in ("count", "nan", "infinite")}
-        _check_any(dataset, kind, counts["count"])
-        _check_span(np.nanmin(of["min"]), np.nanmax(of["max"]))
-        known = np.isfinite(rows).all(1)
-        quantiles = tuple(map(tuple, rows[known].tolist()))
-        series.append(Series(dataset.id, tuple(firsts[known].tolist()), (), quantiles))
-        if left_out := counts["nan"] + counts["infinite"]:
-            total = left_out + counts["count"]
-            notes.append(f"{dataset.id}: {left_out:,} of {total:,} values are not finite")
-    if step > 1:
-        notes.append(f"{most:,} numbers are joined by {step}: all of them, the first one's median")
-    return _chart(kind, f"number of the {name}", SPREAD, series, (), notes)
-
-
-def _measures_below(dataset: DatasetArrays, name: str, root: CacheRoot) -> np.ndarray:
-    """Return ``MEASURES`` of all numbers at and below a key ``[13, size]``."""
-    manifest = dataset.manifest
-    columns = [each for each in measured(manifest) if each.key[0] == name and 0 not in each.shape]
-    if not columns:
-        keys = KnownColumns(manifest).of(name, "kind")
-        types = ", ".join(
-            f"{show_key(each.key)} {each.dtype}"
-            for each in manifest.all_columns
-            if each.key in keys
-        )
-        raise UsageError(
-            f"There is nothing to plot: {name} of {dataset.id} has no numbers that are measured: "
-            f"{types}. Of frames see: rlds render"
-        )
-    if (measures := load_measures(manifest, root)) is None:
-        _, measures = make_tables(dataset, root, Silent())
-    return np.hstack([measures[show_key(each.key)] for each in columns])

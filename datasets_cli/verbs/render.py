@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import os
-import struct
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from PIL import GifImagePlugin, Image
 
 from datasets_cli.catalogue.selection import InstalledId
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import check_numbers, takes_fields
-from datasets_cli.core.system_errors import imported
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.install.find import open_installed
-from datasets_cli.schema.columns import Column, Key, rows_per_block, show_key
+from datasets_cli.schema.columns import Key
 from datasets_cli.sources.new_files import file_to_make, replacing
-from datasets_cli.store.arrays import DatasetArrays, plain_numbers
-from datasets_cli.store.layouts.records import is_frame
-from datasets_cli.verbs.peek import trajectory_rows
 
 FPS = 20
 MOST_FPS = {".gif": 50, ".png": 1000, ".mp4": 1000}
@@ -95,6 +83,7 @@ def render(call: RenderCall) -> Rendering:
     ending = path.suffix.lower()
     if (call.fps or 0) > (most := MOST_FPS[ending]):
         raise UsageError(f"{argument('fps')} is {call.fps}; expected at most {most} in a {ending}.")
+    from datasets_cli.verbs.frames import WRITERS, chosen, pictures_of  # numpy and Pillow
 
     dataset = open_installed(call.id, config)
     pictures = pictures_of(dataset, call.trajectory, call.columns)
@@ -105,192 +94,3 @@ def render(call: RenderCall) -> Rendering:
         notes.append(f"they are of {pictures.num_rows:,} rows, evenly spaced")
     source = pictures.source
     return Rendering(dataset.id, call.trajectory, path, source, len(numbers), fps, tuple(notes))
-
-
-SHEET_PICTURES = 64
-GAP = 2
-GREY = 128
-QUALITY = "12"
-"""x264's constant rate factor: pixels of Atari's frames differ by less than 1 in the mean."""
-
-PictureStream = Iterator[np.ndarray]
-"""Pictures of one size, uint8 ``[height, width]`` or ``[height, width, 3]``."""
-
-
-def chosen(ending: str, count: int) -> np.ndarray:
-    """Return the numbers of the pictures that a file has of so many, int64 ``[n]``."""
-    size = min(SHEET_PICTURES, count) if ending == ".png" else count
-    return np.linspace(0, count - 1, size).round().astype(np.int64)
-
-
-def _write_gif(path: Path, pictures: PictureStream, fps: int) -> list[str]:
-    # Picture by picture: Pillow's own loop leaves out what is equal to the one before.
-    milliseconds, num_near = 10 * max(2, round(100 / fps)), 0
-    greys = bytes(level for level in range(256) for _ in "rgb")
-    with path.open("wb") as file:
-        for frame in pictures:
-            if not file.tell():
-                screen = struct.pack("<HHBBB", frame.shape[1], frame.shape[0], 0xF7, 0, 0)
-                file.write(b"GIF89a" + screen + greys)
-                file.write(b"!\xff\x0bNETSCAPE2.0\x03\x01\0\0\0")  # it repeats
-            image, is_grey = Image.fromarray(frame), frame.ndim == 2
-            if not is_grey:
-                image = image.quantize(256)
-                num_near += not np.array_equal(np.asarray(image.convert("RGB")), frame)
-            data = GifImagePlugin.getdata(
-                image, duration=milliseconds, include_color_table=not is_grey
-            )
-            file.writelines(data)
-        file.write(b";")
-    note = f"{num_near:,} pictures have more than 256 colours: a GIF has near ones"
-    return [note] if num_near else []
-
-
-def _write_sheet(path: Path, pictures: PictureStream, fps: int) -> list[str]:
-    frames = [*pictures]
-    height, width, *channels = frames[0].shape
-    num_columns = min(len(frames), math.ceil(math.sqrt(len(frames) * height / width)))
-    num_lines = -(-len(frames) // num_columns)
-    size = num_lines * (height + GAP) - GAP, num_columns * (width + GAP) - GAP
-    sheet = np.full((*size, *channels), GREY, np.uint8)
-    for number, frame in enumerate(frames):
-        y, x = (number // num_columns) * (height + GAP), (number % num_columns) * (width + GAP)
-        sheet[y : y + height, x : x + width] = frame
-    Image.fromarray(sheet).save(path, format="PNG")
-    return []
-
-
-def _write_video(path: Path, pictures: PictureStream, fps: int) -> list[str]:
-    av = imported("av", "A video", "video", " A GIF needs no more.")
-    with path.open("wb") as file, av.open(file, "w", format="mp4") as container:
-        stream = container.add_stream("libx264", rate=fps, options={"crf": QUALITY})
-        for frame in pictures:
-            if not stream.codec_context.is_open:
-                stream.height, stream.width = frame.shape[:2]
-                # Most players take colours of 2 x 2 pixels alone, which odd sizes do not have.
-                is_odd = frame.shape[0] % 2 or frame.shape[1] % 2
-                stream.pix_fmt = "yuv444p" if is_odd else "yuv420p"
-            form = "gray" if frame.ndim == 2 else "rgb24"
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format=form)))
-        container.mux(stream.encode())
-    return []
-
-
-WRITERS: dict[str, Callable[[Path, PictureStream, int], list[str]]] = {
-    ".gif": _write_gif,
-    ".png": _write_sheet,
-    ".mp4": _write_video,
-}
-"""What writes pictures into a file of an ending, and returns what is to be told of it."""
-
-
-STATES = ("qpos", "qvel")
-"""What gymnasium's environments of MuJoCo are set to."""
-
-
-class Pictures(NamedTuple):
-    """Pictures, uint8 ``[height, width]`` or ``[height, width, 3]``, read by their numbers."""
-
-    read: Callable[[np.ndarray], Iterator[np.ndarray]]
-    num_rows: int
-    source: tuple[Key, ...]
-    fps: int | None = None
-    notes: tuple[str, ...] = ()
-
-
-def pictures_of(dataset: DatasetArrays, trajectory: int, name: str | None) -> Pictures:
-    """Return the pictures of a trajectory, one for each row."""
-    rows = trajectory_rows(dataset, trajectory)
-    columns = [each for each in dataset.manifest.columns if len(each.shape) > 1]
-    frames = [each for each in columns if is_frame(each.dtype, each.shape)]
-    # One that is named may have small pictures, too.
-    small = [each for each in columns if each.dtype == "uint8"]
-    named = [each for each in small if show_key(each.key) == name]
-    if name is not None and not named:
-        known = ", ".join(show_key(each.key) for each in frames) or "none"
-        raise UsageError(
-            f"{name!r} is no column of frames of {dataset.id}. Expected uint8 of two dimensions or "
-            f"more: {known}."
-        )
-    if named or frames:
-        return _stored(dataset, min(named or frames, key=lambda each: each.key[0] == "next"), rows)
-    return _of_states(dataset, rows, [show_key(each.key) for each in small])
-
-
-def _stored(dataset: DatasetArrays, column: Column, rows: range) -> Pictures:
-    """Return the frames of a column."""
-
-    def read(numbers: np.ndarray) -> Iterator[np.ndarray]:
-        reader, step = dataset.arrays_of(frozenset({column.key})), rows_per_block(column.row_bytes)
-        for start in range(0, len(numbers), step):
-            part = rows.start + numbers[start : start + step]
-            yield from map(_picture, reader.gather(part)[column.key])
-
-    name, shape = show_key(column.key), column.shape
-    is_stack = len(shape) > 3 or (len(shape) == 3 and min(shape[0], shape[2]) not in (1, 3))
-    notes = (f"{name} {list(shape)} is a stack of frames: the last one is shown",) * is_stack
-    return Pictures(read, len(rows), (column.key,), None, notes)
-
-
-def _picture(frame: np.ndarray) -> np.ndarray:
-    """Return a frame as a picture; of a stack the last one."""
-    while frame.ndim > 3:
-        frame = frame[-1]
-    if frame.ndim == 3:
-        # Channels, or frames of a stack, are fewer than lines.
-        frame = frame if frame.shape[2] < frame.shape[0] else np.moveaxis(frame, 0, 2)
-        frame = frame if frame.shape[2] == 3 else frame[..., -1]
-    return np.ascontiguousarray(frame)
-
-
-def _of_states(dataset: DatasetArrays, rows: range, small: list[str]) -> Pictures:
-    """Return what the environment of a dataset shows in the states of some rows."""
-    manifest = dataset.manifest
-    known = {column.key for column in manifest.columns if column.key[0] != "next"}
-    above = [key[:-1] for key in sorted(known) if key[-1] == "qpos"]
-    keys: list[Key] = [(*key, name) for key in above[:1] for name in STATES]
-    spec = manifest.metadata.get("env_spec")
-    if not (spec and keys and known.issuperset(keys)):
-        lacks = "qpos and qvel" if spec else "env_spec"
-        hints = [f" Small pictures: {argument('columns', name)}." for name in small]
-        raise UsageError(
-            f"There are no pictures of {manifest.id}: it has no frames, and no {lacks} for its "
-            "environment to show recorded states. Replayed actions would show what may not "
-            f"have happened, and are not shown.{''.join(hints)}"
-        )
-    from datasets_cli.environments.record.run import recover_environment  # gymnasium
-
-    environment = recover_environment(manifest, {"render_mode": "rgb_array"})
-
-    def read(numbers: np.ndarray) -> Iterator[np.ndarray]:
-        read = dataset.arrays_of(frozenset(keys)).gather(rows.start + numbers)
-        states = [plain_numbers(read[key]) for key in keys]
-        with closing(environment):
-            yield from _shown(environment, zip(*states, strict=True), manifest.id)
-
-    names = " and ".join(map(show_key, keys))
-    note = f"the environment is set to each {names}; all else is as reset leaves it"
-    return Pictures(read, len(rows), (*keys,), environment.metadata.get("render_fps"), (note,))
-
-
-def _shown(environment: Any, states: Iterable[Any], id: str) -> Iterator[np.ndarray]:
-    """Yield what an environment shows in each of some states."""
-    environment.reset(seed=0)  # before it, none can be shown
-    bare = environment.unwrapped
-    # Mazes hold the environment of what moves in them.
-    inner = [each for each in (bare, *vars(bare).values()) if hasattr(each, "set_state")]
-    if not inner:
-        raise UsageError(
-            f"{environment}, of {id}, cannot be set to a state: it has no set_state(qpos, qvel), "
-            "which gymnasium's environments of MuJoCo have."
-        )
-    for qpos, qvel in states:
-        try:
-            inner[0].set_state(qpos, qvel)
-            picture = np.asarray(environment.render(), np.uint8)
-        except Exception as error:  # whatever an environment does
-            raise UsageError(
-                f"{environment}, of {id}, cannot show a recorded state ({type(error).__name__}: "
-                f"{error}). It may be of another version than the one that was recorded."
-            ) from error
-        yield _picture(picture)

@@ -26,15 +26,14 @@ class TrajectoriesCall(InstalledId):
     Args:
         n: how many trajectories; fewer where there are no more.
         start: how many come before the first one.
-        sort: the column that orders them, such as ``"return"`` or ``"length"``.
-        descending: the largest first.
+        sort: the column to sort by, smallest first, such as ``"length"``; ``"-length"`` sorts
+            largest first. NaN comes last.
     """
 
     _: KW_ONLY
-    n: int = field(default=20, metadata={"least": 1, "flag": "-n"})
+    n: int = field(default=20, metadata={"least": 1, "flag": ("-n", "--num")})
     start: int = field(default=0, metadata={"least": 0})
     sort: str = field(default="number", metadata={"metavar": "COLUMN"})
-    descending: bool = False
 
     def __post_init__(self) -> None:
         check_numbers(self)
@@ -47,8 +46,7 @@ class ListedTrajectories(JsonForm):
     Args:
         id: the full id.
         num_trajectories: of the dataset.
-        sort: the column that orders them.
-        descending: whether the largest comes first; NaN comes last.
+        sort: the column that they are sorted by, after a ``-`` where the largest comes first.
         start: how many come before the first one here.
         columns: values of each trajectory by column: ``number``, ``start``, ``length``, ``return``,
             ``terminated``, ``truncated``, and ``success`` where it was recorded; what is not finite
@@ -58,7 +56,6 @@ class ListedTrajectories(JsonForm):
     id: str
     num_trajectories: int
     sort: str
-    descending: bool
     start: int
     columns: Mapping[str, list[Any]]
 
@@ -87,23 +84,24 @@ def listed(
     id: str, table: Trajectories, names: Sequence[str], call: TrajectoriesCall
 ) -> ListedTrajectories:
     """Return some columns of the trajectories that a call asks for."""
-    if call.sort == "return" and call.sort not in [*table]:
-        table[call.sort]  # which says why there is none
-    check_choice("sort", call.sort, names)
-    places = _order(id, table[call.sort], call)[call.start : call.start + call.n]
+    column = call.sort.removeprefix("-")
+    if column == "return" and column not in [*table]:
+        table[column]  # raises an error that says why there are no returns
+    check_choice("sort", column, names)
+    places = _order(id, table[column], call.sort)[call.start : call.start + call.n]
     columns = {name: _plain(table[name][places]) for name in names}
-    return ListedTrajectories(id, len(table), call.sort, call.descending, call.start, columns)
+    return ListedTrajectories(id, len(table), call.sort, call.start, columns)
 
 
-def _order(id: str, values: np.ndarray, call: TrajectoriesCall) -> np.ndarray:
-    """Return the places of values in order, int64 ``[K]``; of equal ones the earlier first."""
+def _order(id: str, values: np.ndarray, sort: str) -> np.ndarray:
+    """Return the positions of values in order, int64 ``[K]``; of equal ones the earlier first."""
     import numpy as np
 
     if values.ndim > 1:
         numbers = f"{list(values.shape[1:])} numbers of a trajectory of {id}"
-        raise UsageError(f"{argument('sort')}: {call.sort} is {numbers}, which have no order.")
+        raise UsageError(f"{argument('sort')}: {sort} is {numbers}, which have no order.")
     keys = values.astype(np.float64)
-    return np.argsort(-keys if call.descending else keys, kind="stable")
+    return np.argsort(-keys if sort.startswith("-") else keys, kind="stable")
 
 
 def _plain(values: np.ndarray) -> list[Any]:

@@ -19,7 +19,7 @@ from datasets_cli.install.options import InstallOptions
 from datasets_cli.recipes.d4rl import catalogue
 from datasets_cli.store.dataset import open_dataset
 from datasets_cli.store.manifest import read_manifest
-from datasets_cli.verbs import diff as compared_rows
+from datasets_cli.verbs import row_comparison
 from tests.store.test_compact import everything
 from tests.support.d4rl_cuts import CUTS, columns
 from tests.support.values import assert_folder, assert_same, expect, split
@@ -124,7 +124,7 @@ def in_runs(runs: tuple[tuple[int, int], ...] | None) -> list[int]:
 def test_the_difference_to_the_published_form_is_what_was_repaired(
     cut: str, layouts: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compared_rows, "rows_per_block", lambda row_bytes: 100)
+    monkeypatch.setattr(row_comparison, "rows_per_block", lambda row_bytes: 100)
     sources = maze_sources() if cut == MAZE else (dict(columns(cut)), rewritten(cut))
     folders = [
         str(install(cut, tmp_path, layout, name))

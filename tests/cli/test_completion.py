@@ -61,7 +61,6 @@ def home(tmp_path: Path, config: Config) -> Path:
         ("rlds import x --from p", ["parquet"]),
         ("rlds list --installe", ["--installed"]),
         ("rlds conf", ["config"]),
-        ("rlds config ", ["get", "set", "path"]),
         ("rlds recipe show d4", ["d4rl"]),
         ("rlds diff derived/scaled rec", ["recorded/cartpole"]),
         ("rlds data add x --dataset derived/", ["derived/scaled"]),

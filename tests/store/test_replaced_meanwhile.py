@@ -20,13 +20,13 @@ from datasets_cli.cli.state import State
 from datasets_cli.config import Config
 from datasets_cli.core.progress import Silent
 from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, LockedError, PartialFailure
+from datasets_cli.install import layout
 from datasets_cli.preprocessing import derived
 from datasets_cli.store import dataset as opening
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import Dataset, open_dataset
 from datasets_cli.store.manifest import LAYOUTS
 from datasets_cli.store.tables import save_table
-from datasets_cli.verbs import convert as layout
 from datasets_cli.verbs import delete as deleting
 from datasets_cli.verbs import prune as pruning
 from datasets_cli.verbs import repair as repairing

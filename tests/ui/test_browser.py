@@ -37,7 +37,7 @@ PAGES = [
     "d/demo/pong",
     f"d/{ANT}",
     "d/mine/said/trajectories/1?t=2",
-    "d/test/many/trajectories?sort=length&descending=1",
+    "d/test/many/trajectories?sort=-length",
     f"{PONG}?t=30",
     "d/demo/door-minari/trajectories/1?start=100&stop=200",
     "compare?a=demo/pong&b=demo/door-minari",

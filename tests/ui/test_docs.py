@@ -9,9 +9,7 @@ import pytest
 
 from datasets_cli import serve_page
 from datasets_cli.config import Config
-from datasets_cli.ui import guard
-from datasets_cli.ui import guard as bounds
-from datasets_cli.ui import server as connections
+from datasets_cli.ui import bounds, connections, guard
 from tests.support.page_requests import ask, guarded
 from tests.support.paths import PROJECT
 

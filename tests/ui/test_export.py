@@ -137,7 +137,7 @@ def test_scripts_are_few_lines_and_need_no_other_host() -> None:
 
 
 def test_trajectories_are_listed_as_a_table_and_as_json(shown: str, capsys: Capture) -> None:
-    assert main(["trajectories", shown, "--sort", "return", "--descending", "-n", "1"]) == 0
+    assert main(["trajectories", shown, "--sort", "-return", "-n", "1"]) == 0
     head, row = (line.split() for line in capsys.readouterr().out.splitlines())
     assert head == ["NUMBER", "START", "LENGTH", "RETURN", "TERMINATED", "TRUNCATED"]
     assert row == ["29", "87", "3", "132", "yes"]

@@ -18,7 +18,7 @@ from datasets_cli.config import Config
 from datasets_cli.core.quantities import human_bytes
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.lock import locked
-from datasets_cli.ui import guard as bounds
+from datasets_cli.ui import bounds
 from datasets_cli.ui.application import application
 from datasets_cli.ui.local_page import FOLDER, LocalPage
 from tests.support.page_requests import ask, guarded
@@ -57,7 +57,6 @@ def rows_of(page: str) -> list[list[str]]:
     ("address", "command"),
     [
         ("/api/catalogue", "list"),
-        ("/api/activity", "activity"),
         ("/api/d/{id}/stats", "stats {id}"),
         ("/api/d/{id}/stats?columns=action,next.reward", "stats {id} --columns action,next.reward"),
     ],
@@ -250,8 +249,8 @@ def test_work_under_way_is_shown(config: Config, capsys: Capture) -> None:
     assert [row[1:3] for row in rows] == [["download", "running"], ["conversion", "running"]]
     assert rows[1][0].startswith("mine.new.")
     capsys.readouterr()
-    assert main(["activity", "-q"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == id
+    listed = printed(capsys, "du")["activity"]
+    assert listed == ask(guarded(config), "/api/activity").json() and listed[-1]["id"] == id
 
 
 def test_templates_escape_all_and_hold_no_script_and_no_style() -> None:

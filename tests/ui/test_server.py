@@ -184,7 +184,7 @@ def test_an_interrupt_waits_for_no_request(config: Config, tmp_path: Path) -> No
     # As while the rows of a large dataset are read in a thread.
     code = (
         "import time, sys; from datasets_cli.ui.routes import activity as room;"
-        "room.activity = lambda config: time.sleep(60);"
+        "room.activity_in = lambda root: time.sleep(60);"
         "from datasets_cli.cli.main import main; sys.exit(main(['ui', '--no-browser', '--json']))"
     )
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

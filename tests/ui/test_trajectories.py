@@ -51,11 +51,11 @@ def test_all_columns_of_all_trajectories_are_those_that_were_written(client: Tes
     ("query", "numbers"),
     [
         ("sort=length", [1, 3, 0, 2]),
-        ("sort=length&descending=1", [2, 0, 3, 1]),
+        ("sort=-length", [2, 0, 3, 1]),
         ("sort=return", [0, 3, 2, 1]),
-        ("sort=return&descending=1", [2, 3, 0, 1]),
-        ("sort=terminated&descending=1", [0, 1, 2, 3]),
-        ("descending=1&start=1&count=2", [2, 1]),
+        ("sort=-return", [2, 3, 0, 1]),
+        ("sort=-terminated", [0, 1, 2, 3]),
+        ("sort=-number&start=1&count=2", [2, 1]),
         ("start=4", []),
     ],
 )
@@ -66,8 +66,8 @@ def test_rows_are_sorted_on_the_server_and_nan_comes_last(
 
 
 def test_the_answer_is_that_of_the_verb(client: TestClient, config: Config) -> None:
-    listed = list_trajectories("test/four", sort="return", descending=True, n=3, config=config)
-    assert client.get(f"{API}?sort=return&descending=1&count=3").json() == listed.to_json()
+    listed = list_trajectories("test/four", sort="-return", n=3, config=config)
+    assert client.get(f"{API}?sort=-return&count=3").json() == listed.to_json()
 
 
 def test_an_answer_has_at_most_500_rows(config: Config) -> None:
@@ -107,4 +107,4 @@ def test_the_page_has_rows_links_and_orders_without_a_script(client: TestClient)
     places = [page.index(f'href="/d/test/four/trajectories/{number}"') for number in (1, 3, 0, 2)]
     assert places == sorted(places)
     assert 'aria-sort="ascending"' in page
-    assert 'href="?sort=length&descending=1"' in page
+    assert 'href="?sort=-length"' in page

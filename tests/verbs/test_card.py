@@ -86,14 +86,6 @@ def test_markdown_shows_texts_and_obeys_none(config: Config, door: str) -> None:
     assert rows == 1 + len(datasets_cli.dataset_stats(door, config=config).columns)
 
 
-def test_a_page_is_escaped_and_needs_nothing_else(config: Config, door: str) -> None:
-    text = str(datasets_cli.dataset_card(evil(config, door), format="html", config=config))
-    page = Page(text)
-    assert not {"script", "a", "link", "img"} & set(page.tags) and "\x1b" not in text
-    assert page.attributes <= {"lang", "charset"}
-    assert "<script>alert(1)</script>" in "".join(page.texts) and page.tags.count("table") == 4
-
-
 def test_the_card_for_hugging_face_begins_with_yaml(config: Config, door: str) -> None:
     text = str(datasets_cli.dataset_card(door, format="hf", config=config))
     _, head, rest = text.split("---\n", 2)
@@ -106,7 +98,7 @@ def test_the_card_for_hugging_face_begins_with_yaml(config: Config, door: str) -
     assert known["license"] == "other" and "alert(1)" in known["license_name"]
 
 
-@pytest.mark.parametrize("format", ["md", "html", "hf"])
+@pytest.mark.parametrize("format", ["md", "hf"])
 def test_a_terminal_gets_no_escape_sequence(
     format: str, config: Config, door: str, capsys: Capture
 ) -> None:
@@ -125,8 +117,8 @@ def test_cards_of_derived_data_and_of_frames(config: Config, tmp_path: Path) -> 
 
 
 def test_an_unknown_format_is_refused(config: Config, capsys: Capture) -> None:
-    with pytest.raises(UsageError, match="expected one of md, html, hf"):
-        datasets_cli.dataset_card("demo/iris", format="pdf", config=config)
+    with pytest.raises(UsageError):
+        datasets_cli.dataset_card("demo/iris", format="html", config=config)
     assert main(["card", "demo/iris", "--format", "pdf"]) == 2
     assert "'pdf' is not one of" in capsys.readouterr().err
     with pytest.raises(UnknownDataset):

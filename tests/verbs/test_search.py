@@ -19,41 +19,43 @@ from tests.support.refusals import check_refused
 Capture = pytest.CaptureFixture[str]
 
 
-def ids(*words: str, config: Config) -> list[str]:
-    return [each.id for each in datasets_cli.search_datasets(words, config=config)]
+def ids(text: str, config: Config) -> list[str]:
+    return [each.id for each in datasets_cli.list_datasets(search=text, config=config)]
 
 
 def test_all_words_must_be_there_and_ids_come_first(config: Config) -> None:
-    found = datasets_cli.search_datasets("HOPPER expert", config=config)
-    assert all("hopper" in each.id and "expert" in each.id for each in found[:5])
-    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+    found = ids("HOPPER expert", config)
+    assert all("hopper" in id and "expert" in id for id in found[:5])
     known = {record.id for record in datasets_cli.list_datasets(["*hopper*expert*"], config=config)}
-    assert known <= {each.id for each in found}
+    assert known <= {*found}
+    globbed = datasets_cli.list_datasets("minari/*", search="hopper expert", config=config)
+    assert [each.id for each in globbed] == [id for id in found if id.startswith("minari/")]
 
 
 def test_titles_environments_tags_and_notes_are_searched(config: Config) -> None:
-    [first, *_] = datasets_cli.search_datasets("corrupt issue", config=config)
-    assert first.id.startswith("atari_dqn/") and first.where == ("note",)
-    assert "demo/pong" in ids("random", "player", config=config)
-    assert any(id.startswith("minari/") for id in ids("Farama", config=config))
-    assert datasets_cli.search_datasets("younis", config=config)[0].where == ("tag",)
-    assert ids("nosuchword", config=config) == []
+    assert ids("corrupt issue", config)[0].startswith("atari_dqn/")
+    assert "demo/pong" in ids("random player", config)
+    assert any(id.startswith("minari/") for id in ids("Farama", config))
+    assert ids("younis", config)
+    assert ids("nosuchword", config) == []
 
 
-def test_what_is_installed_is_searched_too(config: Config, door: str, capsys: Capture) -> None:
+def test_installed_datasets_are_searched_too(config: Config, door: str, capsys: Capture) -> None:
     assert main(["preprocess", door, "--max-trajectories", "1", "--out", "mine", "-q"]) == 0
     capsys.readouterr()
-    assert ids("derived", "mine", config=config) == ["derived/mine"]
-    assert main(["search", "derived", "mine"]) == 0
+    assert ids("derived mine", config) == ["derived/mine"]
+    assert main(["list", "--search", "derived mine"]) == 0
     assert "derived/mine" in capsys.readouterr().out
-    assert main(["search", "nosuchword"]) == 0
-    assert "Nothing matches 'nosuchword'" in capsys.readouterr().err
-    assert main(["search", " "]) == 2
+    assert main(["list", "--search", "nosuchword"]) == 0
+    assert capsys.readouterr().err
+    with pytest.raises(UsageError) as error:
+        ids(" ", config)
+    assert error.value.argument == "search"
 
 
 def test_search_and_list_import_nothing_heavy(config: Config) -> None:
     script = (
-        "import sys, datasets_cli as d; d.search_datasets('hopper');"
+        "import sys, datasets_cli as d; d.list_datasets(search='hopper');"
         "d.list_datasets(filter='size>1GB', sort='size'); import datasets_cli.cli.look;"
         "heavy = {'torch', 'tensordict', 'numpy', 'h5py', 'pandas', 'requests'};"
         "print(heavy & sys.modules.keys())"
@@ -88,17 +90,17 @@ def test_lists_are_ordered_and_what_is_not_known_comes_last(config: Config) -> N
         return [each.download_bytes for each in found]
 
     known = [size for size in sizes("id") if size is not None]
-    assert sizes("download")[: len(known)] == sorted(known, reverse=True)
-    assert sizes("-download")[: len(known)] == sorted(known)
+    assert sizes("-download")[: len(known)] == sorted(known, reverse=True)
+    assert sizes("download")[: len(known)] == sorted(known)
     assert set(sizes("-download")[len(known) :]) == {None}
-    names = [each.id for each in datasets_cli.list_datasets(sort="-id", limit=3, config=config)]
+    names = [each.id for each in datasets_cli.list_datasets(sort="-id", n=3, config=config)]
     assert len(names) == 3 and names == sorted(names, reverse=True)
 
 
 def test_the_command_tells_what_is_not_known_and_shows_columns(
     config: Config, capsys: Capture, caplog: pytest.LogCaptureFixture
 ) -> None:
-    words = ["--filter", "size>300MB", "--sort", "size", "--limit", "2", "--columns", "size,id"]
+    words = ["--filter", "size>300MB", "--sort", "-size", "-n", "2", "--columns", "size,id"]
     assert main(["list", *words]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split() == ["SIZE", "ID"] and len(out) == 3
@@ -110,7 +112,7 @@ def test_columns_without_room_are_named(
 ) -> None:
     monkeypatch.setattr("datasets_cli.cli.terminal._is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "60")
-    assert main(["search", "hopper"]) == 0
+    assert main(["list", "--search", "hopper"]) == 0
     out, err = capsys.readouterr()
     assert "EPISODES" not in out and "EPISODES" in err
 
@@ -129,7 +131,7 @@ def test_wrong_filters_name_the_fields(config: Config, capsys: Capture) -> None:
     wrong = ["size", "size>", "size>big", "size~1", "size>1 XB", "nosuch>1", "id>3", ">1GB", ""]
     check_refused(UsageError, [(fields, listed(filter=text)) for text in wrong])
     check_refused(UsageError, [("expected one of id, family", listed(sort="nosuch"))])
-    check_refused(UsageError, [("limit is 0; expected 1 or more", listed(limit=0))])
+    check_refused(UsageError, [("n is 0; expected 1 or more", listed(n=0))])
     assert main(["list", "--columns", "nosuch"]) == 2
     assert "expected some of id, family" in capsys.readouterr().err
 

@@ -16,7 +16,7 @@ from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.project import statistics
 from datasets_cli.schema.column_statistics import MEASURES
-from datasets_cli.store import tables as summary_file
+from datasets_cli.store import tables
 from datasets_cli.store.arrays import open_arrays
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.dataset import open_dataset
@@ -29,7 +29,7 @@ def made(id: str, config: Config) -> tuple[dict, dict[str, dict[str, np.ndarray]
     statistics.save_statistics(
         dataset, root, statistics.RowStatistics(dataset, range(len(dataset)))
     )
-    summary = summary_file.load_summary(root, dataset.manifest.content)
+    summary = tables.load_summary(root, dataset.manifest.content)
     assert summary is not None
     measures = statistics.load_measures(dataset.manifest, root)
     assert measures is not None
@@ -119,7 +119,7 @@ def test_a_summary_of_another_version_is_absent(
     monkeypatch: pytest.MonkeyPatch, config: Config, door: str
 ) -> None:
     made(door, config)
-    monkeypatch.setattr(summary_file, "STATISTICS_VERSION", summary_file.STATISTICS_VERSION + 1)
+    monkeypatch.setattr(tables, "STATISTICS_VERSION", tables.STATISTICS_VERSION + 1)
     root = CacheRoot(config.root)
     content = open_arrays(root.dataset(door)).manifest.content
-    assert summary_file.load_summary(root, content) is None
+    assert tables.load_summary(root, content) is None

@@ -13,7 +13,8 @@ from datasets_cli.errors import UsageError
 from datasets_cli.ui.bounds import Deadline, is_small
 from datasets_cli.ui.curves import Drawing, drawings_of
 from datasets_cli.ui.local_page import LocalPage, page_of
-from datasets_cli.verbs.diff import DatasetDifference, compare_datasets, compare_manifests
+from datasets_cli.verbs.diff import compare_datasets, compare_manifests
+from datasets_cli.verbs.difference import DatasetDifference
 
 
 def compare(request: Request) -> Response:

@@ -50,7 +50,6 @@ def _asked(request: Request) -> tuple[ListedTrajectories, list[str]]:
         n=min(whole_number(request, "count", PART, 1), MOST_PART),
         start=whole_number(request, "start", 0),
         sort=request.query_params.get("sort", "number"),
-        descending=request.query_params.get("descending", "") in ("1", "true"),
     )
     return list_part(page, dataset, call)
 

@@ -22,8 +22,8 @@ from datasets_cli.ui.curves import (
     frame_png,
 )
 from datasets_cli.ui.local_page import LocalPage, json_response, page_of
+from datasets_cli.verbs.frames import pictures_of
 from datasets_cli.verbs.peek import peek, trajectory_rows
-from datasets_cli.verbs.render import pictures_of
 
 FIRST_POINTS = 1_000
 SHOWN_COLUMNS = 8

@@ -3,7 +3,7 @@
 (() => {
   const PART = 200, SPARE = 20, KEPT = 50, SETTLED = 250, TALLEST = 15_000_000;
   const data = JSON.parse(document.getElementById("table-data").textContent);
-  const {num_trajectories: count, sort, descending, start} = data.rows;
+  const {num_trajectories: count, sort, start} = data.rows;
   const box = document.getElementById("rows"), body = box.querySelector("tbody"), parts = new Map();
   if (!body.rows.length) return;
   const lines = new Map([...body.rows].map((line, n) => [start + n, line])), blank = new Set();
@@ -27,7 +27,7 @@
   async function load(number) {
     parts.set(number, null); // asked for
     if (parts.size > KEPT) parts.delete(parts.keys().next().value);
-    const query = {sort, start: number * PART, count: PART, ...(descending ? {descending: 1} : {})};
+    const query = {sort, start: number * PART, count: PART};
     try {
       const response = await fetch(`${data.address}?${new URLSearchParams(query)}`);
       const {columns, error} = await response.json();

@@ -1,0 +1,268 @@
+"""The rows of two datasets, read side by side: which differ, and which trajectories both have.
+
+First all rows are compared. A trajectory that is not the same at its place is then looked for in
+the whole of the other dataset: by a mark, which is a digest of its length, its first and its last
+row, and where that is there by a digest of all its rows. Only what has such a mark is read again.
+Memory has a block of rows of each dataset and some bytes a trajectory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from datasets_cli.audit.repairs import runs_of
+from datasets_cli.audit.steps import SharedSteps, shared_steps
+from datasets_cli.core.progress import Progress, expect_rows
+from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
+from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
+from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
+from datasets_cli.verbs.difference import ColumnDifference, DatasetDifference
+
+HASHED = frozenset({"observation", "action"})
+"""What trajectories are told apart by: these columns, or all that are below them."""
+
+DIGEST_BYTES = 8
+WORD_BYTES = 8  # at most, of what bits are compared and joined by
+
+CACHED_PARTS = 6
+"""Blocks are smaller than others by this: each is read several times, and stays in the cache."""
+
+
+def compare_rows(
+    first: DatasetArrays, second: DatasetArrays, known: DatasetDifference, progress: Progress
+) -> DatasetDifference:
+    """Return the difference of two datasets: what their manifests tell, with what rows tell."""
+    shared = shared_steps(first, second)  # None where rows are compared by their numbers
+    columns = {each.column.key: each for each in known.columns}
+    if shared is not None:  # other ends are other numbers of trajectories
+        columns.pop(EPISODE, None)
+    changed = {key: [np.zeros(0, np.int64)] for key in columns}
+    offsets, others = first.starts, second.starts
+    num_both = min(len(offsets), len(others))
+    is_moved = offsets[:num_both] != others[:num_both]
+    is_other = np.ones(max(len(offsets), len(others)) - 1, np.bool_)  # of each trajectory
+    is_other[: num_both - 1] = is_moved[:-1] | is_moved[1:] | (shared is not None)
+    num_rows = min(len(first), len(second)) if shared is None else shared.num_shared
+    expect_rows(progress, first.id, 0, num_rows)
+    for stop, numbers, rows, other_rows in _blocks((first, second), columns, num_rows, shared):
+        for key, leaf in rows.items():
+            is_different = _differing(leaf, other_rows[key])
+            if is_different is None:
+                continue
+            if shared is not None:
+                changed[key].append(numbers[is_different])
+            if columns[key].row is None:
+                row = int(numbers[is_different.argmax()])
+                trajectory = int(numbers_of(offsets, row, row + 1)[0])
+                columns[key] = replace(columns[key], row=row, trajectory=trajectory)
+            columns[key] = _with(columns[key], is_different, leaf, other_rows[key])
+            if key[0] in HASHED and shared is None:
+                trajectories, starts = runs_within(offsets, stop - len(numbers), stop)
+                is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
+        progress.writing(stop)
+    for key in changed if shared else ():
+        columns[key] = replace(columns[key], rows=runs_of(np.concatenate(changed[key])))
+    return replace(
+        known,
+        num_shared=_num_shared((first, second), known, is_other),
+        columns=tuple(columns.values()),
+        only_rows=shared.only_rows if shared else None,
+        num_compared=num_rows,
+        # Offset k + 1 is the end of trajectory k; the first one is 0 in both.
+        trajectory=int(is_moved.argmax()) - 1 if is_moved.any() else None,
+    )
+
+
+def _blocks(
+    datasets: Sequence[DatasetArrays], keys: Iterable[Key], num: int, shared: SharedSteps | None
+) -> Iterator[tuple[int, np.ndarray, Columns, Columns]]:
+    """Yield rows that are compared: how many with them, their numbers, and those of each."""
+    readers = [each.arrays_of(frozenset(keys)) for each in datasets]
+    step = rows_per_block(CACHED_PARTS * max(each.row_bytes for each in datasets))
+    for start in range(0, num, step):
+        numbers = np.arange(start, stop := min(start + step, num))
+        if shared is None:
+            first, second = (each.run(start, stop) for each in readers)
+        else:
+            numbers, others = (shared.rows(place, numbers) for place in (0, 1))
+            first, second = readers[0].gather(numbers), readers[1].gather(others)
+        yield stop, numbers, first, second
+
+
+class _Trajectories:
+    """The trajectories of a dataset, each known by a number that is the same for the same rows."""
+
+    def __init__(self, dataset: DatasetArrays, keys: Sequence[Key]) -> None:
+        self._rows = dataset.arrays_of(frozenset(keys))
+        self._offsets, self._step = dataset.starts, rows_per_block(dataset.row_bytes)
+        self.digests = np.zeros(dataset.num_trajectories, np.uint64)
+
+        # Of length, first and last row, which are all that short ones have.
+        for start in range(0, len(self.digests), self._step):
+            offsets = self._offsets[start : start + self._step + 1]
+            ends = [
+                joined_words(self._rows.gather(each)).view(np.uint8)
+                for each in (offsets[:-1], offsets[1:] - 1)
+            ]
+            lengths = lengths_of(offsets)[:, None].view(np.uint8)
+            rows = np.concatenate([*ends, lengths], axis=1)
+            data, size = rows.tobytes(), rows.shape[1]
+            digests = [_short(sha256(data[at : at + size])) for at in range(0, len(data), size)]
+            self.digests[start : start + len(digests)] = np.frombuffer(b"".join(digests), np.uint64)
+
+    def hash(self, marks: np.ndarray) -> None:
+        """Have digests of all rows of those that have one of some marks."""
+        is_hashed = _is_in(self.digests, marks) & (lengths_of(self._offsets) > 2)
+        hashed, num_rows = sha256(), int(self._offsets[-1])
+        for start in range(0, num_rows, self._step):
+            stop = min(start + self._step, num_rows)
+            numbers, starts = runs_within(self._offsets, start, stop)
+            if not is_hashed[numbers].any():
+                continue
+            rows = joined_words(self._rows.run(start, stop)).view(np.uint8)
+            data, size = memoryview(rows.tobytes()), rows.shape[1]
+            for number, begin in zip(
+                range(numbers.start, numbers.stop), starts.tolist(), strict=True
+            ):
+                if is_hashed[number]:
+                    end = int(self._offsets[number + 1]) - start
+                    hashed.update(data[begin * size : end * size])
+                    if end <= stop - start:
+                        self.digests[number] = np.frombuffer(_short(hashed), np.uint64)[0]
+                        hashed = sha256()
+
+
+def joined_words(rows: Columns) -> np.ndarray:
+    """Return the bits of rows as unsigned numbers, ``[n, numbers of a row]``; of text a digest."""
+    leaves = [rows[key] for key in sorted(rows)]
+    leaves = [_text_digests(leaf) if leaf.dtype == object else leaf for leaf in leaves]
+    # As the widest words that they have: numpy copies bytes one by one.
+    size = math.gcd(WORD_BYTES, *(leaf[0].nbytes for leaf in leaves))
+    return np.concatenate([_words(leaf, size) for leaf in leaves], axis=1)
+
+
+def _short(hashed: Any) -> bytes:
+    digest: bytes = hashed.digest()
+    return digest[:DIGEST_BYTES]
+
+
+def _num_shared(
+    datasets: Sequence[DatasetArrays], known: DatasetDifference, is_other: np.ndarray
+) -> tuple[int, int] | None:
+    """Return how many trajectories of each dataset are in the other one, too."""
+    # is_other: which trajectories are not the same in both datasets, bool `[K]`.
+    keys = [each.column.key for each in known.columns if each.column.key[0] in HASHED]
+    if not keys or any(each.key[0] in HASHED for each in (*known.only[0], *known.only[1])):
+        return None
+    if not is_other.any():
+        return len(is_other), len(is_other)
+    first, second = (_Trajectories(each, keys) for each in datasets)
+    marks, others = first.digests, second.digests
+    doubtful = (
+        marks[is_other[: len(marks)] & _is_in(marks, others)],
+        others[is_other[: len(others)] & _is_in(others, marks)],
+    )
+    for each in (first, second):
+        each.hash(np.concatenate(doubtful))
+    is_shared = _is_in(first.digests, second.digests), _is_in(second.digests, first.digests)
+    return int(is_shared[0].sum()), int(is_shared[1].sum())
+
+
+def _is_in(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return which numbers are among others; ``np.isin`` of numpy 2.4 takes ten times as long."""
+    if not len(others):
+        return np.zeros(len(numbers), np.bool_)
+    ordered = np.sort(others)
+    places = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
+    is_in: np.ndarray = ordered[places] == numbers
+    return is_in
+
+
+def _words(leaf: np.ndarray, size: int) -> np.ndarray:
+    """Return the bits of rows as unsigned numbers of so many bytes, ``[n, numbers of a row]``."""
+    flat = np.ascontiguousarray(leaf).reshape(len(leaf), math.prod(leaf.shape[1:]))
+    return flat.view(f"u{size}")
+
+
+def _text_digests(leaf: np.ndarray) -> np.ndarray:
+    """Return a digest of each row of text, uint8 ``[n, 32]``."""
+    # Two rows have one `repr` where they are the same, and it escapes what UTF-8 does not have.
+    digests = b"".join(sha256(repr(row).encode()).digest() for row in leaf.tolist())
+    return np.frombuffer(digests, np.uint8).reshape(len(leaf), -1)
+
+
+def _differing(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
+    """Return which rows differ in a bit, or in a text, bool ``[n]``; None where none does."""
+    if first.dtype == object:
+        unequal = first != second
+    else:
+        size = math.gcd(WORD_BYTES, first[0].nbytes)
+        unequal = _words(first, size) != _words(second, size)
+    if not unequal.any():
+        return None
+    unequal = unequal.reshape(len(first), -1)
+    if unequal[:, 0].all():
+        return np.ones(len(first), np.bool_)
+    # In half of the time that `any` takes for short rows.
+    return np.logical_or.reduceat(unequal.reshape(-1), np.arange(0, unequal.size, unequal.shape[1]))
+
+
+def _with(
+    known: ColumnDifference, is_different: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> ColumnDifference:
+    """Return how a column differs, with what rows ``[n, *shape]`` of each tell that differ."""
+    if not known.num_different:
+        row = int(is_different.argmax())
+        values = [each[row : row + 1].reshape(-1) for each in (first, second)]
+        is_unequal = _differing(*values)
+        assert is_unequal is not None, "the row differs"
+        place = int(is_unequal.argmax())
+        index = tuple(map(int, np.unravel_index(place, known.column.shape)))
+        shown = _shown(*(each[place : place + 1] for each in values))
+        known = replace(known, index=index, values=shown)
+    largest = _largest_difference(first, second, known.largest_difference or 0)
+    num_different = known.num_different + int(is_different.sum())
+    return replace(known, num_different=num_different, largest_difference=largest)
+
+
+@np.errstate(all="ignore")
+def _largest_difference(first: np.ndarray, second: np.ndarray, known: float) -> float | None:
+    """Return the largest difference of two finite numbers, and of the known one; None of text."""
+    if first.dtype == object or (numbers := plain_numbers(first)) is None:
+        return None
+    others = plain_numbers(second)
+    assert others is not None, "both have one type"
+    if numbers.dtype.kind == "b":
+        return 1
+    if numbers.dtype.kind in "iu":
+        # As an unsigned number it is right also where it is too large for the type.
+        difference = np.maximum(numbers, others) - np.minimum(numbers, others)
+        return max(known, int(difference.view(f"u{difference.itemsize}").max()))
+    if numbers.dtype.kind == "f":
+        difference = numbers - others
+        largest = np.abs(difference, out=difference).max()
+        if largest < difference.dtype.type(known):
+            return known
+        if np.isfinite(largest):
+            # Rounding keeps the order: the largest one is among those that are as large.
+            numbers, others = (each[difference == largest] for each in (numbers, others))
+    difference = np.abs(numbers.astype(np.complex128) - others)
+    return max(known, float(difference.max(initial=0, where=np.isfinite(difference))))
+
+
+def _shown(first: np.ndarray, second: np.ndarray) -> tuple[str, ...]:
+    """Return two values ``[1]`` as text; with their bits where that is the same."""
+    if first.dtype == object:
+        return repr(first[0]), repr(second[0])
+    plain = (plain_numbers(each) for each in (first, second))
+    texts = ["" if each is None else str(each[0]) for each in plain]
+    if texts[0] == texts[1]:
+        bits = (each.tobytes()[::-1].hex() for each in (first, second))
+        texts = [f"{text} (0x{each})".lstrip() for text, each in zip(texts, bits, strict=True)]
+    return tuple(texts)
