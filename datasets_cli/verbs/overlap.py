@@ -25,18 +25,17 @@ from datasets_cli.errors import UsageError
 from datasets_cli.install.find import open_installed
 from datasets_cli.schema.columns import Key, rows_per_block
 from datasets_cli.schema.mapped_bytes import map_array
-from datasets_cli.schema.trajectories import numbers_of, runs_within
+from datasets_cli.schema.trajectories import numbers_of
 from datasets_cli.sources.disk import check_free_space, path_errors
 from datasets_cli.store.arrays import ArrayRows, DatasetArrays
 from datasets_cli.store.cache_root import CacheRoot
-from datasets_cli.verbs.row_comparison import HASHED, joined_words
+from datasets_cli.verbs.row_digests import HASHED, add_to_trajectories, joined_words, row_digests
 
 RUN = 1 << 17
 """Digests of a sorted run, and of a range about as many."""
 
 EXAMPLES = 5
 Known = dict[tuple[str, tuple[Key, ...]], "tuple[_Digests, _Digests]"]
-_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -137,27 +136,14 @@ def _digested(
     step = min(RUN, rows_per_block(dataset.row_bytes))
 
     def of_rows(start: int, stop: int) -> np.ndarray:
-        digests = np.zeros(stop - start, np.uint64)
-        # One column after the other, and the place in the trajectory: order counts.
-        for column in np.ascontiguousarray(joined_words(reader.run(start, stop)).T):
-            digests = _mixed(digests ^ column)
-        places = np.arange(start, stop) - starts[numbers_of(starts, start, stop)]
-        trajectories, begins = runs_within(starts, start, stop)
-        marks = _mixed(digests ^ (places.astype(np.uint64) * _ODD))
-        totals[trajectories] += np.add.reduceat(marks, begins)
+        digests = row_digests(reader.run(start, stop))
+        add_to_trajectories(totals, digests, starts, start)
         told.writing(stop)
         return digests
 
     read = dataset.id, reader, step, folder
     rows = _Digests(*read, of_rows, len(dataset))
     return rows, _Digests(*read, lambda start, stop: totals[start:stop], len(totals), starts)
-
-
-def _mixed(numbers: np.ndarray) -> np.ndarray:
-    """Return 64 bits, each of which depends on many of those of a number."""
-    numbers = (numbers ^ (numbers >> np.uint64(32))) * _ODD
-    numbers ^= numbers >> np.uint64(29)
-    return numbers
 
 
 class _Digests:

@@ -1,9 +1,8 @@
 """The rows of two datasets, read side by side: which differ, and which trajectories both have.
 
-First all rows are compared. A trajectory that is not the same at its place is then looked for in
-the whole of the other dataset: by a mark, which is a digest of its length, its first and its last
-row, and where that is there by a digest of all its rows. Only what has such a mark is read again.
-Memory has a block of rows of each dataset and some bytes a trajectory.
+First all rows are compared. If a trajectory differs at its place, the trajectories of both datasets
+are then matched by their digests. Memory holds a block of rows of each dataset and some bytes per
+trajectory.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from hashlib import sha256
-from typing import Any
 
 import numpy as np
 
@@ -20,15 +17,10 @@ from datasets_cli.audit.repairs import runs_of
 from datasets_cli.audit.steps import SharedSteps, shared_steps
 from datasets_cli.core.progress import Progress, expect_rows
 from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
-from datasets_cli.schema.trajectories import lengths_of, numbers_of, runs_within
+from datasets_cli.schema.trajectories import numbers_of, runs_within
 from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 from datasets_cli.verbs.difference import ColumnDifference, DatasetDifference
-
-HASHED = frozenset({"observation", "action"})
-"""What trajectories are told apart by: these columns, or all that are below them."""
-
-DIGEST_BYTES = 8
-WORD_BYTES = 8  # at most, of what bits are compared and joined by
+from datasets_cli.verbs.row_digests import HASHED, WORD_BYTES, trajectory_digests, words_of
 
 CACHED_PARTS = 6
 """Blocks are smaller than others by this: each is read several times, and stays in the cache."""
@@ -95,63 +87,6 @@ def _blocks(
         yield stop, numbers, first, second
 
 
-class _Trajectories:
-    """The trajectories of a dataset, each known by a number that is the same for the same rows."""
-
-    def __init__(self, dataset: DatasetArrays, keys: Sequence[Key]) -> None:
-        self._rows = dataset.arrays_of(frozenset(keys))
-        self._offsets, self._step = dataset.starts, rows_per_block(dataset.row_bytes)
-        self.digests = np.zeros(dataset.num_trajectories, np.uint64)
-
-        # Of length, first and last row, which are all that short ones have.
-        for start in range(0, len(self.digests), self._step):
-            offsets = self._offsets[start : start + self._step + 1]
-            ends = [
-                joined_words(self._rows.gather(each)).view(np.uint8)
-                for each in (offsets[:-1], offsets[1:] - 1)
-            ]
-            lengths = lengths_of(offsets)[:, None].view(np.uint8)
-            rows = np.concatenate([*ends, lengths], axis=1)
-            data, size = rows.tobytes(), rows.shape[1]
-            digests = [_short(sha256(data[at : at + size])) for at in range(0, len(data), size)]
-            self.digests[start : start + len(digests)] = np.frombuffer(b"".join(digests), np.uint64)
-
-    def hash(self, marks: np.ndarray) -> None:
-        """Have digests of all rows of those that have one of some marks."""
-        is_hashed = _is_in(self.digests, marks) & (lengths_of(self._offsets) > 2)
-        hashed, num_rows = sha256(), int(self._offsets[-1])
-        for start in range(0, num_rows, self._step):
-            stop = min(start + self._step, num_rows)
-            numbers, starts = runs_within(self._offsets, start, stop)
-            if not is_hashed[numbers].any():
-                continue
-            rows = joined_words(self._rows.run(start, stop)).view(np.uint8)
-            data, size = memoryview(rows.tobytes()), rows.shape[1]
-            for number, begin in zip(
-                range(numbers.start, numbers.stop), starts.tolist(), strict=True
-            ):
-                if is_hashed[number]:
-                    end = int(self._offsets[number + 1]) - start
-                    hashed.update(data[begin * size : end * size])
-                    if end <= stop - start:
-                        self.digests[number] = np.frombuffer(_short(hashed), np.uint64)[0]
-                        hashed = sha256()
-
-
-def joined_words(rows: Columns) -> np.ndarray:
-    """Return the bits of rows as unsigned numbers, ``[n, numbers of a row]``; of text a digest."""
-    leaves = [rows[key] for key in sorted(rows)]
-    leaves = [_text_digests(leaf) if leaf.dtype == object else leaf for leaf in leaves]
-    # As the widest words that they have: numpy copies bytes one by one.
-    size = math.gcd(WORD_BYTES, *(leaf[0].nbytes for leaf in leaves))
-    return np.concatenate([_words(leaf, size) for leaf in leaves], axis=1)
-
-
-def _short(hashed: Any) -> bytes:
-    digest: bytes = hashed.digest()
-    return digest[:DIGEST_BYTES]
-
-
 def _num_shared(
     datasets: Sequence[DatasetArrays], known: DatasetDifference, is_other: np.ndarray
 ) -> tuple[int, int] | None:
@@ -162,39 +97,15 @@ def _num_shared(
         return None
     if not is_other.any():
         return len(is_other), len(is_other)
-    first, second = (_Trajectories(each, keys) for each in datasets)
-    marks, others = first.digests, second.digests
-    doubtful = (
-        marks[is_other[: len(marks)] & _is_in(marks, others)],
-        others[is_other[: len(others)] & _is_in(others, marks)],
-    )
-    for each in (first, second):
-        each.hash(np.concatenate(doubtful))
-    is_shared = _is_in(first.digests, second.digests), _is_in(second.digests, first.digests)
-    return int(is_shared[0].sum()), int(is_shared[1].sum())
+    first, second = (trajectory_digests(each, keys) for each in datasets)
+    return _num_among(first, second), _num_among(second, first)
 
 
-def _is_in(numbers: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return which numbers are among others; ``np.isin`` of numpy 2.4 takes ten times as long."""
-    if not len(others):
-        return np.zeros(len(numbers), np.bool_)
-    ordered = np.sort(others)
-    places = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
-    is_in: np.ndarray = ordered[places] == numbers
-    return is_in
-
-
-def _words(leaf: np.ndarray, size: int) -> np.ndarray:
-    """Return the bits of rows as unsigned numbers of so many bytes, ``[n, numbers of a row]``."""
-    flat = np.ascontiguousarray(leaf).reshape(len(leaf), math.prod(leaf.shape[1:]))
-    return flat.view(f"u{size}")
-
-
-def _text_digests(leaf: np.ndarray) -> np.ndarray:
-    """Return a digest of each row of text, uint8 ``[n, 32]``."""
-    # Two rows have one `repr` where they are the same, and it escapes what UTF-8 does not have.
-    digests = b"".join(sha256(repr(row).encode()).digest() for row in leaf.tolist())
-    return np.frombuffer(digests, np.uint8).reshape(len(leaf), -1)
+def _num_among(digests: np.ndarray, others: np.ndarray) -> int:
+    """Count the digests that are among others, in a tenth of the time of ``np.isin``."""
+    digests, others = np.sort(digests), np.sort(others)
+    begins, ends = (np.searchsorted(others, digests, side) for side in ("left", "right"))
+    return int((begins < ends).sum())
 
 
 def _differing(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
@@ -203,7 +114,7 @@ def _differing(first: np.ndarray, second: np.ndarray) -> np.ndarray | None:
         unequal = first != second
     else:
         size = math.gcd(WORD_BYTES, first[0].nbytes)
-        unequal = _words(first, size) != _words(second, size)
+        unequal = words_of(first, size) != words_of(second, size)
     if not unequal.any():
         return None
     unequal = unequal.reshape(len(first), -1)

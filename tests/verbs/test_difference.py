@@ -19,7 +19,7 @@ from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.commit import commit_folder
 from datasets_cli.store.manifest import Manifest
 from datasets_cli.store.writer import LayoutWriter
-from datasets_cli.verbs import row_comparison
+from datasets_cli.verbs import row_comparison, row_digests
 from datasets_cli.verbs.difference import DatasetDifference
 from tests.support.paths import DEMO_DATA
 
@@ -78,7 +78,8 @@ def trajectory_of(row: int) -> int:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 11 rows, so that trajectories and differences cross them."""
-    monkeypatch.setattr(row_comparison, "rows_per_block", lambda row_bytes: 11)
+    for module in (row_comparison, row_digests):
+        monkeypatch.setattr(module, "rows_per_block", lambda row_bytes: 11)
 
 
 @pytest.fixture(params=[("ted", "ted"), ("ted", "compact"), ("compact", "compact")], ids="-".join)

@@ -19,7 +19,7 @@ from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, DiskFull, UsageError
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
-from datasets_cli.verbs import overlap
+from datasets_cli.verbs import overlap, row_digests
 from tests.support.d4rl_cuts import CUTS
 
 KEYS = (("observation",), ("action",))
@@ -96,7 +96,7 @@ def test_the_sign_of_zero_counts_and_nan_is_itself(tmp_path: Path) -> None:
 
 
 def test_an_equal_digest_is_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlap, "_mixed", np.zeros_like)
+    monkeypatch.setattr(row_digests, "_mixed", np.zeros_like)
     config = Config(tmp_path)
     for seed, id in enumerate(IDS):
         make(id, rows_of(np.random.default_rng(seed), 40), [20, 20], config)
