@@ -35,7 +35,7 @@ def ours(num_environments: int, policy: Any, processes: bool) -> Any:
     """Return a collector of ours."""
     environment: Any = datasets_cli.GymEnv("CartPole-v1")
     if num_environments > 1:
-        kind = datasets_cli.ParallelEnv if processes else datasets_cli.SerialEnv
+        kind = datasets_cli.ParallelEnv if processes else datasets_cli.environments.SerialEnv
         environment = kind(num_environments, lambda: datasets_cli.GymEnv("CartPole-v1"))
     return datasets_cli.Collector(environment, policy, frames_per_batch=FRAMES)
 

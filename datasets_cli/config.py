@@ -19,6 +19,8 @@ from datasets_cli.core.checked_json import Check, WrongValue, decode
 from datasets_cli.errors import UsageError, argument, by_reader, public_url
 from datasets_cli.formats.limits import check_names
 
+__all__ = ["Config", "load_config"]
+
 MAX_TEXT_BYTES = 1 << 20  # of a file that users write by hand
 LOCK_TIMEOUT_SECONDS = 600.0
 LOWEST_SPEED = 1000.0

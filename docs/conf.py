@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from docutils import nodes
@@ -22,7 +23,7 @@ PROJECT = Path(__file__).parent.parent
 sys.path.insert(0, str(PROJECT))
 
 import datasets_cli  # noqa: E402
-from tests.support.public_names import groups  # noqa: E402
+from tests.support.public_names import MODULES, groups  # noqa: E402
 
 project, author, copyright = "rlds", "the authors of rlds", "the authors of rlds; MIT licence"
 release = datasets_cli.__version__
@@ -58,9 +59,9 @@ def write_api() -> None:
     folder = PROJECT / "build" / "api"
     folder.mkdir(parents=True, exist_ok=True)
     pages = {}
-    for title, names in groups().items():
+    for title, names in all_groups().items():
         heading = f"{title[0].upper()}{title[1:]}\n{'=' * len(title)}"
-        name = re.sub("[^a-z]+", "-", title.partition(",")[0].lower())
+        name = re.sub("[^a-z_]+", "-", title.partition(",")[0].lower())
         pages[folder / f"{name}.rst"] = "\n\n".join([heading, *map(documented, names)]) + "\n"
     for path in folder.iterdir():
         if path not in pages:
@@ -70,13 +71,27 @@ def write_api() -> None:
             path.write_text(text, encoding="utf-8")
 
 
+def all_groups() -> dict[str, list[str]]:
+    """Return the titles of the pages of names, each with dotted names."""
+    found = {}
+    for module in MODULES:
+        for title, names in groups(module).items():
+            found[title or module] = [f"{module}.{name}" for name in names]
+    return {title: names for title, names in found.items() if names}
+
+
+PUBLIC = {
+    name.rpartition(".")[2]: name for names in reversed(all_groups().values()) for name in names
+}
+
+
 def documented(name: str) -> str:
     """Return the directive that documents a public name."""
-    thing = getattr(datasets_cli, name)
+    thing = resolve_name(name)
     kind = "function" if inspect.isroutine(thing) else "data"
     if inspect.isclass(thing):
         kind = "exception" if issubclass(thing, BaseException) else "class"
-    return f".. auto{kind}:: datasets_cli.{name}"
+    return f".. auto{kind}:: {name}"
 
 
 def lead_to_code(app: Sphinx, doctree: nodes.document) -> None:
@@ -90,9 +105,9 @@ def lead_to_code(app: Sphinx, doctree: nodes.document) -> None:
 def find_public(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
     """Have an annotation that names a class as its module does lead to the public name's page."""
     name = node.get("reftarget", "").rpartition(".")[2]
-    if node.get("refdomain") != "py" or name not in datasets_cli.__all__:
+    if node.get("refdomain") != "py" or name not in PUBLIC:
         return None
-    domain, page, target = env.get_domain("py"), node["refdoc"], f"datasets_cli.{name}"
+    domain, page, target = env.get_domain("py"), node["refdoc"], PUBLIC[name]
     return domain.resolve_xref(env, page, app.builder, node["reftype"], target, node, content)
 
 

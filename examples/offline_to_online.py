@@ -89,13 +89,13 @@ def main(
     ] = Path("offline_to_online.pt"),
 ) -> list[float]:
     """Learn for a minute; return the greedy policy's mean return every 1,000 frames and last."""
-    from datasets_cli import GymEnv, SyncDataCollector  # of the extra [collect]
+    from datasets_cli import Collector, GymEnv  # of the extra [collect]
 
     torch.manual_seed(seed)
     agent = DoubleDQN()
     env, test_env = (GymEnv(ENV, categorical_action_encoding=True) for _ in range(2))
     trainer = Trainer(
-        collector=SyncDataCollector(env, agent.explore, frames_per_batch=100, total_frames=frames),
+        collector=Collector(env, agent.explore, frames_per_batch=100, total_frames=frames),
         total_frames=frames,
         optim_steps_per_batch=100,
         loss_module=agent,

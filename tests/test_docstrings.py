@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import datasets_cli
-from datasets_cli import errors, recipe, replay
+from datasets_cli import errors, recipe
 from datasets_cli.audit import rule
+from tests.support import public_names
 from tests.support.paths import PROJECT
 
 SECTION = re.compile(r"^\s*(Args|Attributes|Raises|Returns|Yields):$", re.MULTILINE)
@@ -45,7 +45,8 @@ def with_members(things: list[Any], private: bool = False) -> list[Any]:
 
 
 def test_what_nobody_imports_has_no_sections() -> None:
-    faces = [datasets_cli, replay, *(each for each in modules() if ".torchrl" in each.__name__)]
+    faces = [*map(importlib.import_module, public_names.MODULES)]
+    faces += [*(each for each in modules() if ".torchrl" in each.__name__)]
     public = [getattr(face, name) for face in faces for name in getattr(face, "__all__", ())]
     public += [thing for each in modules() if is_imported(each) for thing in vars(each).values()]
     taken = [getattr(thing, "__taken__", object) for thing in with_members(public, private=True)]

@@ -36,71 +36,65 @@ from tests.support.paths import PROJECT
 from tests.support.refusals import check_refused
 
 Capture = pytest.CaptureFixture[str]
-TABLE = datasets_cli._LAZY_IMPORTS
 VERBS = public_names.verbs()
-CLASSES = [name for name in TABLE if isinstance(getattr(datasets_cli, name), type)]
+REGENERATE = "run python -m tests.support.public_names"
+PUBLIC: dict[str, Any] = {
+    name: getattr(importlib.import_module(module), name)
+    for module in public_names.MODULES
+    for names in public_names.groups(module).values()
+    for name in names
+}
+CLASSES = {name: thing for name, thing in PUBLIC.items() if isinstance(thing, type)}
 
 
-def is_protocol(name: str) -> bool:
-    return getattr(getattr(datasets_cli, name), "_is_protocol", False)
-
-
-def is_made_with_arguments(name: str) -> bool:
-    return not is_protocol(name) and not issubclass(getattr(datasets_cli, name), Enum)
+def is_protocol(thing: Any) -> bool:
+    return getattr(thing, "_is_protocol", False)
 
 
 # Names
 
 
-def test_the_public_names_are_those_of_the_table() -> None:
-    assert set(datasets_cli.__all__) == {"__version__", *TABLE}
-    assert len(datasets_cli.__all__) == len(set(datasets_cli.__all__))
-    for name, module in TABLE.items():
-        thing = getattr(datasets_cli, name)
-        home = importlib.import_module(f"datasets_cli.{module}")
-        assert thing is vars(home)[name]
-        assert getattr(thing, "__module__", home.__name__) == home.__name__, (
-            "not where it is defined"
-        )
+@pytest.mark.parametrize("module", public_names.TABLES)
+def test_a_module_of_names_has_those_of_its_table(module: str) -> None:
+    face = importlib.import_module(module)
+    homes = public_names.homes(face)
+    assert sorted({*face.__all__} - {"__version__"}) == sorted(homes)
+    for name, place in homes.items():
+        home, _, own_name = place.partition(":")
+        defining = importlib.import_module(f"datasets_cli.{home}")
+        thing = getattr(face, name)
+        assert thing is vars(defining)[own_name or name]
+        assert getattr(thing, "__module__", defining.__name__) == defining.__name__
+    with pytest.raises(AttributeError, match=rf"{module}.*nosuch"):
+        face.nosuch  # noqa: B018
 
 
-def test_type_checkers_and_editors_see_the_same_names() -> None:
-    tree = ast.parse(public_names.STUB.read_text(encoding="utf-8"))
-    found = {
-        alias.asname: node.module.removeprefix("datasets_cli.")
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != "datasets_cli"
-        for alias in node.names
-    }
-    assert found == {"__version__": "version", **TABLE}, "run python -m tests.support.public_names"
+def statements(text: str) -> set[str]:
+    """Return the statements of a stub, one for each imported name."""
+    found = set()
+    for node in ast.parse(text).body:
+        is_import = isinstance(node, ast.ImportFrom)
+        parts = [ast.ImportFrom(node.module, [x], 0) for x in node.names] if is_import else [node]
+        found |= {ast.unparse(part) for part in parts}
+    return found
 
 
-def test_an_older_name_of_torchrls_is_the_same_object_and_is_not_listed() -> None:
-    for alias, name in datasets_cli._ALIASES.items():
-        assert getattr(datasets_cli, alias) is getattr(datasets_cli, name)
-        assert alias not in datasets_cli.__all__
+@pytest.mark.parametrize("module", public_names.TABLES)
+def test_type_checkers_and_editors_see_the_same_names(module: str) -> None:
+    stub = public_names.path_of(module).with_suffix(".pyi").read_text(encoding="utf-8")
+    assert statements(stub) == statements(public_names.stub(module)), REGENERATE
 
 
-def test_no_public_name_is_also_a_module() -> None:
+def test_no_name_is_in_two_tables_and_none_is_also_a_module() -> None:
+    assert sum(map(len, public_names.TABLES.values())) == len(public_names.HOMES)
     modules = {module.name for module in pkgutil.iter_modules(datasets_cli.__path__)}
     assert not modules & set(datasets_cli.__all__)
 
 
 def test_dir_also_shows_the_public_modules() -> None:
-    assert set(dir(datasets_cli)) == {*datasets_cli.__all__, *datasets_cli._SUBPACKAGES}
-    for name in datasets_cli._SUBPACKAGES:
+    assert set(dir(datasets_cli)) == {*datasets_cli.__all__, *datasets_cli._MODULES}
+    for name in datasets_cli._MODULES:
         assert getattr(datasets_cli, name) is importlib.import_module(f"datasets_cli.{name}")
-    with pytest.raises(AttributeError, match=r"datasets_cli.*nosuch"):
-        datasets_cli.nosuch  # noqa: B018
-
-
-def test_the_whole_tree_of_errors_is_public() -> None:
-    tree = {
-        name
-        for name, thing in vars(errors).items()
-        if isinstance(thing, type) and issubclass(thing, (errors.RldsError, Warning))
-    }
-    assert tree == {name for name, module in TABLE.items() if module == "errors"}
 
 
 def test_every_verb_is_public() -> None:
@@ -125,8 +119,8 @@ def test_every_verb_is_public() -> None:
 
 def test_the_page_has_the_table_of_names() -> None:
     page = public_names.PAGE.read_text(encoding="utf-8")
-    assert public_names.with_table(page) == page, "run python -m tests.support.public_names"
-    for name in TABLE:
+    assert public_names.with_tables(page) == page, REGENERATE
+    for name in PUBLIC:
         assert f"| `{name}` | " in page
 
 
@@ -174,7 +168,7 @@ def used_besides_verbs(path: Path) -> set[str]:
     light += ("core.progress", "core.progress_bars")
     allowed = {f"datasets_cli.{name}" for name in light}
     # What the verbs return and take is public, and so may be named here.
-    classes = {name for name in CLASSES if TABLE[name] not in allowed}
+    classes = {name for name, thing in CLASSES.items() if thing.__module__ not in allowed}
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -182,7 +176,7 @@ def used_besides_verbs(path: Path) -> set[str]:
             found |= modules - {"datasets_cli"}
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "datasets_cli":
             found |= {node.attr} - {*VERBS}
-        elif isinstance(node, ast.ImportFrom) and node.module == "datasets_cli":
+        elif isinstance(node, ast.ImportFrom) and node.module in public_names.TABLES:
             found |= {each.name for each in node.names} - classes
         elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("datasets_cli"):
             module = str(node.module)
@@ -470,11 +464,12 @@ def test_short_forms_mean_the_same_as_options(capsys: Capture) -> None:
 
 
 # A protocol is not called, nor is traj, and an error is made of its message.
-CALLED = [
-    name
-    for name, module in TABLE.items()
-    if not (is_protocol(name) or module == "errors" or name == "traj")
-]
+CALLED = {
+    name: thing
+    for name, thing in PUBLIC.items()
+    if not (is_protocol(thing) or name == "traj")
+    and not (isinstance(thing, type) and issubclass(thing, Exception))
+}
 
 
 def test_every_argument_is_written_out() -> None:
@@ -482,17 +477,20 @@ def test_every_argument_is_written_out() -> None:
     # and those of a dataset by its prefix are those of the family's class.
     of_families = {"load_dataset", "OfflineToOnlineReplayBuffer"}
     takes_any = set()
-    for name in CALLED:
-        parameters = inspect.signature(getattr(datasets_cli, name)).parameters.values()
+    for name, thing in CALLED.items():
+        parameters = inspect.signature(thing).parameters.values()
         if inspect.Parameter.VAR_KEYWORD in {parameter.kind for parameter in parameters}:
             takes_any.add(name)
     assert takes_any == {"Composite", "GymEnv", *of_families}
 
 
 def test_a_misspelt_keyword_names_the_class_that_was_called() -> None:
-    names = [name for name in CLASSES if is_made_with_arguments(name) and "Composite" not in name]
-    assert len(names) > 100
-    classes = [getattr(datasets_cli, name) for name in names]
+    classes = [
+        kind
+        for name, kind in CLASSES.items()
+        if not is_protocol(kind) and not issubclass(kind, Enum) and name != "Composite"
+    ]
+    assert len(classes) > 100
     check_refused(
         TypeError, [(kind.__name__, partial(kind, a_misspelt_keyword=1)) for kind in classes]
     )

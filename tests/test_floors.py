@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import _LAZY_IMPORTS
+from tests.support import public_names
 from tests.support.paths import PROJECT
 
 # From the ground up. A room is a folder, or a module that stands beside folders.
 FLOORS = [
-    ["errors", "version"],
-    ["core", "torchrl.keywords"],
+    ["errors", "lazy_names", "version"],
+    ["core", "results", "torchrl.keywords"],
     ["formats.limits"],
     ["config"],
     ["sources"],
@@ -49,6 +49,7 @@ FLOORS = [
     ["cli"],
     ["__main__"],
 ]
+HOMES = {name: home.partition(":")[0] for name, home in public_names.HOMES.items()}
 FLOOR_OF = {room: number for number, floor in enumerate(FLOORS) for room in floor}
 
 
@@ -77,16 +78,15 @@ def packages() -> set[str]:
 def imports_of(path: Path) -> set[str]:
     """Return the modules and rooms that a file imports.
 
-    A public name counts as an import of the module that defines it, whichever package it is
-    imported from: the packages find theirs in the table of ``datasets_cli``.
+    A public name counts as an import of the module that defines it, wherever it is imported from.
     """
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [alias.name for alias in node.names]
             found |= {node.module} | {f"{node.module}.{name}" for name in names}
-            if node.module in packages():
-                homes = [_LAZY_IMPORTS[name] for name in names if name in _LAZY_IMPORTS]
+            if node.module in packages() | public_names.TABLES.keys():
+                homes = [HOMES[name] for name in names if name in HOMES]
                 found |= {f"datasets_cli.{home}" for home in homes}
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}

@@ -16,23 +16,25 @@ from datasets_cli import (
     CatFrames,
     D4RLExperienceReplay,
     ExperienceReplay,
-    HERReplayBuffer,
     LazyTensorStorage,
     MinariExperienceReplay,
     Mixture,
     OpenMLExperienceReplay,
-    PrioritizedReplayBuffer,
     PrioritizedSliceSampler,
     ReplayBuffer,
     Sequences,
     SliceSampler,
     SliceSamplerWithoutReplacement,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
     open_dataset,
     open_storage,
 )
 from datasets_cli.replay.storages.dataset import DatasetStorage
+from datasets_cli.torchrl import (
+    HERReplayBuffer,
+    PrioritizedReplayBuffer,
+    TensorDictPrioritizedReplayBuffer,
+)
 from datasets_cli.torchrl.data.replay_buffers import samplers
 from datasets_cli.torchrl.data.replay_buffers.samplers import RandomSampler
 

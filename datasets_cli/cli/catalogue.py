@@ -20,7 +20,7 @@ from datasets_cli.errors import DamagedDataset, DatasetNotInstalled, UsageError
 from datasets_cli.verbs.list import ListCall
 
 if TYPE_CHECKING:
-    from datasets_cli import DatasetInfo, DatasetRecord, Manifest
+    from datasets_cli.results import DatasetInfo, DatasetRecord, Manifest
 
 # What a narrow terminal does without, in this order.
 SPARE = (">EPISODES", ">ON DISK", ">DOWNLOAD", ">STEPS")

@@ -15,7 +15,7 @@ from datasets_cli.core.quantities import human_count
 from datasets_cli.project.open import AddCall, DeclaredCall
 
 if TYPE_CHECKING:
-    from datasets_cli import DeclaredDataset
+    from datasets_cli.results import DeclaredDataset
 
 
 @options_of(call=DeclaredCall)

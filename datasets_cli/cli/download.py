@@ -23,7 +23,7 @@ from datasets_cli.verbs.demo import DemoCall
 from datasets_cli.verbs.download import DownloadCall, PlanCall
 
 if TYPE_CHECKING:
-    from datasets_cli import (
+    from datasets_cli.results import (
         DatasetRecord,
         DemoResult,
         Downloads,
@@ -112,7 +112,7 @@ class Outcomes:
         self._advice: set[str] = set()
 
     def tell(self, result: InstalledDataset | FailedDataset) -> None:
-        from datasets_cli import FailedDataset
+        from datasets_cli.results import FailedDataset
 
         if isinstance(result, FailedDataset):
             text = self._without_repeats(str(result.error), getattr(result.error, "advice", None))

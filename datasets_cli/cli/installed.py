@@ -23,7 +23,7 @@ from datasets_cli.verbs.delete import DeleteCall
 from datasets_cli.verbs.verify import VerifyCall
 
 if TYPE_CHECKING:
-    from datasets_cli import AuditedDataset, DatasetOverlap, DeepReport, VerifiedDataset
+    from datasets_cli.results import AuditedDataset, DatasetOverlap, DeepReport, VerifiedDataset
 
 
 @options_of(call=InstalledId)

@@ -22,7 +22,7 @@ from datasets_cli.verbs.score import ScoreCall
 from datasets_cli.verbs.stats import StatsCall
 
 if TYPE_CHECKING:
-    from datasets_cli import ColumnDifference, DatasetDifference
+    from datasets_cli.results import ColumnDifference, DatasetDifference
 
 SHOWN_CHARACTERS = 40  # of a text that differs; --json has all of it
 SHOWN_ROWS = 300  # characters, of rows that differ; --json has all

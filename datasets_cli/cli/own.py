@@ -20,7 +20,7 @@ from datasets_cli.verbs.export_dataset import ExportCall
 from datasets_cli.verbs.import_dataset import ImportCall
 
 if TYPE_CHECKING:
-    from datasets_cli import ExportedDataset, ImportPlan
+    from datasets_cli.results import ExportedDataset, ImportPlan
 
 
 @options_of(call=ImportCall)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import datasets_cli
-from datasets_cli import Pipeline, PreprocessStep, StepFile
 from datasets_cli.cli.parser.arguments import chosen_workers
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 from datasets_cli.cli.state import State, state_of
@@ -17,9 +16,10 @@ from datasets_cli.cli.terminal import fitted, wrapped
 from datasets_cli.core.quantities import counted, human_bytes
 from datasets_cli.errors import UsageError, argument
 from datasets_cli.parallel.engine import Workers
+from datasets_cli.project import Pipeline, PreprocessStep, StepFile
 
 if TYPE_CHECKING:
-    from datasets_cli import (
+    from datasets_cli.results import (
         DatasetTables,
         DerivedDataset,
         FailedDataset,
@@ -253,7 +253,7 @@ def _made(
     state: State, result: DerivedDataset | InstalledDataset | DatasetTables | FailedDataset
 ) -> str:
     """Return the line of a result."""
-    from datasets_cli import DatasetTables, DerivedDataset, FailedDataset
+    from datasets_cli.results import DatasetTables, DerivedDataset, FailedDataset
 
     if isinstance(result, FailedDataset):
         return f"rlds: {result.id}: {result.error}"

@@ -16,7 +16,7 @@ from datasets_cli.verbs.sample import SampleCall
 from datasets_cli.verbs.trajectories import TrajectoriesCall
 
 if TYPE_CHECKING:
-    from datasets_cli import PeekedColumn, PeekedRows, SampledBatch
+    from datasets_cli.results import PeekedColumn, PeekedRows, SampledBatch
 
 MOST_NUMBERS, MOST_CHARACTERS = 8, 60
 """Of an array and of a text, beyond which a row shows a part of it."""

@@ -20,7 +20,7 @@ from datasets_cli.verbs.repair import RepairCall
 from datasets_cli.verbs.scan import ScanCall
 
 if TYPE_CHECKING:
-    from datasets_cli import DiskUsage, FoundData, Leftover, RepairedDataset
+    from datasets_cli.results import DiskUsage, FoundData, Leftover, RepairedDataset
 
 
 @options_of(call=RepairCall)

@@ -1,1 +1,22 @@
-"""Gymnasium environments that read and return TensorDicts: one, or several side by side."""
+"""Gymnasium environments that read and return TensorDicts: one, or several side by side.
+
+Has every public name of this room, also those at the top of ``datasets_cli``.
+"""
+
+from __future__ import annotations
+
+from datasets_cli.lazy_names import lazy_names, room_names
+
+_LAZY_IMPORTS = {
+    "SerialEnv": "environments.batched_env",
+    "MultiAsyncCollector": "environments.collectors.collectors",
+    "DistributedCollector": "environments.collectors.distributed",
+    "DistributedSyncCollector": "environments.collectors.distributed",
+    "RayCollector": "environments.collectors.distributed",
+}
+
+_HOMES = {**room_names("environments."), **_LAZY_IMPORTS}
+
+__all__ = list(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

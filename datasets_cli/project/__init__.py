@@ -1,1 +1,20 @@
-"""A project: its ``rlds.toml``, what is due of its steps, and the data that it declares."""
+"""A project: its ``rlds.toml``, what is due of its steps, and the data that it declares.
+
+Has every public name of this room, also those at the top of ``datasets_cli``.
+"""
+
+from __future__ import annotations
+
+from datasets_cli.lazy_names import lazy_names, room_names
+
+_LAZY_IMPORTS = {
+    "PreprocessStep": "project.step",
+    "Pipeline": "preprocessing.pipeline",
+    "StepFile": "project.file",
+}
+
+_HOMES = {**room_names("project."), **_LAZY_IMPORTS}
+
+__all__ = list(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

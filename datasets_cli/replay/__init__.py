@@ -1,25 +1,35 @@
 """Replay buffers: storages, samplers, writers.
 
-The public names of this room, and those that take TorchRL's arguments to its parts, can be imported
-from here, too; each is loaded when it is first used.
+Has every public name of these rooms, also those at the top of ``datasets_cli``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from datasets_cli.lazy_names import lazy_names, room_names
 
-import datasets_cli
-from datasets_cli import _LAZY_IMPORTS
+_LAZY_IMPORTS = {
+    "SamplerEnsemble": "replay.mixing.ensemble",
+    "StorageEnsemble": "replay.mixing.ensemble",
+    "WriterEnsemble": "replay.mixing.ensemble",
+    "Member": "replay.mixing.columns",
+    "LinearAnneal": "replay.mixing.weights",
+    "WritableStorage": "replay.storages.protocol",
+    "LazyStackStorage": "replay.storages.lists",
+    "PrioritySampler": "replay.samplers.protocol",
+    "RelabelGoal": "replay.goals.relabel",
+    "Writer": "replay.writing.writers",
+    "ImmutableDatasetWriter": "replay.writing.writers",
+    "TensorDictRoundRobinWriter": "replay.writing.writers",
+    "find_start_stop_traj": "replay.trajectories.bounds",
+    "TrajectoryPredicate": "replay.queries.conditions",
+    "DTypeCastTransform": "replay.transforms.entries",
+    "Reward2GoTransform": "replay.transforms.steps",
+    "RandomCropTensorDict": "replay.transforms.steps",
+    "MultiStepTransform": "replay.transforms.multi_step",
+}
 
-ROOMS = ("replay.", "torchrl.buffers", "torchrl.slice_samplers", "torchrl.slice_samplers")
-__all__ = [name for name, home in _LAZY_IMPORTS.items() if home.startswith(ROOMS)]
+_HOMES = {**room_names("replay.", "torchrl.slice_samplers"), **_LAZY_IMPORTS}
 
+__all__ = list(_HOMES)
 
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(datasets_cli, name)
-    raise AttributeError(f"module 'datasets_cli.replay' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -112,7 +112,7 @@ class SpecEntries(TensorSpec):
         parts = {part: getattr(spec, part) for part in ("shape", "device", *PARTS[kind])}
         if kind == "MultiOneHot":
             parts["nvec"] = [box.n for box in spec.space]
-        made: TensorSpec = getattr(datasets_cli, kind)(**parts)
+        made: TensorSpec = getattr(datasets_cli.specs, kind)(**parts)
         return made
 
     # -- reading entries

@@ -262,7 +262,7 @@ def warn_if_unverified(manifest: Manifest) -> None:
     if reasons := manifest.unverified:
         warn_caller(
             f"{manifest.id} is unverified: {_explained(manifest, reasons[0])} To open it without "
-            'this warning: warnings.simplefilter("ignore", datasets_cli.UnverifiedDataset).',
+            'this warning: warnings.simplefilter("ignore", datasets_cli.errors.UnverifiedDataset).',
             UnverifiedDataset,
         )
 

@@ -6,8 +6,40 @@ The modules below it that TorchRL has, too, stand where they do there and hold n
 
 from __future__ import annotations
 
-from datasets_cli.torchrl.names import lazy_names
+from datasets_cli.lazy_names import lazy_names, room_names
 
-__all__ = ["collectors", "data", "envs", "trainers"]
+_LAZY_IMPORTS = {
+    "TensorDictPrioritizedReplayBuffer": "torchrl.buffers",
+    "PrioritizedReplayBuffer": "torchrl.buffers",
+    "HERReplayBuffer": "torchrl.buffers",
+    "OfflineToOnlineReplayBuffer": "torchrl.offline_to_online",
+    "prefill_replay_buffer": "torchrl.offline_to_online",
+    "load_dataset": "torchrl.offline_to_online",
+    "CompressedListStorage": "torchrl.buffers",
+    "LinearScheduler": "torchrl.schedulers",
+    "StepScheduler": "torchrl.schedulers",
+    # names of older versions
+    "BoundedTensorSpec": "specs.bounded:Bounded",
+    "UnboundedContinuousTensorSpec": "specs.bounded:UnboundedContinuous",
+    "UnboundedDiscreteTensorSpec": "specs.bounded:UnboundedDiscrete",
+    "DiscreteTensorSpec": "specs.categorical:Categorical",
+    "OneHotDiscreteTensorSpec": "specs.one_hot:OneHot",
+    "MultiDiscreteTensorSpec": "specs.categorical:MultiCategorical",
+    "MultiOneHotDiscreteTensorSpec": "specs.one_hot:MultiOneHot",
+    "BinaryDiscreteTensorSpec": "specs.categorical:Binary",
+    "CompositeSpec": "specs.composite:Composite",
+    "SyncDataCollector": "environments.collectors.collectors:Collector",
+    "MultiSyncDataCollector": "environments.collectors.collectors:MultiSyncCollector",
+    "MultiaSyncDataCollector": "environments.collectors.collectors:MultiAsyncCollector",
+    "DistributedDataCollector": "environments.collectors.distributed:DistributedCollector",
+    "DistributedSyncDataCollector": "environments.collectors.distributed:DistributedSyncCollector",
+    "RPCCollector": "environments.collectors.distributed:DistributedCollector",
+    "RPCDataCollector": "environments.collectors.distributed:DistributedCollector",
+}
 
-__getattr__, __dir__ = lazy_names(__name__, modules=__all__)
+_HOMES = {**room_names("torchrl."), **_LAZY_IMPORTS}
+_MODULES = ("collectors", "data", "envs", "trainers")
+
+__all__ = list(_HOMES)
+
+__getattr__, __dir__ = lazy_names(__name__, _HOMES, _MODULES)

@@ -1,24 +1,27 @@
-"""Modules that hold names only: each name is imported from the package's face when it is used."""
+"""The names of TorchRL's modules, which stand at TorchRL's paths and hold names only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 import datasets_cli
+from datasets_cli import environments, replay, specs, torchrl
+from datasets_cli.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from datasets_cli import *
+    from datasets_cli.environments import *
+    from datasets_cli.replay import *
+    from datasets_cli.specs import *
+    from datasets_cli.torchrl import *
+
+_FACES = (datasets_cli, environments, replay, specs, torchrl)
+_HOMES = {name: home for face in _FACES for name, home in face._LAZY_IMPORTS.items()}
 
 
-def lazy_names(
+def torchrl_names(
     module: str, names: Sequence[str] = (), *, modules: Sequence[str] = ()
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Return the ``__getattr__`` and ``__dir__`` of a module."""
-
-    def getter(name: str) -> Any:
-        if name in names:
-            return getattr(datasets_cli, name)
-        if name in modules:
-            return import_module(f"{module}.{name}")
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-    return getter, lambda: sorted({*names, *modules})
+    return lazy_names(module, {name: _HOMES[name] for name in names}, modules)

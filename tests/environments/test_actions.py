@@ -13,7 +13,9 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from datasets_cli import Collector, GymEnv, SerialEnv, UsageError, WrongRows
+from datasets_cli import Collector, GymEnv, UsageError
+from datasets_cli.environments import SerialEnv
+from datasets_cli.errors import WrongRows
 from tests.support.refusals import refused
 
 NAN, INF = float("nan"), float("inf")

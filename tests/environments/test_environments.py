@@ -12,16 +12,9 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from datasets_cli import (
-    GymEnv,
-    ParallelEnv,
-    RandomPolicy,
-    SerialEnv,
-    Unsupported,
-    UsageError,
-    WrongRows,
-    check_env_specs,
-)
+from datasets_cli import GymEnv, ParallelEnv, RandomPolicy, UsageError, check_env_specs
+from datasets_cli.environments import SerialEnv
+from datasets_cli.errors import Unsupported, WrongRows
 from tests.environments.record.toys import Corridor
 from tests.support.hand_written import falls, policy_of
 from tests.support.refusals import refused

@@ -7,14 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from datasets_cli import (
-    GymEnv,
-    MultiAsyncCollector,
-    MultiSyncCollector,
-    ParallelEnv,
-    SerialEnv,
-    SyncDataCollector,
-)
+from datasets_cli import GymEnv, MultiSyncCollector, ParallelEnv
+from datasets_cli.environments import MultiAsyncCollector, SerialEnv
+from datasets_cli.torchrl import SyncDataCollector
 from tests.support.hand_written import balances, check_equal, falls, lane, lanes, policy_of
 from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT

@@ -16,15 +16,13 @@ from datasets_cli import (
     GymEnv,
     LazyMemmapStorage,
     LazyTensorStorage,
-    MultiaSyncDataCollector,
-    MultiSyncDataCollector,
     ParallelEnv,
     RandomPolicy,
     ReplayBuffer,
-    SerialEnv,
     SliceSampler,
-    SyncDataCollector,
 )
+from datasets_cli.environments import SerialEnv
+from datasets_cli.torchrl import MultiaSyncDataCollector, MultiSyncDataCollector, SyncDataCollector
 from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT
 

@@ -18,10 +18,10 @@ from pyarrow import parquet
 from tensordict import TensorDict
 
 import datasets_cli as rlds
-from datasets_cli import ExperienceReplay, GoalRule, NoRewards, UsageError, create_dataset, traj
+from datasets_cli import ExperienceReplay, GoalRule, UsageError, create_dataset, traj
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.core.progress import Silent
-from datasets_cli.errors import SourceError
+from datasets_cli.errors import NoRewards, SourceError
 from datasets_cli.install.convert import Conversion, convert
 from datasets_cli.parallel.engine import Workers
 from datasets_cli.recipe import Block, CatalogueEntry
@@ -75,7 +75,7 @@ class Opened:
 
     def preprocess(self, **fields: Any) -> Any:
         where = fields.pop("where", None)
-        fn = rlds.Pipeline(**fields)
+        fn = rlds.project.Pipeline(**fields)
         return self.run("preprocess", fn, f"{self.out.name}-{self.id[5:]}", where=where)
 
     def export(self, format: str) -> Any:
@@ -146,7 +146,7 @@ WORKS: dict[str, Case] = {
     "select": lambda x: x.preprocess(select=["observation"]),
     "normalise": lambda x: x.preprocess(normalise=["observation"], where="length > 15"),
     "preprocess_columns": lambda x: x.run(
-        "preprocess_columns", rlds.Pipeline(rename=["goal=aim"]), f"{x.out.name}-{x.id[5:]}"
+        "preprocess_columns", rlds.project.Pipeline(rename=["goal=aim"]), f"{x.out.name}-{x.id[5:]}"
     ),
     "npz": lambda x: x.export("npz"),
     "parquet": lambda x: x.export("parquet"),
@@ -170,7 +170,9 @@ NEEDS_REWARDS: dict[str, Case] = {
     "RewardScaling": lambda x: x.draw(transform=rlds.RewardScaling(0, 2.0)),
     "MultiStep": lambda x: x.draw(slice_len=4, transform=rlds.MultiStep(0.9, 3)),
     "RelabelGoal": lambda x: x.draw(
-        transform=rlds.RelabelGoal(GoalRule.sparse(1.0), achieved=("next", "place"), goal=[0.0])
+        transform=rlds.replay.RelabelGoal(
+            GoalRule.sparse(1.0), achieved=("next", "place"), goal=[0.0]
+        )
     ),
     "HERSampler": lambda x: x.draw(sampler=rlds.HERSampler(GoalRule.sparse(1.0), **KEYS)),
     "plot returns": lambda x: x.run("plot"),
@@ -208,7 +210,7 @@ def test_the_same_works_with_rewards(root: Path, tmp_path: Path, name: str) -> N
 
 
 def test_every_sampler_is_among_these() -> None:
-    kinds = {name: getattr(rlds, name) for name in rlds.__all__ if "Sampler" in name}
+    kinds = {each: getattr(rlds.replay, each) for each in rlds.replay.__all__ if "Sampler" in each}
     samplers = {name for name, kind in kinds.items() if Sampler in kind.__mro__}
     of_others = {"Sampler", "PrioritySampler", "SamplerEnsemble", "HERSampler"}
     assert samplers - of_others == {*SAMPLERS}
@@ -246,7 +248,7 @@ def test_rewards_can_be_excluded_and_added(root: Path, tmp_path: Path) -> None:
         return batch.set(("next", "reward"), torch.ones(len(batch), 1))
 
     steps, demos = (Opened(f"mine/{name}-ted", root, tmp_path) for name in ("steps", "demos"))
-    steps.run("preprocess", rlds.Pipeline(exclude=["next.reward"]), "without")
+    steps.run("preprocess", rlds.project.Pipeline(exclude=["next.reward"]), "without")
     demos.run("preprocess", with_rewards, "with")
     without, added = (
         ExperienceReplay(f"derived/{name}", root=root, download=False)

@@ -13,15 +13,10 @@ import numpy as np
 import pytest
 
 import datasets_cli
-from datasets_cli import (
-    ImportPlan,
-    create_dataset,
-    export_dataset,
-    import_dataset,
-    plan_import,
-)
+from datasets_cli import create_dataset, export_dataset, import_dataset, plan_import
 from datasets_cli.config import Config
 from datasets_cli.errors import PartialFailure, UnknownKey, UsageError, arguments_named
+from datasets_cli.results import ImportPlan
 from tests.exchange.made_steps import leaf_files
 
 COUNT = 9

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import ExperienceReplay, UnverifiedDataset, open_storage
+from datasets_cli import ExperienceReplay, open_storage
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.core.progress import Silent
+from datasets_cli.errors import UnverifiedDataset
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest, write_manifest
 from datasets_cli.store.sealed_json import seal

@@ -10,11 +10,12 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import ExperienceReplay, Pipeline
+from datasets_cli import ExperienceReplay
 from datasets_cli.errors import WrongRows
 from datasets_cli.preprocessing.comparison import SAMPLED, InputRows, odd_numbers
 from datasets_cli.preprocessing.returned import Returned
 from datasets_cli.preprocessing.task import _compared
+from datasets_cli.project import Pipeline
 from tests.support.refusals import refused
 
 

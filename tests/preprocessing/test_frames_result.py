@@ -184,7 +184,7 @@ def test_a_layout_that_was_asked_for_is_part_of_what_there_is(pong: Path, tmp_pa
 
 
 def test_a_step_whose_layout_changed_is_due(pong: Path, tmp_path: Path) -> None:
-    datasets_cli.preprocess("demo/pong", datasets_cli.Pipeline(crop="80x80"), "small")
+    datasets_cli.preprocess("demo/pong", datasets_cli.project.Pipeline(crop="80x80"), "small")
     step = 'input = "demo/pong"\ncrop = "80x80"\nout = "small"\n'
     plans = []
     for name, more in (("same", ""), ("other", 'layout = "ted"\n')):
@@ -207,7 +207,7 @@ def test_a_dry_run_says_how_large_the_result_becomes(
         sizes[layout] = document["bytes"]
     preview = len(ExperienceReplay("demo/pong")) * 2 * 80 * 80
     assert sizes["ted"] > preview > 20 * sizes["compact"]
-    real = made(pong, datasets_cli.Pipeline(crop="80x80"), tmp_path / "out").size_bytes
+    real = made(pong, datasets_cli.project.Pipeline(crop="80x80"), tmp_path / "out").size_bytes
     assert 0.5 < sizes["compact"] / real < 2
 
 

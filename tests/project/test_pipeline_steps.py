@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import Pipeline, PreprocessStep, StepFile, plan_preprocess, run_plan
+from datasets_cli import plan_preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
+from datasets_cli.project import Pipeline, PreprocessStep, StepFile
 from tests.support.refusals import refused
 
 Capture = pytest.CaptureFixture[str]

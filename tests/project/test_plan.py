@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import PreprocessStep, open_dataset, plan_preprocess, run_plan
+from datasets_cli import open_dataset, plan_preprocess, run_plan
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DatasetNotInstalled, PartialFailure, RldsError, UsageError
+from datasets_cli.project import PreprocessStep
 from datasets_cli.project.plan import in_order
 from datasets_cli.store.cache_root import CacheRoot
 from datasets_cli.store.manifest import read_manifest

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from datasets_cli import PreprocessStep, StepFile
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
+from datasets_cli.project import PreprocessStep, StepFile
 from datasets_cli.project.data import DataFile
 from tests.support.refusals import refused
 

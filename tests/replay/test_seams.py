@@ -18,7 +18,6 @@ from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
     LazyTensorStorage,
-    PrioritizedReplayBuffer,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     RandomSampler,
@@ -28,7 +27,6 @@ from datasets_cli import (
     SliceSampler,
     SliceSamplerWithoutReplacement,
     TensorDictMaxValueWriter,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError
@@ -43,6 +41,7 @@ from datasets_cli.replay.trajectories.bounds import (
 from datasets_cli.replay.writing.writers import Writer
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.mapping import ON_DISK, DeviceOptions
+from datasets_cli.torchrl import PrioritizedReplayBuffer, TensorDictPrioritizedReplayBuffer
 from tests.support.covering import covering
 from tests.support.refusals import check_refused
 

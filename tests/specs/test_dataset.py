@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from datasets_cli import (
-    Binary,
     Bounded,
     Categorical,
     Composite,
@@ -20,6 +19,7 @@ from datasets_cli import (
     NonTensor,
     Unbounded,
 )
+from datasets_cli.specs import Binary
 from datasets_cli.specs.gymnasium_spaces import dataset_specs
 from tests.support import minari_files as files
 

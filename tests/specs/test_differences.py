@@ -89,7 +89,7 @@ def test_projecting_a_tensordict_leaves_it_as_it_is() -> None:
 @pytest.mark.parametrize("value", [3, -1, 1.5])
 def test_a_number_outside_the_categories_is_not_encoded(value: float) -> None:
     assert theirs.Categorical(3).encode(value).dtype == torch.int64
-    for spec in (ours.Categorical(3), ours.OneHot(3), ours.Binary(1)):
+    for spec in (ours.Categorical(3), ours.OneHot(3), ours.specs.Binary(1)):
         with pytest.raises(UsageError) as raised:
             spec.encode(value)
         assert raised.value.found == value
@@ -126,7 +126,7 @@ def test_values_beyond_the_dtype_are_projected_to_its_bounds() -> None:
 def test_nan_is_not_projected_to_a_category() -> None:
     value = torch.tensor([math.nan])
     assert theirs.Categorical(3, (1,)).project(value).isnan()
-    for spec in (ours.Categorical(3, (1,)), ours.OneHot(1), ours.Binary(1)):
+    for spec in (ours.Categorical(3, (1,)), ours.OneHot(1), ours.specs.Binary(1)):
         with pytest.raises(UsageError) as raised:
             spec.project(value)
         assert raised.value.found is value
@@ -144,14 +144,14 @@ def test_an_indexed_multi_categorical_is_a_scalar() -> None:
 
 
 def test_all_combinations_of_zeros_and_ones_are_listed() -> None:
-    assert ours.Binary(2).enumerate().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert ours.specs.Binary(2).enumerate().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
     assert theirs.Binary(2).enumerate().tolist() == [[0, 0], [1, 1]]
-    assert ours.Binary(3).cardinality() == 8
+    assert ours.specs.Binary(3).cardinality() == 8
 
 
 def test_specs_of_other_classes_are_not_equal() -> None:
     assert theirs.Binary(2) == theirs.Categorical(2, (2,), dtype=torch.int8)
-    assert ours.Binary(2) != ours.Categorical(2, (2,), dtype=torch.int8)
+    assert ours.specs.Binary(2) != ours.Categorical(2, (2,), dtype=torch.int8)
     info = torch.iinfo(torch.uint8)
     assert theirs.Unbounded((2,), dtype=torch.uint8) == theirs.Bounded(
         info.min, info.max, (2,), dtype=torch.uint8
@@ -161,7 +161,7 @@ def test_specs_of_other_classes_are_not_equal() -> None:
     )
     with pytest.raises(AttributeError):
         assert theirs.Binary(1, (1,)) != theirs.MultiCategorical([1, 1])
-    assert ours.Binary(1, (1,)) != ours.MultiCategorical([1, 1])
+    assert ours.specs.Binary(1, (1,)) != ours.MultiCategorical([1, 1])
 
 
 def test_stacking_specs_that_differ_is_refused() -> None:
@@ -257,7 +257,7 @@ def test_names_and_indices_that_only_torchrl_refuses() -> None:
     places = torch.tensor([0])
     with pytest.raises(ValueError):
         torch.index_select(theirs.Binary(3), 0, places)
-    assert torch.index_select(ours.Binary(3), 0, places) == ours.Binary(1)  # type: ignore[call-overload]
+    assert torch.index_select(ours.specs.Binary(3), 0, places) == ours.specs.Binary(1)  # type: ignore[call-overload]
     assert (theirs.Composite().cardinality(), ours.Composite().cardinality()) == (0, 1)
 
 

@@ -20,12 +20,12 @@ from datasets_cli import (
     MultiOneHot,
     NonTensor,
     OneHot,
-    TensorSpec,
     UsageError,
     spec_from_gymnasium,
     spec_to_gymnasium,
 )
 from datasets_cli.errors import Unsupported
+from datasets_cli.specs import TensorSpec
 from datasets_cli.specs.gymnasium_spaces import build, describe
 
 INFINITE = np.array([-np.inf, -1.0], np.float32)

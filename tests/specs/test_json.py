@@ -19,13 +19,13 @@ from datasets_cli import (
     MultiOneHot,
     NonTensor,
     OneHot,
-    TensorSpec,
     Unbounded,
     UsageError,
     spec_from_json,
     spec_to_json,
 )
 from datasets_cli.errors import Unsupported
+from datasets_cli.specs import TensorSpec
 from datasets_cli.specs.leaf import TextBox
 from tests.support.spec_pairs import Made, categorical, one_hot, specs
 

@@ -240,7 +240,7 @@ def test_a_copied_module_knows_its_specs() -> None:
 
 def test_each_class_is_one_of_torchrls_of_its_name() -> None:
     names = [*KINDS, "Binary", "Composite", "MultiCategorical", "MultiOneHot", "NonTensor"]
-    made = ours.Binary(2), ours.Composite(), ours.MultiCategorical([2]), ours.MultiOneHot([2])
+    made = ours.specs.Binary(2), ours.Composite(), ours.MultiCategorical([2]), ours.MultiOneHot([2])
     for spec in (ours.OneHot(2), ours.Categorical(2), *made, ours.NonTensor()):
         name = type(spec).__name__
         assert name in names and isinstance(spec, getattr(theirs, name))

@@ -100,7 +100,7 @@ WRONG: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("kind", "arguments"), WRONG)
 def test_unsupported_arguments_of_specs_are_refused(kind: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        getattr(ours, kind)(**arguments)
+        getattr(ours.specs, kind)(**arguments)
 
 
 def test_a_batch_size_is_the_shape() -> None:

@@ -12,18 +12,18 @@ import torch
 import datasets_cli
 from datasets_cli import (
     Bounded,
-    BoundedTensorSpec,
     Categorical,
     Composite,
     MultiCategorical,
     MultiOneHot,
     NonTensor,
     OneHot,
-    TensorSpec,
     Unbounded,
     UsageError,
 )
 from datasets_cli.errors import UnknownKey, Unsupported, WrongSize
+from datasets_cli.specs import TensorSpec
+from datasets_cli.torchrl import BoundedTensorSpec
 
 
 def test_a_one_hot_vector_is_drawn_by_one_call_of_randint() -> None:
@@ -74,8 +74,8 @@ OLD_NAMES = {
 
 def test_a_spec_has_two_names() -> None:
     for old, new in OLD_NAMES.items():
-        assert getattr(datasets_cli, old) is getattr(datasets_cli, new)
-        assert issubclass(getattr(datasets_cli, old), TensorSpec)
+        assert getattr(datasets_cli.torchrl, old) is getattr(datasets_cli.specs, new)
+        assert issubclass(getattr(datasets_cli.specs, new), TensorSpec)
 
 
 def test_a_spec_is_printed_as_on_the_pages() -> None:
@@ -94,9 +94,9 @@ def test_a_spec_is_printed_as_on_the_pages() -> None:
 
 
 def test_unbounded_is_of_the_class_of_its_element_type() -> None:
-    assert type(Unbounded((2,), dtype=torch.int8)) is datasets_cli.UnboundedDiscrete
-    assert type(Unbounded((2,))) is datasets_cli.UnboundedContinuous
-    assert type(Unbounded((2,)).to(torch.int64)) is datasets_cli.UnboundedDiscrete
+    assert type(Unbounded((2,), dtype=torch.int8)) is datasets_cli.specs.UnboundedDiscrete
+    assert type(Unbounded((2,))) is datasets_cli.specs.UnboundedContinuous
+    assert type(Unbounded((2,)).to(torch.int64)) is datasets_cli.specs.UnboundedDiscrete
     assert isinstance(Unbounded((2,)), Unbounded)
 
 
@@ -114,7 +114,7 @@ SPECS = [
     OneHot(3, (2, 3), mask=torch.tensor([True, False, True])),
     MultiCategorical([2, 3], (2, 2), mask=torch.tensor([1, 0, 1, 1, 0])),
     MultiOneHot([2, 3], (2, 5), mask=torch.tensor([1, 0, 1, 1, 0])),
-    datasets_cli.Binary(3, (2, 3)),
+    datasets_cli.specs.Binary(3, (2, 3)),
     NonTensor((2,), example_data="a"),
     Composite(a={"b": Categorical(3, (2,))}, shape=(2,)),
 ]
@@ -192,7 +192,7 @@ def test_all_combinations_of_several_categories_are_listed() -> None:
         with pytest.raises(Unsupported):
             uncounted.enumerate()
     with pytest.raises(WrongSize) as raised:
-        datasets_cli.Binary(99).enumerate()
+        datasets_cli.specs.Binary(99).enumerate()
     assert (raised.value.expected, raised.value.found) == (20, 99)
 
 

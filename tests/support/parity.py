@@ -11,7 +11,7 @@ import torch
 from hypothesis import strategies as st
 from tensordict import TensorDict, TensorDictBase
 
-import datasets_cli
+from tests.support import public_names
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 
 logging.getLogger("torchrl").setLevel(logging.WARNING)
 
-ours: Any = datasets_cli
+ours = public_names.EVERYTHING
 theirs: Any = replay_buffers
 
 CAPACITY = 8  # rows of most storages: few, so that every row that can be drawn soon is

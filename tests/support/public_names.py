@@ -1,6 +1,6 @@
-"""What is written from the one table of public names: ``__init__.pyi``, and a table for people.
+"""Files written from the tables of public names: a stub of each module, and tables for people.
 
-``python -m tests.support.public_names`` writes both.
+``python -m tests.support.public_names`` writes them all.
 """
 
 from __future__ import annotations
@@ -11,80 +11,130 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import datasets_cli
 from tests.support.paths import PROJECT
 
-STUB = PROJECT / "datasets_cli" / "__init__.pyi"
 PAGE = PROJECT / "docs" / "python.md"
 TABLE: dict[str, str] = datasets_cli._LAZY_IMPORTS
+MODULES = ("datasets_cli", *(f"datasets_cli.{name}" for name in datasets_cli._MODULES))
+TABLES: dict[str, dict[str, str]] = {
+    module: vars(importlib.import_module(module))["_LAZY_IMPORTS"]
+    for module in MODULES
+    if "_LAZY_IMPORTS" in vars(importlib.import_module(module))
+}
+"""For each module of names its table: the module that defines each."""
+
+HOMES = {name: home for table in TABLES.values() for name, home in table.items()}
+
+
+def find(name: str) -> Any:
+    """Return the object that a public name stands for."""
+    home, _, own_name = HOMES[name].partition(":")
+    return getattr(importlib.import_module(f"datasets_cli.{home}"), own_name or name)
+
+
+class _Everything:
+    """Has every public name as an attribute, wherever it is imported from."""
+
+    __all__ = (*HOMES,)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in HOMES:
+            raise AttributeError(name)
+        return find(name)
+
+
+EVERYTHING: Any = _Everything()
+
+
+def homes(face: ModuleType) -> dict[str, str]:
+    """Return the defining module of each name of a module of names."""
+    return getattr(face, "_HOMES", face._LAZY_IMPORTS)
 
 
 def verbs() -> list[str]:
     """Return the names of the functions that the command line and the face share."""
-    return groups()["verbs, as the command line has them"]
+    return groups("datasets_cli")["commands, as functions"]
 
 
-def stub() -> str:
-    """Return the text of ``__init__.pyi``, before it is formatted."""
-    imports = [
-        f"from datasets_cli.{module} import {name} as {name}" for name, module in TABLE.items()
-    ]
-    modules = (f"from datasets_cli import {name} as {name}" for name in datasets_cli._SUBPACKAGES)
-    lines = [
-        '"""Every public name, for type checkers and editors; see __init__.py."""',
-        "",
-        *sorted(imports),
-        *modules,
-        "from datasets_cli.version import __version__ as __version__",
-        "",
-        *(f"{alias} = {name}" for alias, name in datasets_cli._ALIASES.items()),
-        "",
-        "_LAZY_IMPORTS: dict[str, str]",
-        "_ALIASES: dict[str, str]",
-        "_SUBPACKAGES: tuple[str, ...]",
-    ]
-    return "\n".join(lines) + "\n"
+def path_of(module: str) -> Path:
+    """Return the file of a module."""
+    return Path(str(importlib.import_module(module).__file__))
 
 
-def groups() -> dict[str, list[str]]:
-    """Return the names below each comment of the table, in its order."""
-    found: dict[str, list[str]] = {}
-    source = (PROJECT / "datasets_cli" / "__init__.py").read_text(encoding="utf-8")
-    source = source.partition("_ALIASES = {")[0]
-    for comment, name in re.findall(r'^    (?:# (.+)|"(\w+)": ".+",)$', source, re.MULTILINE):
-        if comment:
-            title = comment
+def stub(module: str) -> str:
+    """Return the stub of a module of names, before it is formatted."""
+    face = importlib.import_module(module)
+    lines = []
+    for name, place in homes(face).items():
+        home, _, own_name = place.partition(":")
+        if own_name:
+            lines += [f"from datasets_cli.{home} import {own_name}", f"{name} = {own_name}"]
         else:
+            lines += [f"from datasets_cli.{home} import {name} as {name}"]
+    lines += [f"from {module} import {name} as {name}" for name in getattr(face, "_MODULES", ())]
+    if module == "datasets_cli":
+        lines += ["from datasets_cli.version import __version__ as __version__"]
+    variables = ["_LAZY_IMPORTS: dict[str, str]"]
+    variables += ["_MODULES: tuple[str, ...]"] * hasattr(face, "_MODULES")
+    imports = sorted({line for line in lines if " = " not in line})
+    others = [line for line in lines if " = " in line]
+    title = f'"""The names of {module}, for type checkers and editors."""'
+    return "\n".join([title, "", *imports, "", *others, "", *variables]) + "\n"
+
+
+def groups(module: str) -> dict[str, list[str]]:
+    """Return the public names of a module, below the comments of its table where it has some."""
+    face = importlib.import_module(module)
+    if module not in TABLES:
+        defined = {n: x for n, x in vars(face).items() if inspect.isclass(x) or callable(x)}
+        listed = getattr(face, "__all__", [n for n in defined if inspect.isclass(defined[n])])
+        return {"": [n for n in listed if n in defined and defined[n].__module__ == module]}
+    found: dict[str, list[str]] = {}
+    title = ""
+    source = path_of(module).read_text(encoding="utf-8").partition("\n}\n")[0]
+    for comment, name, home in re.findall(r'^    (?:# (.+)|"(\w+)": "(.+)",)$', source, re.M):
+        title = comment or title
+        if name and ":" not in home:  # an older name of TorchRL's is not listed
             found.setdefault(title, []).append(name)
     return found
 
 
-def page_table() -> str:
-    """Return the table of docs/python.md."""
-    return "\n".join(_page_lines())
+def page_tables() -> str:
+    """Return the tables of docs/python.md."""
+    return "\n".join(line for module in MODULES for line in _table_lines(module))
 
 
-def _page_lines() -> Iterator[str]:
-    for title, names in groups().items():
-        yield f"\n| {title} | |\n|---|---|"
+def _table_lines(module: str) -> Iterator[str]:
+    tables = groups(module)
+    if not any(tables.values()):
+        return  # such as a package of modules
+    about = (inspect.getdoc(importlib.import_module(module)) or "").partition("\n")[0]
+    yield f"\n### `{module}`\n\n{about.replace('``', '`')}"
+    for title, names in tables.items():
+        yield f"\n| {title or 'name'} | |\n|---|---|"
         for name in names:
-            thing = getattr(importlib.import_module(f"datasets_cli.{TABLE[name]}"), name)
-            text = inspect.getdoc(thing) or ""
+            text = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
             sentence = " ".join(text.partition("\n\n")[0].split()).replace("``", "`")
             yield f"| `{name}` | {sentence.replace('|', chr(92) + '|')} |"
 
 
-def with_table(page: str) -> str:
-    """Return the page with its table written again."""
+def with_tables(page: str) -> str:
+    """Return the page with its tables written again."""
     begin, end = "<!-- names: written by tests.support.public_names -->", "<!-- end of names -->"
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{page_table()}\n\n{end}{after}"
+    return f"{before}{begin}\n{page_tables()}\n\n{end}{after}"
 
 
 if __name__ == "__main__":
-    STUB.write_text(stub(), encoding="utf-8")
-    PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    stubs = [path_of(module).with_suffix(".pyi") for module in TABLES]
+    for module, path in zip(TABLES, stubs, strict=True):
+        path.write_text(stub(module), encoding="utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     for arguments in (["check", "--fix", "-q"], ["format", "-q"]):
-        subprocess.run([sys.executable, "-m", "ruff", *arguments, STUB], check=True)
+        subprocess.run([sys.executable, "-m", "ruff", *arguments, *stubs], check=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-import datasets_cli
+from tests.support import public_names
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -33,7 +33,7 @@ class Theirs:
         raise AttributeError(name)
 
 
-LIBRARIES: dict[str, Any] = {"ours": datasets_cli, "theirs": Theirs()}
+LIBRARIES: dict[str, Any] = {"ours": public_names.EVERYTHING, "theirs": Theirs()}
 
 
 def rows_of(number: torch.Tensor, pixels: bool = False) -> TensorDict:

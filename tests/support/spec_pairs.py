@@ -31,7 +31,7 @@ class Made:
 
     @property
     def ours(self) -> Any:
-        return getattr(ours, self.kind)(**_parts(self.arguments, "ours"))
+        return getattr(ours.specs, self.kind)(**_parts(self.arguments, "ours"))
 
     @property
     def theirs(self) -> Any:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import datasets_cli
+from tests.support import public_names
 
 with warnings.catch_warnings():  # TorchRL's own, when it is imported
     warnings.simplefilter("ignore")
@@ -35,10 +35,10 @@ MODULES = [
 
 
 def _pairs() -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for name in datasets_cli._LAZY_IMPORTS:
-        for module in MODULES:
+    for name, home in public_names.HOMES.items():
+        for module in MODULES if ":" not in home else ():  # not the older names
             if callable(getattr(module, name, None)):
-                yield name, (getattr(module, name), getattr(datasets_cli, name))
+                yield name, (getattr(module, name), public_names.find(name))
                 break
 
 

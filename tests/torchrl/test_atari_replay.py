@@ -9,12 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import (
-    AtariDQNExperienceReplay,
-    ImmutableDatasetWriter,
-    RandomSampler,
-)
+from datasets_cli import AtariDQNExperienceReplay, RandomSampler
 from datasets_cli.errors import DatasetNotInstalled
+from datasets_cli.replay import ImmutableDatasetWriter
 from tests.recipes.test_atari import invented
 from tests.support.atari_files import Logger, record, runs
 

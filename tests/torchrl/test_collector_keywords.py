@@ -13,8 +13,10 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
 import datasets_cli
-from datasets_cli import GymEnv, Unsupported, UsageError
+from datasets_cli import GymEnv, UsageError
+from datasets_cli.errors import Unsupported
 from datasets_cli.torchrl.keywords import KEYWORDS
+from tests.support import public_names
 from tests.support.paths import PROJECT
 
 with warnings.catch_warnings():
@@ -58,7 +60,7 @@ def test_every_keyword_is_taken_at_its_default(name: str) -> None:
         del arguments["create_env_fn"], arguments["env"]
         arguments |= {"from_pixels": False, "pixels_only": True, "frame_skip": None}
         arguments |= {"batch_size": None, "allow_done_after_reset": False, "device": None}
-    ours: Any = getattr(datasets_cli, name)
+    ours: Any = public_names.find(name)
     assert arguments.keys() <= {*inspect.signature(ours).parameters}
     made = ours(**arguments)
     (made.shutdown if hasattr(made, "shutdown") else made.close)()
@@ -75,7 +77,7 @@ def test_what_is_asked_of_a_keyword_that_does_nothing_is_refused_and_on_the_page
     refused = {each for each, keyword in KEYWORDS[name].items() if keyword.advice}
     section = PAGE.split("## Unsupported keywords")[1].split("\n## ")[0]
     assert refused <= {*re.findall(r"`(\w+)`", section)}
-    ours: Any = getattr(datasets_cli, name)
+    ours: Any = public_names.find(name)
     for keyword in sorted(refused):
         with pytest.raises(Unsupported) as caught:
             ours(**{keyword: object()})
@@ -102,7 +104,7 @@ def test_hooks_are_called_around_a_batch() -> None:
 
 
 def test_frames_are_rounded_up_with_a_warning() -> None:
-    lanes = datasets_cli.SerialEnv(3, make_env)
+    lanes = datasets_cli.environments.SerialEnv(3, make_env)
     with pytest.warns(UserWarning, match="frames_per_batch=10 .* 12 frames"):
         collector = datasets_cli.Collector(lanes, frames_per_batch=10)
     assert collector.next().shape == (3, 4)

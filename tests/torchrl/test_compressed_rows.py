@@ -12,8 +12,9 @@ import torch
 import zstandard
 from tensordict import NonTensorData, TensorDict
 
-from datasets_cli import CompressedListStorage, ReplayBuffer, TensorDictReplayBuffer
+from datasets_cli import ReplayBuffer, TensorDictReplayBuffer
 from datasets_cli.errors import UsageError
+from datasets_cli.torchrl import CompressedListStorage
 from tests.support.parity import ours, theirs
 
 

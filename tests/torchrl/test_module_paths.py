@@ -15,6 +15,7 @@ import pytest
 
 import datasets_cli
 import datasets_cli.torchrl
+from tests.support import public_names
 from tests.support.paths import PROJECT
 
 # Every import line of TorchRL's pages on its datasets, buffers and collectors.
@@ -82,7 +83,7 @@ def test_an_import_line_of_the_pages_needs_no_other_change() -> None:
         names: dict[str, object] = {}
         exec(ours(line), names)
         for alias in ast.parse(line).body[0].names:  # type: ignore[attr-defined]
-            assert names[alias.name] is getattr(datasets_cli, alias.name), line
+            assert names[alias.name] is public_names.find(alias.name), line
 
 
 @cache
@@ -94,17 +95,16 @@ def names_only() -> dict[str, ModuleType]:
         found.name.removeprefix(prefix): importlib.import_module(found.name)
         for found in pkgutil.walk_packages(package.__path__, prefix)
     }
-    tops = tuple(package.__all__)
+    tops = package._MODULES
     return {path: module for path, module in modules.items() if path.split(".")[0] in tops}
 
 
 def names_of_torchrl(path: str) -> set[str]:
     """Return which of our names TorchRL's module at a path has, or its pages say that it has."""
     theirs = importlib.import_module(f"torchrl.{path}")
-    names = (*datasets_cli._LAZY_IMPORTS, *datasets_cli._ALIASES)
-    present = {name for name in names if hasattr(theirs, name)}
+    present = {name for name in public_names.HOMES if hasattr(theirs, name)}
     depth = theirs.__name__.count(".")
-    if path == "envs.utils" or (path not in datasets_cli.torchrl.__all__ and depth > 2):
+    if path == "envs.utils" or (path not in datasets_cli.torchrl._MODULES and depth > 2):
         # A module that TorchRL does not open to users also has its imports.
         present = {n for n in present if getattr(theirs, n).__module__.startswith(theirs.__name__)}
     expected = present | {name for where, name in OF_THE_PAGES if where == path}
@@ -120,7 +120,7 @@ def test_a_module_has_the_names_that_torchrl_has_there_and_no_others() -> None:
     assert ours == {path: names_of_torchrl(path) for path in ours}
     for path, module in names_only().items():
         for name in module.__all__:
-            assert getattr(module, name) is getattr(datasets_cli, name), path
+            assert getattr(module, name) is public_names.find(name), path
 
 
 def test_type_checkers_see_the_names_of_a_module() -> None:
@@ -130,7 +130,8 @@ def test_type_checkers_see_the_names_of_a_module() -> None:
             ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign)
         ]
         (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-        assert [ast.unparse(node) for node in block.body] == ["from datasets_cli import *"], path
+        (line,) = map(ast.unparse, block.body)
+        assert line == "from datasets_cli.torchrl.names import *", path
         assert literal == module.__all__, path
 
 

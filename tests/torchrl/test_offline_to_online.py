@@ -9,8 +9,9 @@ import torch
 import torchrl.data as theirs
 from tensordict import TensorDict
 
-import datasets_cli as ours
-from datasets_cli import LinearAnneal, OfflineToOnline, UsageError
+from datasets_cli import OfflineToOnline, UsageError
+from datasets_cli.replay import LinearAnneal
+from tests.support.parity import ours
 
 NUMBERS = torch.arange(100)
 

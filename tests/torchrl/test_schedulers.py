@@ -8,9 +8,10 @@ import pytest
 import torchrl.data.replay_buffers as theirs
 from torchrl.data.replay_buffers import scheduler as their_schedulers
 
-import datasets_cli as ours
-from datasets_cli import LinearScheduler, PrioritizedSampler, StepScheduler
+from datasets_cli import PrioritizedSampler
 from datasets_cli.errors import UsageError, WrongState
+from datasets_cli.torchrl import LinearScheduler, StepScheduler
+from tests.support.parity import ours
 from tests.support.torchrl_trees import trees  # noqa: F401
 
 SCHEDULES: list[tuple[str, dict[str, Any]]] = [

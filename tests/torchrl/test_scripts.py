@@ -24,15 +24,14 @@ from datasets_cli import (
     ExcludeTransform,
     ExperienceReplay,
     ObservationNorm,
-    RandomCropTensorDict,
     RandomSampler,
     RenameTransform,
-    Reward2GoTransform,
     RewardScaling,
     RoundRobinWriter,
     TensorStorage,
 )
 from datasets_cli.config import Config
+from datasets_cli.replay import RandomCropTensorDict, Reward2GoTransform
 from tests.support.scripts import (
     BATCH,
     CAPACITY,

@@ -12,7 +12,7 @@ from tensordict import NonTensorData, TensorDict
 from tensordict.nn import TensorDictModule, TensorDictSequential
 
 import datasets_cli
-from datasets_cli import Unsupported, WrongRows
+from datasets_cli.errors import Unsupported, WrongRows
 from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT
 from tests.support.refusals import refused

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-import datasets_cli as ours
+from tests.support.parity import ours
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

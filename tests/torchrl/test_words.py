@@ -18,18 +18,17 @@ from datasets_cli import (
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
-    PrioritizedReplayBuffer,
     PrioritizedSampler,
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
     SliceSampler,
     TensorDictMaxValueWriter,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError
+from datasets_cli.torchrl import PrioritizedReplayBuffer, TensorDictPrioritizedReplayBuffer
 from datasets_cli.torchrl.keywords import KEYWORDS
 from tests.support.paths import PROJECT
 from tests.support.torchrl_names import PAIRS, accepts, defaults, torchrl

@@ -16,10 +16,9 @@ from datasets_cli import (
     ReplayBuffer,
     ReplayBufferTrainer,
     TensorDictReplayBuffer,
-    Unsupported,
     UsageError,
-    WrongSize,
 )
+from datasets_cli.errors import Unsupported, WrongSize
 from tests.support.refusals import refused
 
 

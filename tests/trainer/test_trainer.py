@@ -18,8 +18,8 @@ from datasets_cli import (
     TensorDictReplayBuffer,
     Trainer,
     UsageError,
-    WrongState,
 )
+from datasets_cli.errors import WrongState
 from datasets_cli.trainer.trainer import POINTS, OptimiserStep
 from tests.support.refusals import refused
 

@@ -116,7 +116,7 @@ def test_three_ways_to_load_a_dataset_can_be_copied_and_work(door: str, config: 
     page = ask(guarded(config), f"/d/{door}").text
     codes = [unescape(each) for each in re.findall("<code>(.*?)</code>", page, re.DOTALL)][-3:]
     assert f"rlds download {door}" in codes[0]
-    with pytest.warns(datasets_cli.UnverifiedDataset):
+    with pytest.warns(datasets_cli.errors.UnverifiedDataset):
         for code in codes[1:]:
             names: dict[str, Any] = {}
             exec(code, names)

@@ -20,9 +20,10 @@ from typing import Any
 import pytest
 
 import datasets_cli
-from datasets_cli import ServedPage, UsageError
+from datasets_cli import UsageError
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
+from datasets_cli.results import ServedPage
 from datasets_cli.sources.new_files import TEMPORARY
 from datasets_cli.ui.connections import MOST_CONNECTIONS
 from datasets_cli.ui.server import PageCall
@@ -97,7 +98,7 @@ def test_what_cannot_be_served_is_refused(page: ServedPage, config: Config) -> N
             ("no name or address", lambda: serve(host="no.such.name.invalid")),
         ],
     )
-    with pytest.raises(datasets_cli.UnknownDataset):
+    with pytest.raises(datasets_cli.errors.UnknownDataset):
         serve(id="nope")
 
 

@@ -72,7 +72,7 @@ def test_filters_are_those_of_each_record(config: Config, door: str) -> None:
     def listed(*filters: str) -> list[str]:
         return [each.id for each in datasets_cli.list_datasets(filter=filters, config=config)]
 
-    def expected(holds: Callable[[datasets_cli.DatasetRecord], bool]) -> list[str]:
+    def expected(holds: Callable[[datasets_cli.results.DatasetRecord], bool]) -> list[str]:
         return [record.id for record in records if holds(record)]
 
     assert listed("download>=300MB") == expected(lambda r: (r.download_bytes or 0) >= 300e6)

@@ -21,12 +21,12 @@ from datasets_cli import (
     GymEnv,
     LazyTensorStorage,
     ReplayBuffer,
-    SerialEnv,
-    SyncDataCollector,
     UsageError,
-    WrongState,
     split_trajectories,
 )
+from datasets_cli.environments import SerialEnv
+from datasets_cli.errors import WrongState
+from datasets_cli.torchrl import SyncDataCollector
 from tests.support.hand_written import balances, check_equal, falls, lane, policy_of
 from tests.support.refusals import refused
 

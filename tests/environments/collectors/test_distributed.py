@@ -17,15 +17,14 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
 from datasets_cli import (
-    DistributedCollector,
     GymEnv,
     LazyTensorStorage,
     MultiSyncCollector,
-    RayCollector,
     ReplayBuffer,
     RldsError,
     UsageError,
 )
+from datasets_cli.environments import DistributedCollector, RayCollector
 from datasets_cli.environments.collectors.options import MultiProcessOptions
 from datasets_cli.environments.collectors.processes import Processes
 from datasets_cli.parallel import dask_cluster

@@ -19,13 +19,13 @@ from tensordict.nn import TensorDictModule
 from datasets_cli import (
     GymEnv,
     LazyTensorStorage,
-    MultiAsyncCollector,
     MultiSyncCollector,
     ReplayBuffer,
     RldsError,
     UsageError,
-    WrongState,
 )
+from datasets_cli.environments import MultiAsyncCollector
+from datasets_cli.errors import WrongState
 from tests.support.interpreters import preloaded
 from tests.support.paths import PROJECT
 from tests.support.refusals import refused

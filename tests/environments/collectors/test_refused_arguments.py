@@ -10,7 +10,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import Collector, GymEnv, MultiSyncCollector, Unsupported, UsageError, WrongRows
+from datasets_cli import Collector, GymEnv, MultiSyncCollector, UsageError
+from datasets_cli.errors import Unsupported, WrongRows
 from tests.support.refusals import refused
 
 

@@ -17,9 +17,9 @@ from datasets_cli import (
     LazyTensorStorage,
     MultiSyncCollector,
     ReplayBuffer,
-    SerialEnv,
     SliceSampler,
 )
+from datasets_cli.environments import SerialEnv
 from datasets_cli.replay.trajectories import seams
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 

@@ -12,21 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import (
-    ExperienceReplay,
-    RldsError,
-    Unsupported,
-    UsageError,
-    WrongRows,
-    download,
-    record,
-    verify,
-)
+from datasets_cli import ExperienceReplay, RldsError, UsageError, download, record, verify
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.environments.record import episodes
 from datasets_cli.environments.record.options import seed_of
 from datasets_cli.environments.record.run import environment_spec
+from datasets_cli.errors import Unsupported, WrongRows
 from datasets_cli.store.manifest import read_manifest
 from tests.environments.record import toys
 from tests.support.d4rl_cuts import CUTS

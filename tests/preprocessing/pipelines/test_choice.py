@@ -11,10 +11,12 @@ import h5py
 import numpy as np
 import pytest
 
-from datasets_cli import DerivedColumns, ExperienceReplay, Pipeline, preprocess, preprocess_columns
+from datasets_cli import ExperienceReplay, preprocess, preprocess_columns
 from datasets_cli import open_dataset as opened
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
+from datasets_cli.project import Pipeline
+from datasets_cli.results import DerivedColumns
 from datasets_cli.store.manifest import read_manifest
 from tests.support.paths import TEST_DATA
 

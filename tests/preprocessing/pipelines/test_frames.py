@@ -10,10 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from datasets_cli import ExperienceReplay, ObservationNorm, Pipeline, open_dataset
+from datasets_cli import ExperienceReplay, ObservationNorm, open_dataset
 from datasets_cli.cli.main import main
 from datasets_cli.errors import UsageError
 from datasets_cli.preprocessing.columns import KnownColumns
+from datasets_cli.project import Pipeline
 from datasets_cli.replay.transforms import scaling
 from datasets_cli.schema.columns import Column
 from datasets_cli.store.manifest import Manifest

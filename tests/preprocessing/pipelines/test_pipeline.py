@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from datasets_cli import ExperienceReplay, Pipeline, ReplayBuffer, open_storage
+from datasets_cli import ExperienceReplay, ReplayBuffer, open_storage
 from datasets_cli.errors import NoRewards, UsageError
+from datasets_cli.project import Pipeline
 from tests.support.derived import preprocess
 from tests.support.text_rows import ID, steps_of, write
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from datasets_cli import ExperienceReplay, Pipeline, convert, open_dataset
+from datasets_cli import ExperienceReplay, convert, open_dataset
 from datasets_cli.cli.main import main
+from datasets_cli.project import Pipeline
 from datasets_cli.store.check import check_digests
 from tests.support.d4rl_cuts import CUTS
 from tests.support.pipeline_rows import Leaves, n_steps, normalised, read_rows, returns_to_go

@@ -16,11 +16,11 @@ from datasets_cli import (
     ListStorage,
     OfflineToOnline,
     ReplayBuffer,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UnknownKey, WrongRows
 from datasets_cli.replay.loaders import whole_batch
+from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.support.refusals import refused
 
 ARRAYS: dict[str, Any] = {

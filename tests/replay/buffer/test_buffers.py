@@ -16,7 +16,6 @@ from datasets_cli import (
     ExperienceReplay,
     LazyTensorStorage,
     ListStorage,
-    MultiStepTransform,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     ReplayBuffer,
@@ -24,10 +23,11 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     SliceSampler,
     SliceSamplerWithoutReplacement,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import ImmutableError, OutOfRange, UsageError, WrongRows, WrongSize
+from datasets_cli.replay import MultiStepTransform
+from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
 

@@ -18,7 +18,6 @@ import datasets_cli
 from datasets_cli import (
     AtariDQNExperienceReplay,
     D4RLExperienceReplay,
-    DTypeCastTransform,
     ExperienceReplay,
     Mixture,
     RandomSampler,
@@ -28,6 +27,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import RldsError, Unsupported, UsageError
+from datasets_cli.replay import DTypeCastTransform
 from tests.support.refusals import check_refused, refused
 
 BOOL = "must be True or False, not"

@@ -18,7 +18,6 @@ from datasets_cli import (
     DistributedSampler,
     DoubleToFloat,
     FrameStack,
-    LazyStackStorage,
     LazyTensorStorage,
     ListStorage,
     PrioritizedSampler,
@@ -33,6 +32,7 @@ from datasets_cli import (
     open_storage,
 )
 from datasets_cli.errors import UnknownKey, Unsupported, UsageError, WrongRows
+from datasets_cli.replay import LazyStackStorage
 from datasets_cli.store.layouts.compact_writer import CompactWriter
 from datasets_cli.store.layouts.ted_writer import TedWriter
 from tests.store.test_compact import pixel_rows, transitions, write

@@ -21,7 +21,6 @@ from tensordict import (
 
 from datasets_cli import (
     LazyMemmapStorage,
-    LazyStackStorage,
     LazyTensorStorage,
     ListStorage,
     RandomSampler,
@@ -32,6 +31,7 @@ from datasets_cli import (
     TensorStorage,
 )
 from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.replay import LazyStackStorage
 from tests.support.refusals import refused
 
 with warnings.catch_warnings():

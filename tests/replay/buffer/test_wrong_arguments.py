@@ -22,12 +22,9 @@ from datasets_cli import (
     LazyTensorStorage,
     ListStorage,
     MultiStep,
-    MultiStepTransform,
     ObservationNorm,
-    PrioritizedReplayBuffer,
     PrioritizedSampler,
     PrioritizedSliceSampler,
-    RandomCropTensorDict,
     ReplayBuffer,
     ReplayBufferEnsemble,
     SliceSampler,
@@ -39,6 +36,8 @@ from datasets_cli import (
     split_trajectories,
 )
 from datasets_cli.errors import OutOfRange, UsageError, WrongRows
+from datasets_cli.replay import MultiStepTransform, RandomCropTensorDict
+from datasets_cli.torchrl import PrioritizedReplayBuffer
 from tests.support.refusals import check_refused, refused
 
 WHOLE = "must be a whole number"

@@ -15,7 +15,6 @@ from datasets_cli import (
     ExperienceReplay,
     LazyMemmapStorage,
     LazyTensorStorage,
-    PrioritizedReplayBuffer,
     PrioritizedSampler,
     ReplayBuffer,
     SamplerWithoutReplacement,
@@ -32,6 +31,7 @@ from datasets_cli.errors import (
     UsageError,
     WrongSize,
 )
+from datasets_cli.torchrl import PrioritizedReplayBuffer
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
 

@@ -18,7 +18,6 @@ from datasets_cli import (
     GoalRule,
     HERSampler,
     LazyMemmapStorage,
-    LazyStackStorage,
     LazyTensorStorage,
     ListStorage,
     RandomSampler,
@@ -28,6 +27,7 @@ from datasets_cli import (
     SliceSampler,
     TensorDictReplayBuffer,
 )
+from datasets_cli.replay import LazyStackStorage
 from datasets_cli.replay.trajectories.bounds import TrajectoryKeys
 from tests.support.goal_rows import (
     ACHIEVED,

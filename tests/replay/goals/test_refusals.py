@@ -11,10 +11,8 @@ import torch
 from tensordict import TensorDict
 
 from datasets_cli import (
-    EmptyBuffer,
     GoalRule,
     HERSampler,
-    LazyStackStorage,
     LazyTensorStorage,
     ListStorage,
     PrioritizedSampler,
@@ -22,7 +20,8 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     SliceSampler,
 )
-from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.errors import EmptyBuffer, UnknownKey, UsageError, WrongRows
+from datasets_cli.replay import LazyStackStorage
 from tests.support.goal_rows import ACHIEVED, DESIRED, RULE, buffer_of, goal_rows
 from tests.support.refusals import check_refused
 

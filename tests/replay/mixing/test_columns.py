@@ -14,13 +14,13 @@ import datasets_cli
 from datasets_cli import (
     ExperienceReplay,
     LazyTensorStorage,
-    Member,
     Mixture,
     TensorDictReplayBuffer,
     open_storage,
 )
 from datasets_cli.config import Config
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows, WrongSize, WrongState
+from datasets_cli.replay import Member
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.support.mixture_members import member, rows_of, write
 from tests.support.refusals import refused

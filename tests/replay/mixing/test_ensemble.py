@@ -17,12 +17,9 @@ from datasets_cli import (
     RandomSampler,
     ReplayBufferEnsemble,
     RoundRobinWriter,
-    SamplerEnsemble,
     SamplerWithoutReplacement,
     SliceSamplerWithoutReplacement,
-    StorageEnsemble,
     TensorDictReplayBuffer,
-    WriterEnsemble,
 )
 from datasets_cli.errors import (
     EmptyBuffer,
@@ -33,6 +30,7 @@ from datasets_cli.errors import (
     WrongSize,
     WrongState,
 )
+from datasets_cli.replay import SamplerEnsemble, StorageEnsemble, WriterEnsemble
 from tests.support.refusals import refused
 
 

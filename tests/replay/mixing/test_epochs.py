@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets_cli import BatchStream, ExperienceReplay, Mixture, WrongSize
-from datasets_cli.errors import WrongState
+from datasets_cli import BatchStream, ExperienceReplay, Mixture
+from datasets_cli.errors import WrongSize, WrongState
 from datasets_cli.replay.mixing.mixture import epoch_counts
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.replay.mixing.conftest import LENGTHS

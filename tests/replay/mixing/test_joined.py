@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from datasets_cli import (
-    ExperienceReplay,
-    LazyTensorStorage,
-    Member,
-    Mixture,
-    TensorDictReplayBuffer,
-)
+from datasets_cli import ExperienceReplay, LazyTensorStorage, Mixture, TensorDictReplayBuffer
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import NotWritable
+from datasets_cli.replay import Member
 from datasets_cli.replay.mixing import mixture
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.support.refusals import refused

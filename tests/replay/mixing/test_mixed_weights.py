@@ -17,12 +17,12 @@ from datasets_cli import (
     OfflineToOnline,
     PrioritizedSampler,
     PrioritizedSliceSampler,
-    PrioritySampler,
     ReplayBuffer,
     SliceSampler,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import Unsupported, UsageError
+from datasets_cli.replay import PrioritySampler
 from tests.replay.mixing.test_offline_to_online import buffer, rows
 from tests.support.refusals import refused
 

@@ -16,7 +16,6 @@ from datasets_cli import (
     BlockShuffleSampler,
     DistributedSampler,
     LazyTensorStorage,
-    Member,
     Mixture,
     PrioritizedSampler,
     PrioritizedSliceSampler,
@@ -27,6 +26,7 @@ from datasets_cli import (
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import EmptyBuffer, Unsupported, UsageError, WrongSize, WrongState
+from datasets_cli.replay import Member
 from datasets_cli.replay.storages.dataset import DatasetStorage
 from tests.replay.mixing.conftest import LENGTHS
 from tests.support.mixture_members import MEMBER_STEP

@@ -15,7 +15,6 @@ from datasets_cli import (
     BatchStream,
     ExperienceReplay,
     LazyTensorStorage,
-    LinearAnneal,
     ListStorage,
     OfflineToOnline,
     ReplayBuffer,
@@ -31,6 +30,7 @@ from datasets_cli.errors import (
     WrongRows,
     WrongSize,
 )
+from datasets_cli.replay import LinearAnneal
 from tests.support.refusals import refused
 
 ROOM = 1000

@@ -16,13 +16,13 @@ from tensordict import TensorDict
 from datasets_cli import (
     ExperienceReplay,
     LazyTensorStorage,
-    LinearAnneal,
     OfflineToOnline,
     PrioritizedSampler,
     SamplerWithoutReplacement,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import WrongState
+from datasets_cli.replay import LinearAnneal
 from tests.replay.mixing.test_offline_to_online import buffer, pair, rows
 from tests.support.refusals import refused
 

@@ -11,17 +11,16 @@ from tensordict import TensorDict
 from datasets_cli import (
     CatFrames,
     LazyTensorStorage,
-    PrioritizedReplayBuffer,
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
-    SamplerEnsemble,
     SamplerWithoutReplacement,
     SliceSampler,
-    StorageEnsemble,
     TensorDictReplayBuffer,
 )
 from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.replay import SamplerEnsemble, StorageEnsemble
+from datasets_cli.torchrl import PrioritizedReplayBuffer
 from tests.replay.storages.test_storages import steps
 from tests.support.refusals import refused
 

@@ -14,8 +14,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import Trajectory, TrajectoryPredicate, filter_trajectories, traj
+from datasets_cli import Trajectory, filter_trajectories, traj
 from datasets_cli.errors import NoRewards, UsageError
+from datasets_cli.replay import TrajectoryPredicate
 from datasets_cli.replay.queries.expressions import Number, RowComparison, TrajectoryField
 from tests.support.refusals import refused
 

@@ -22,10 +22,10 @@ from datasets_cli import (
     ReplayBuffer,
     RewardScaling,
     Trajectory,
-    TrajectoryPredicate,
     traj,
 )
 from datasets_cli.errors import UnknownKey, Unsupported, UsageError, WrongRows
+from datasets_cli.replay import TrajectoryPredicate
 from datasets_cli.replay.queries import trajectory
 from datasets_cli.replay.queries.expressions import Number, RowComparison, TrajectoryField
 from tests.replay.views.conftest import LENGTHS

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import ExperienceReplay, Trajectory, TrajectoryPredicate, traj
+from datasets_cli import ExperienceReplay, Trajectory, traj
+from datasets_cli.replay import TrajectoryPredicate
 from tests.support.text_rows import ID, steps_of, write
 
 Spellings = tuple[str, Any]

@@ -19,12 +19,12 @@ from datasets_cli import (
     ListStorage,
     PrioritizedSampler,
     ReplayBuffer,
-    TensorDictPrioritizedReplayBuffer,
     TensorStorage,
 )
 from datasets_cli.errors import EmptyBuffer, OutOfRange, UsageError, WrongRows
 from datasets_cli.replay.samplers import priorities
 from datasets_cli.replay.samplers.sum_tree import RunningSums
+from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.support.trajectory_rows import TrajectoryRows
 
 WEIGHT = ("priority_weight",)

@@ -23,8 +23,8 @@ from datasets_cli import (
     SliceSampler,
     SliceSamplerWithoutReplacement,
     TensorStorage,
-    WrongState,
 )
+from datasets_cli.errors import WrongState
 from datasets_cli.replay.mixing.mixture import MixtureEpochs, Weighted
 from datasets_cli.replay.mixing.weights import MixtureWeights
 from datasets_cli.replay.samplers.rows import SharedEpochOptions, SingleRows

@@ -13,7 +13,8 @@ START = """
 import os, sys
 import torch
 from tensordict import TensorDict
-from datasets_cli import DiskFull, LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
+from datasets_cli import LazyMemmapStorage, LazyTensorStorage, ReplayBuffer
+from datasets_cli.errors import DiskFull
 
 def rows(count, start=0):
     number = torch.arange(start, start + count)

@@ -27,13 +27,13 @@ from datasets_cli import (
     SamplerWithoutReplacement,
     SliceSampler,
     SliceSamplerWithoutReplacement,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
     TensorStorage,
 )
 from datasets_cli.errors import DiskFull, EmptyBuffer, ImmutableError, NotWritable, Unsupported
 from datasets_cli.replay.storages.shared import SharedStorage
 from datasets_cli.sources import temporary_folders
+from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 
 STORAGES = [LazyMemmapStorage, LazyTensorStorage]
 Pair = namedtuple("Pair", "left right")

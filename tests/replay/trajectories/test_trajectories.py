@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from datasets_cli import find_start_stop_traj, split_trajectories
+from datasets_cli import split_trajectories
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows
+from datasets_cli.replay import find_start_stop_traj
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

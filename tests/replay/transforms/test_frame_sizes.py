@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 from tensordict import TensorDict
 
-from datasets_cli import CenterCrop, DTypeCastTransform, Resize
+from datasets_cli import CenterCrop, Resize
 from datasets_cli.errors import UsageError, WrongRows, WrongSize
+from datasets_cli.replay import DTypeCastTransform
 from datasets_cli.replay.transforms import images as resampling
 from datasets_cli.replay.transforms.images import resampled
 from tests.support.refusals import refused

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict import TensorDict
 
-from datasets_cli import MultiStep, MultiStepTransform
+from datasets_cli import MultiStep
 from datasets_cli.errors import UsageError, WrongRows
+from datasets_cli.replay import MultiStepTransform
 from tests.support.refusals import refused
 
 

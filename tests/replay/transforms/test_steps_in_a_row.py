@@ -21,9 +21,7 @@ from datasets_cli import (
     LazyTensorStorage,
     ListStorage,
     MultiStep,
-    MultiStepTransform,
     OfflineToOnline,
-    RandomCropTensorDict,
     RandomSampler,
     ReplayBuffer,
     ReplayBufferEnsemble,
@@ -35,6 +33,7 @@ from datasets_cli import (
     Transform,
 )
 from datasets_cli.errors import UsageError
+from datasets_cli.replay import MultiStepTransform, RandomCropTensorDict
 from datasets_cli.replay.transforms.transform import Inverted
 from tests.support.refusals import check_refused
 

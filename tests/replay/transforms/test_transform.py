@@ -9,14 +9,8 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from datasets_cli import (
-    Compose,
-    LazyTensorStorage,
-    MultiStepTransform,
-    RewardSum,
-    TensorDictReplayBuffer,
-    Transform,
-)
+from datasets_cli import Compose, LazyTensorStorage, RewardSum, TensorDictReplayBuffer, Transform
+from datasets_cli.replay import MultiStepTransform
 from datasets_cli.replay.transforms.transform import Inverted
 
 MEMBERS = {"__call__", "inv", "undo_inv", "on_clear", "needs_steps", "only_writes"}

@@ -21,7 +21,6 @@ from datasets_cli import (
     LazyTensorStorage,
     ListStorage,
     ObservationNorm,
-    RandomCropTensorDict,
     RenameTransform,
     ReplayBuffer,
     Reward2Go,
@@ -33,6 +32,7 @@ from datasets_cli import (
     UnsqueezeTransform,
 )
 from datasets_cli.errors import UnknownKey, UsageError, WrongRows, WrongSize
+from datasets_cli.replay import RandomCropTensorDict
 from datasets_cli.replay.transforms.transform import Inverted
 from tests.support.refusals import refused
 from tests.support.trajectory_rows import TrajectoryRows, chi_square_score

@@ -16,16 +16,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from datasets_cli import (
-    ExperienceReplay,
-    ReplayBuffer,
-    SliceSampler,
-    UnverifiedDataset,
-    declared_datasets,
-)
+from datasets_cli import ExperienceReplay, ReplayBuffer, SliceSampler, declared_datasets
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
-from datasets_cli.errors import UnknownKey, Unsupported, UsageError, WrongRows
+from datasets_cli.errors import UnknownKey, Unsupported, UnverifiedDataset, UsageError, WrongRows
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.replay.queries import views as presets

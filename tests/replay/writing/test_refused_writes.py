@@ -16,16 +16,16 @@ from datasets_cli import (
     LazyMemmapStorage,
     LazyTensorStorage,
     ListStorage,
-    MultiStepTransform,
     PrioritizedSampler,
     PrioritizedSliceSampler,
     ReplayBuffer,
     TensorDictMaxValueWriter,
-    TensorDictPrioritizedReplayBuffer,
     TensorDictReplayBuffer,
     Transform,
 )
 from datasets_cli.errors import EmptyBuffer, UsageError, WrongRows
+from datasets_cli.replay import MultiStepTransform
+from datasets_cli.torchrl import TensorDictPrioritizedReplayBuffer
 from tests.support.refusals import refused
 
 STORAGES = [LazyTensorStorage, LazyMemmapStorage]

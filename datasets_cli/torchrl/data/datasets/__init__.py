@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from datasets_cli.torchrl.names import lazy_names
+from datasets_cli.torchrl.names import torchrl_names
 
 __all__ = [
     "AtariDQNExperienceReplay",
@@ -13,8 +13,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from datasets_cli import *
+    from datasets_cli.torchrl.names import *
 else:
-    __getattr__, __dir__ = lazy_names(
+    __getattr__, __dir__ = torchrl_names(
         __name__, __all__, modules=("d4rl", "minari_data", "openml", "atari_dqn")
     )
