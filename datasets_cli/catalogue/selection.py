@@ -31,7 +31,7 @@ class KnownIds(RootOptions):
     """
 
     ids: str | Iterable[str] = field(
-        metadata={**KNOWN_IDS, "help": "Ids or globs ('d4rl/hopper-*')."}
+        metadata={**KNOWN_IDS, "help": "Ids or globs of datasets, e.g. 'd4rl/hopper-*'."}
     )
 
 
@@ -43,7 +43,7 @@ class KnownId(RootOptions):
         id: ``family/name``; the family may be left out where the name is unique.
     """
 
-    id: str = field(metadata={**KNOWN_IDS, "help": "A dataset."})
+    id: str = field(metadata={**KNOWN_IDS, "help": "Id of a dataset."})
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,11 @@ class InstalledIds(RootOptions):
 
     ids: str | Iterable[str] = field(
         default="*",
-        metadata={**INSTALLED_IDS, "help": "Ids or globs; all by default.", "default": ""},
+        metadata={
+            **INSTALLED_IDS,
+            "default": "",
+            "help": "Ids or globs of installed datasets; all of them by default.",
+        },
     )
 
 
@@ -68,7 +72,7 @@ class InstalledId(RootOptions):
         id: ``family/name``; the family may be left out where the name is unique.
     """
 
-    id: str = field(metadata={**INSTALLED_IDS, "help": "An installed dataset."})
+    id: str = field(metadata={**INSTALLED_IDS, "help": "Id of an installed dataset."})
 
 
 def as_list(texts: str | Iterable[str]) -> list[str]:

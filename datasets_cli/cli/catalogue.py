@@ -39,7 +39,9 @@ Fact = tuple[str, str]  # the name of what is known, and what it is
 
 ColumnNames = Annotated[
     str | None,
-    typer.Option("--columns", metavar="NAMES", help="Show these columns, such as id,size,steps."),
+    typer.Option(
+        "--columns", metavar="NAMES", help="Names of the columns to show, e.g. id,size,steps."
+    ),
 ]
 
 
@@ -47,24 +49,30 @@ ColumnNames = Annotated[
 def list_datasets(
     context: typer.Context, *, call: GivenOptions, columns: ColumnNames = None
 ) -> None:
-    """List every known dataset and its state; works offline.
+    """List every known dataset and its state.
 
-    On a terminal, without a glob, it shows the families: how many datasets each has and how many
-    are installed, and then what is installed.
+    Works offline. On a terminal and without a glob, it lists the families with their numbers of
+    datasets and installed datasets, and then the installed datasets.
 
-    The state is installed; unchecked: the publisher states no checksum for some file; unverified:
-    some file is not known to be the publisher's (--no-verify, rlds demo --keep); newer: a newer
-    version of rlds wrote it; damaged: the files are not what the manifest says; or -, not
-    installed. ON DISK has the data alone; rlds du counts what goes with them, too.
+    States: installed; unchecked (the publisher states no checksum for some file); unverified (some
+    file may differ from the publisher's, after --no-verify or rlds demo --keep); newer (written by
+    a newer version of rlds); damaged (files differ from the manifest); - (not installed). ON DISK
+    is the size of the data alone; rlds du adds manifests, tables and raw files.
 
-    --json has all that is known, whatever --columns is, under the names of the Python API.
+    --json has every field under its name in the Python API, whatever --columns selects.
 
-    --search finds words in ids, titles, environments, tags, licences and notes, in any order; the
-    datasets that fit best come first.
+    --search finds words in any order; the best matches come first.
 
-    --filter and --sort take id, family, state, size (on the disk, or else to download), download,
-    disk, steps, episodes and audit (the gravest finding: wrong, suspicious, note, clean, or -):
-    --filter 'size>1GB' --filter audit=wrong --sort -steps.
+    --filter and --sort take id, family, state, size (on disk, else of the download), download,
+    disk, steps, episodes and audit (the most severe finding: wrong, suspicious, note,
+    clean, or -), e.g. --filter 'size>1GB' --filter audit=wrong --sort -steps.
+
+    Examples:
+        rlds list
+        rlds list 'hopper-*'
+        rlds list --installed
+        rlds list --filter 'size>1GB' --sort -size -n 10
+        rlds list --search 'hopper expert'
     """
     state = state_of(context)
     headings = _headings(columns)
@@ -90,13 +98,19 @@ def info(
     *,
     call: GivenOptions,
     files: Annotated[
-        bool, typer.Option("--files", help="Show its files and the publisher's, with sha256.")
+        bool,
+        typer.Option("--files", help="Show the installed and published files with their sha256."),
     ] = False,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Show its columns alone: key, type, shape.")
+        bool, typer.Option("--schema", help="Show only the columns: key, dtype, shape.")
     ] = False,
 ) -> None:
-    """Show what is known about a dataset, installed or not."""
+    """Show the metadata of a dataset, installed or not.
+
+    Examples:
+        rlds info hopper-medium-v2
+        rlds info hopper-medium-v2 --files
+    """
     state = state_of(context)
     about = datasets_cli.dataset_info(**call, config=state.config)
     if about.problem and (files or schema):
@@ -302,9 +316,12 @@ def _origin(manifest: Manifest) -> Iterator[Fact]:
 
 @options_of(call=KnownIds)
 def cite(context: typer.Context, *, call: GivenOptions) -> None:
-    """Print BibTeX of datasets and of the papers behind them, each entry once.
+    """Print BibTeX entries of datasets and of their papers.
 
-    The entry of an installed dataset has its content, which names the values.
+    Each entry is printed once. The entry of an installed dataset has the digest of its content.
+
+    Examples:
+        rlds cite hopper-medium-v2 >> references.bib
     """
     state = state_of(context)
     ids = datasets_cli.match_datasets(**call, config=state.config)

@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 @options_of(call=DeclaredCall)
 def data(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show the data that rlds.toml declares in tables [data.NAME], and the digest of each.
+    """Show the data that rlds.toml declares.
 
-    The digest is equal wherever the batches are: it is of the content of the datasets, of the
-    trajectories of views, of weights, of the text of functions and of the draws. Write it into a
-    paper, and whoever has the file and the same digest has the same data.
+    Prints the digest of each [data.NAME] table. The digest depends only on the content of the
+    datasets, the trajectories of views, the weights, the source of functions, and the draws, and
+    not on the machine. State it in a paper: the same rlds.toml and the same digest mean the same
+    data.
 
-    Functions that the file names are imported: run it only in a folder whose code you trust.
+    Functions in rlds.toml are imported: run this only in a folder whose code you trust.
+
+    Examples:
+        rlds data
+        rlds data train --json
     """
     state = state_of(context)
 
@@ -48,7 +53,14 @@ def data(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=AddCall)
 def add(context: typer.Context, *, call: GivenOptions) -> None:
-    """Write a table [data.NAME] into rlds.toml; all else in it stays, and nothing is installed."""
+    """Add a [data.NAME] table to rlds.toml.
+
+    The rest of the file is not changed, and nothing is installed.
+
+    Examples:
+        rlds data add good --dataset hopper-medium-v2 --where 'return > 1000'
+        rlds data add test --dataset hopper-medium-v2 --split 0.9,0.1 --part 1
+    """
     state = state_of(context)
     added = datasets_cli.add_data(**call, config=state.config)
     state.emit(added.to_json(), [f"added to {added.path}:", *added.text.splitlines()], [added.name])

@@ -52,10 +52,14 @@ def download(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Download, verify and install datasets; print their folders.
+    """Download, verify and install datasets.
 
-    Does nothing for a dataset that is installed. A run that was interrupted continues where it
-    stopped.
+    Prints the folders of the datasets. An installed dataset is skipped; an interrupted download
+    continues where it stopped.
+
+    Examples:
+        rlds download hopper-medium-v2
+        rlds download 'hopper-*-v2' --dry-run
     """
     state = state_of(context).with_limits(limit)
     short = {"checkpoints": checkpoints, "upstream": upstream}
@@ -223,9 +227,14 @@ def _free_bytes(root: Path) -> int:
 
 @options_of(call=DemoCall)
 def demo(context: typer.Context, *, call: GivenOptions) -> None:
-    """Run the main job end to end on small data that ships with rlds; needs no network.
+    """Run the main workflow on small data that ships with rlds.
 
-    The datasets have the ids demo/NAME. Without --keep, all is in a temporary folder.
+    Needs no network. The datasets have the ids demo/NAME, in a temporary folder unless --keep is
+    set.
+
+    Examples:
+        rlds demo
+        rlds demo --keep
     """
     state = state_of(context)
     results = []

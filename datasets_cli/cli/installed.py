@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 @options_of(call=InstalledId)
 def path(context: typer.Context, *, call: GivenOptions) -> None:
-    """Print the folder of an installed dataset."""
+    """Print the folder of an installed dataset.
+
+    Examples:
+        cd "$(rlds path hopper-medium-v2)"
+    """
     state = state_of(context)
     folder = datasets_cli.dataset_path(**call, config=state.config)
     if folder.problem:
@@ -38,7 +42,15 @@ def path(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=VerifyCall)
 def verify(context: typer.Context, *, call: GivenOptions) -> None:
-    """Check installed datasets against their manifests: every file's sha256; and open them."""
+    """Check installed datasets against their manifests.
+
+    Computes the sha256 of every file and opens each dataset.
+
+    Examples:
+        rlds verify
+        rlds verify hopper-medium-v2 --deep
+        rlds list -q --installed 'hopper-*' | rlds verify -
+    """
     state = state_of(context)
 
     def emit(results: list[VerifiedDataset]) -> None:
@@ -79,20 +91,29 @@ def audit(
     *,
     call: GivenOptions,
     show: Annotated[
-        int, typer.Option("--show", metavar="N", min=0, help="Show N rows around each place.")
+        int,
+        typer.Option(
+            "--show", metavar="N", min=0, help="Show N rows before and after each finding."
+        ),
     ] = 0,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 4 where something is wrong.")
+        bool, typer.Option("--strict", help="Exit with code 4 if a finding is wrong.")
     ] = False,
     overlap: Annotated[
-        bool, typer.Option("--overlap", help="Show what each two of the datasets have in common.")
+        bool, typer.Option("--overlap", help="Show the rows that each pair of datasets shares.")
     ] = False,
 ) -> None:
-    """Find what is wrong with published data, by rules, in the rows of installed datasets.
+    """Find defects in installed datasets with rules.
 
-    Each rule has a name and a version that a paper can cite. wrong: true of these rows without a
-    threshold, or by a fact of the environment; suspicious: by the measure that is printed, or with
-    innocent reasons, too. Nothing is changed.
+    Each rule has a name and a version that a paper can cite. Findings are wrong (proved by the rows
+    or by a fact of the environment, without a threshold), suspicious (by a printed measure, or with
+    possible innocent reasons) or notes. The data is not changed.
+
+    Examples:
+        rlds audit
+        rlds audit door-human-v0 --show 2
+        rlds audit 'd4rl/*' --severity wrong --strict
+        rlds audit door-human-v0 door-cloned-v0 --overlap
     """
     state = state_of(context)
     if overlap:
@@ -162,7 +183,12 @@ def _overlapping(overlap: DatasetOverlap) -> Iterator[str]:
 
 @options_of(call=DeleteCall)
 def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
-    """Delete installed datasets and what is left of their downloads."""
+    """Delete installed datasets and leftovers of their downloads.
+
+    Examples:
+        rlds delete hopper-medium-v2
+        rlds delete 'derived/*' --dry-run
+    """
     state, is_tried = state_of(context), "dry_run" in call
     deleted = datasets_cli.delete(call["ids"], dry_run=True, config=state.config)
     ids = [each.id for each in deleted]
@@ -177,7 +203,13 @@ def delete(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> N
 
 @options_of(call=ConvertCall)
 def convert(context: typer.Context, *, call: GivenOptions) -> None:
-    """Change the layout of an installed dataset; every value stays the same bit for bit."""
+    """Change the layout of an installed dataset.
+
+    Every value stays the same, bit for bit.
+
+    Examples:
+        rlds convert hopper-medium-v2 --layout compact
+    """
     state = state_of(context)
     made = datasets_cli.convert(**call, **state.settings)
     state.note(f"{made.id}: {made.layout}, {human_bytes(made.size_bytes)} on disk")

@@ -32,11 +32,14 @@ DIFFERENT = 10
 
 @options_of(call=CompareCall)
 def diff(context: typer.Context, *, call: GivenOptions) -> None:
-    """Compare two installed datasets, value by value, and their columns and trajectories.
+    """Compare two installed datasets value by value.
 
-    It also says how many whole trajectories of one are in the other, wherever, by observation and
-    action: those that a test set should not have of a training set. Layouts may differ. Exit code
-    10 where the two are not equal.
+    Also compares their columns and trajectories, and counts the whole trajectories of one dataset
+    that the other contains, by observation and action: a test set should share none with its
+    training set. Layouts may differ. The exit code is 10 if the datasets differ.
+
+    Examples:
+        rlds diff hopper-medium-v2 derived/scaled
     """
     state = state_of(context)
     found = datasets_cli.compare_datasets(**call, **state.settings)
@@ -95,7 +98,14 @@ def _cells(each: ColumnDifference) -> dict[str, str]:
 
 @options_of(call=PlotCall)
 def plot(context: typer.Context, *, call: GivenOptions) -> None:
-    """Plot what is in a dataset, or in two, one over the other: into a file or this terminal."""
+    """Plot a dataset, or two datasets over each other.
+
+    Draws in the terminal, or into a file with --out.
+
+    Examples:
+        rlds plot hopper-medium-v2
+        rlds plot hopper-medium-v2 hopper-expert-v2 --kind lengths --out lengths.svg
+    """
     state = state_of(context)
     if state.width is None and "out" not in call and not state.json:
         for id in filter(None, (call["id"], call.get("other"))):
@@ -116,11 +126,14 @@ def plot(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=RenderCall)
 def render(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show a trajectory as a GIF, a sheet of pictures or a video: a picture for each row.
+    """Render a trajectory as a GIF, a contact sheet or a video.
 
-    Frames are the stored ones. A dataset without frames is shown by its environment, which is set
-    to each recorded qpos and qvel: its specification names code to import, so do it only with data
-    of people whom you trust.
+    Each row is one frame. Stored frames are used as they are. A dataset without frames is rendered
+    by its environment, which is set to each recorded qpos and qvel. The environment's specification
+    names code to import: render only data from people whom you trust.
+
+    Examples:
+        rlds render Pong/5 --trajectory 0 --out pong.gif
     """
     state = state_of(context)
     made = datasets_cli.render(**call, config=state.config)
@@ -137,11 +150,13 @@ SPARE = ("CONSTANT", "INFINITE", "COUNT", "Q50", "STD", "NAN")
 def stats(context: typer.Context, *, call: GivenOptions) -> None:
     """Show statistics of columns, returns and lengths.
 
-    Where none are kept, every row is read once, and they are kept for the next time; quantiles are
-    of a sample of rows where there are more than 100,000. --columns shows each number of a column,
-    too, up to 64. Names are those of rlds info; next stands for all below it.
+    Missing statistics are computed from all rows once, and cached; quantiles use a sample if there
+    are more than 100,000 rows. --columns also shows each number of a column, up to 64. Names are
+    those of rlds info; next selects the whole group.
 
-    --recompute reads the rows again, and names the columns whose statistics were others.
+    Examples:
+        rlds stats hopper-medium-v2
+        rlds stats hopper-medium-v2 --columns action,next.reward
     """
     state = state_of(context)
     found = datasets_cli.dataset_stats(**with_columns(call), **state.settings)
@@ -170,11 +185,15 @@ def _numbers(rows: list[dict[str, str]], width: int | None) -> list[str]:
 
 @options_of(call=CardCall)
 def card(context: typer.Context, *, call: GivenOptions) -> None:
-    """Print a dataset's card, in Markdown or HTML, or for Hugging Face.
+    """Print a dataset card in Markdown or for Hugging Face.
 
-    It has what the dataset is, its columns, statistics, licence, citation, and how to load it. Of
-    what is not installed it has what the catalogue knows. The page in HTML needs nothing else;
-    --format hf begins with what Hugging Face reads of a README.
+    Describes the dataset, its columns, statistics, licence and citation, and how to load it. The
+    card of a dataset that is not installed has only what the catalogue states. --format hf begins
+    with the metadata that Hugging Face reads from a README.
+
+    Examples:
+        rlds card hopper-medium-v2
+        rlds card hopper-medium-v2 --format hf > README.md
     """
     state = state_of(context)
     made = datasets_cli.dataset_card(**call, **state.settings)
@@ -186,8 +205,11 @@ def card(context: typer.Context, *, call: GivenOptions) -> None:
 def score(context: typer.Context, *, call: GivenOptions) -> None:
     """Print normalised scores of returns.
 
-    0 is what a random policy gets, 100 what an expert does. The two reference scores are those that
-    the publisher states, of D4RL's tasks above all.
+    0 is the score of a random policy, 100 that of an expert. The two reference returns are those
+    that the publisher states, mainly for D4RL's tasks.
+
+    Examples:
+        rlds score hopper-medium-v2 3000 3200.5
     """
     state = state_of(context)
     found = datasets_cli.normalised_scores(**call, config=state.config)

@@ -44,7 +44,7 @@ app = typer.Typer(
     name="rlds",
     cls=Rlds,
     help="Download, verify, convert and sample datasets for offline reinforcement learning.",
-    epilog="Begin with: rlds list, or rlds demo",
+    epilog="Start with: rlds list, or rlds demo",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -77,12 +77,15 @@ def options(
     context: typer.Context,
     root: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Cache root; else RLDS_HOME, else the user's cache."),
+        typer.Option(
+            metavar="PATH", help="Cache root; the default is RLDS_HOME, or else the user's cache."
+        ),
     ] = None,
     mirror: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="PREFIX=REPLACEMENT", help="Try URLs that begin with PREFIX there first."
+            metavar="PREFIX=REPLACEMENT",
+            help="Try REPLACEMENT first for URLs that begin with PREFIX.",
         ),
     ] = None,
     allow_http: Annotated[
@@ -91,19 +94,19 @@ def options(
     lowest_speed: Annotated[
         str | None,
         typer.Option(
-            metavar="BYTES", help="Give up a server that sends less a second; 1000 by default."
+            metavar="BYTES", help="Give up on servers slower than this per second. [default: 1000]"
         ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", is_eager=True, help="Print one JSON document.")
     ] = False,
     quiet: Annotated[
-        bool, typer.Option("-q", "--quiet", help="Print only ids or paths, and no notes.")
+        bool, typer.Option("-q", "--quiet", help="Print only ids or paths, without notes.")
     ] = False,
-    offline: Annotated[bool, typer.Option("--offline", help="Open no connection.")] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Log what happens, and show tracebacks.")
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not open network connections.")
     ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show debug logs and tracebacks.")] = False,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, help="Print the version."),

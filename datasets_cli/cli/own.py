@@ -27,11 +27,15 @@ if TYPE_CHECKING:
 def import_data(
     context: typer.Context, *, call: GivenOptions, yes: Yes = False, limit: Limits = None
 ) -> None:
-    """Read files of another tool into a dataset of your own.
+    """Import another tool's files as a dataset.
 
-    A table shows which columns are read, for which keys, and which are skipped. Names that have
-    one meaning are known; it asks whether they are right, unless --yes or a --map for every column
-    that is read says so. Where trajectories end is never guessed.
+    Prints a table of the columns that are read, their keys, and the columns that are skipped.
+    Columns with well-known names are mapped automatically, after confirmation unless --yes is set
+    or --map names every column. The ends of trajectories are never guessed.
+
+    Examples:
+        rlds import robot.npz --name mine/robot
+        rlds import log.csv --name mine/robot --map episode=run --map observation=x.0..3
     """
     state = state_of(context).with_limits(limit)
     plan = datasets_cli.plan_import(**call, config=state.config)
@@ -83,10 +87,14 @@ def _same_again(plan: ImportPlan, call: GivenOptions) -> str:
 
 @options_of(call=ExportCall)
 def export(context: typer.Context, *, call: GivenOptions) -> None:
-    """Write an installed dataset in the format of another tool, with every value unchanged.
+    """Export an installed dataset to another tool's format.
 
-    What the format cannot hold is listed before the first byte; without --allow-loss that ends it.
-    The file or folder is there when it is whole.
+    Every value stays the same. Data that the format cannot hold is listed first, and is an error
+    without --allow-loss. An interrupted export leaves no file at PATH.
+
+    Examples:
+        rlds export hopper-medium-v2 --to parquet --out hopper.parquet
+        rlds export hopper-medium-v2 --to npz --out hopper.npz --dry-run
     """
     state = state_of(context)
     made = datasets_cli.export_dataset(**call, **state.settings)
@@ -105,13 +113,18 @@ def _export_lines(made: ExportedDataset, *, is_tried: bool) -> list[str]:
 
 @options_of(call=RecordCall)
 def record(context: typer.Context, *, call: GivenOptions) -> None:
-    """Record episodes of a gymnasium environment into a dataset; print its folder.
+    """Record episodes of a gymnasium environment into a dataset.
 
-    The values are the same for every number of workers. The same command resumes a recording that
-    was killed, with the same result, and does nothing after a finished one. The observation after
-    the last action of an episode is the true one. The info of an environment is not recorded.
+    Prints the folder of the dataset. The values are the same for every number of workers. An
+    interrupted recording continues where it stopped, with the same result; repeating a finished
+    command does nothing. The last observation of each episode and the reason of its end are stored;
+    the info dict of the environment is not.
 
     Requires gymnasium: pip install 'rlds-cli[collect]'. The policy runs code of this folder.
+
+    Examples:
+        rlds record CartPole-v1 --episodes 100 --out cartpole-random
+        rlds record CartPole-v1 --policy mycode:act --steps 50000 --out cartpole-mine
     """
     state = state_of(context)
     call["env_options"] = dict(map(_option, call.get("env_options", [])))

@@ -15,11 +15,16 @@ from datasets_cli.ui.server import PageCall
 
 @options_of(pages=ExportPagesCall, call=PageCall)
 def ui(context: typer.Context, *, pages: GivenOptions, call: GivenOptions) -> None:
-    """Show datasets in a browser: a page that only reads, at an address of this machine.
+    """Browse datasets in a read-only web page.
 
-    It prints the address, which ends with a token: only who has it can read. Ctrl-C ends it. With
-    --export the pages of datasets become files instead, which need no server: those of their first
-    20 trajectories, with 200 frames of each dataset. Needs pip install 'rlds-cli[ui]'.
+    Prints a local address that ends with a token; only who has the token can read. Ctrl-C stops the
+    server. --export writes the pages into files that need no server, with the first 20 trajectories
+    and 200 frames of each dataset. Needs pip install 'rlds-cli[ui]'.
+
+    Examples:
+        rlds ui
+        rlds ui hopper-medium-v2 --port 8000
+        rlds ui hopper-medium-v2 Pong/5 --export pages
     """
     state, ids = state_of(context), pages.get("ids", [])
     if "dest" in pages:

@@ -46,32 +46,43 @@ def preprocess(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Only print the plan; with --fn, only try the first trajectory."
+            "--dry-run",
+            help="Print the plan only; with --fn or transforms, try the first trajectory only.",
         ),
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="FAMILY/NAME", help="Join the datasets into this one."),
+        typer.Option(
+            "--name", metavar="FAMILY/NAME", help="Join the inputs into this new dataset."
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="With --name: replace a dataset with other data.")
+        bool,
+        typer.Option(
+            "--force", help="With --name, replace an existing dataset whose data differs."
+        ),
     ] = False,
 ) -> None:
-    """Map a function, or transforms, over datasets in parallel, each into a dataset derived/NAME.
+    """Apply a function or transforms to datasets in parallel.
 
-    Transforms that need no function: --crop, --resize, --normalise, --returns-to-go, --n-step,
-    --cast, --select, --exclude, --rename, applied in this order. --where and --max-trajectories
-    choose trajectories, for a function too.
+    Each result is a dataset derived/NAME. Transforms that need no function run in this order:
+    --crop, --resize, --normalise, --returns-to-go, --n-step, --cast, --select, --exclude, --rename.
+    --where and --max-trajectories choose the trajectories to read.
 
-    Without any of them: do all preparation that is due here, as one plan that is printed first.
-    The plan has the steps of ./rlds.toml whose result is missing or outdated, then killed
-    conversions whose raw files are complete, then the statistics of each dataset that has none;
-    with ID alone, the statistics of these datasets. A step runs code of this folder; --dry-run
-    runs none.
+    Without --fn and transforms, the command prints a plan of all pending work here and then does
+    it: the steps of ./rlds.toml whose result is missing or outdated, interrupted conversions whose
+    raw files are complete, and missing statistics. With only ID, it computes the statistics of
+    these datasets. A step runs code of this folder; --dry-run runs none.
 
-    The source is never changed. A call of the function gets a chunk of whole trajectories, or what
-    --per says. The result is the same for every number of workers, and the same command continues
-    a run that was killed. Once the result is complete, the same command does nothing.
+    The source is never changed. A call of the function gets a chunk of whole trajectories, or the
+    rows that --per chooses. The result is the same for every number of workers. An interrupted run
+    continues where it stopped; repeating a finished command does nothing.
+
+    Examples:
+        rlds preprocess hopper-medium-v2 --fn mycode:scale --out scaled
+        rlds preprocess hopper-medium-v2 --where 'return > 1000' --cast float32 --out good
+        rlds preprocess 'hopper-*' --fn mycode:scale --out '{name}-scaled' --save
+        rlds preprocess --workers 4
     """
     state, work = state_of(context), chosen_workers(workers)
     ids = step.get("input", ())

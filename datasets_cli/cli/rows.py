@@ -29,11 +29,15 @@ def with_columns(call: GivenOptions) -> GivenOptions:
 
 @options_of(call=PeekCall)
 def peek(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show some rows of an installed dataset, in their order.
+    """Show some rows of an installed dataset.
 
-    Numbers have 6 digits, arrays of more than 8 numbers and long texts are cut, and a frame is its
-    type and shape; --json has every value. Where the table is wider than the terminal, each column
-    of a row has a line.
+    Numbers have 6 digits; arrays of more than 8 numbers and long texts are cut; a frame is shown as
+    its dtype and shape. --json has every value. If the table is wider than the terminal, each
+    column of a row gets its own line.
+
+    Examples:
+        rlds peek hopper-medium-v2
+        rlds peek hopper-medium-v2 --trajectory 3 -n 10 --columns action,next.reward
     """
     state = state_of(context)
     peeked = datasets_cli.peek(**with_columns(call), config=state.config)
@@ -111,10 +115,13 @@ def _item(item: object) -> str:
 
 @options_of(call=TrajectoriesCall)
 def trajectories(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show trajectories of an installed dataset, in any order of their columns.
+    """List trajectories of an installed dataset.
 
-    They have where each begins, its length and return, how it ended, and whether it succeeded.
-    Where returns are not kept yet, all rows are read once. NaN comes last, and is shown as -.
+    Shows the start, length, return, end and success of each trajectory. The first call may read all
+    rows once to compute the returns. NaN sorts last and is shown as -.
+
+    Examples:
+        rlds trajectories hopper-medium-v2 --sort -return
     """
     state = state_of(context)
     listed = datasets_cli.list_trajectories(**call, config=state.config)
@@ -139,10 +146,14 @@ def _trajectory_cell(value: object) -> str:
 
 @options_of(call=SampleCall)
 def sample(context: typer.Context, *, call: GivenOptions) -> None:
-    """Draw a batch of an installed dataset; show its keys, element types and shapes.
+    """Draw a batch from an installed dataset.
 
-    It is what ExperienceReplay gives to a training loop. --bench counts such batches: the first,
-    and then how many come a second, as the median of 5 runs.
+    Shows the keys, dtypes and shapes of a batch of ExperienceReplay. --bench measures the time of
+    the first batch and then the batches per second, as the median of 5 runs.
+
+    Examples:
+        rlds sample hopper-medium-v2
+        rlds sample hopper-medium-v2 --sampler slice --slice-len 32 --bench 5
     """
     state = state_of(context)
     made = datasets_cli.sample_batch(**call, config=state.config)

@@ -18,9 +18,13 @@ from datasets_cli.verbs.recipes import CheckRecipeCall, FamilyCall
 
 @options_of(call=RootOptions)
 def env(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show versions, cache root, disk, mirrors and extras: what to send with a report.
+    """Show versions, cache root, disk, mirrors and extras.
 
-    Addresses are without user, password and query, and of variables only the names are told.
+    Include its output in a bug report. Addresses are shown without user, password and query, and
+    environment variables only by name.
+
+    Examples:
+        rlds env
     """
     state = state_of(context)
     info = datasets_cli.program_info(**call, config=state.config)
@@ -51,7 +55,13 @@ def _text(value: Any) -> str:
 
 @options_of(call=RootOptions)
 def config(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show where the config file is and what its settings are; edit it with any editor."""
+    """Show the config file and its settings.
+
+    Edit the file with any editor.
+
+    Examples:
+        rlds config
+    """
     state = state_of(context)
     found = datasets_cli.settings(**call, config=state.config)
     for each in found.settings:
@@ -67,7 +77,13 @@ def config(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=RootOptions)
 def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
-    """List the recipes: of this program, files of your own, and those of other packages."""
+    """List the recipes.
+
+    Lists the recipes that ship with rlds, your own files and those of other packages.
+
+    Examples:
+        rlds recipe list
+    """
     state = state_of(context)
     found = datasets_cli.list_recipes(**call, config=state.config)
     rows = [
@@ -85,7 +101,13 @@ def recipe_list(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=FamilyCall)
 def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show what a recipe says of its family, and where it comes from."""
+    """Show the family that a recipe describes.
+
+    Also shows where the recipe comes from.
+
+    Examples:
+        rlds recipe show d4rl
+    """
     state = state_of(context)
     info = datasets_cli.recipe_info(**call, config=state.config)
     state.emit(info.to_json(), _facts(info.to_json(), state.width), [info.place])
@@ -93,7 +115,13 @@ def recipe_show(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=FamilyCall)
 def recipe_new(context: typer.Context, *, call: GivenOptions) -> None:
-    """Write a file with comments to begin a recipe with, into your folder of recipes."""
+    """Write a commented template for a new recipe.
+
+    The file is written into your folder of recipes.
+
+    Examples:
+        rlds recipe new lunar
+    """
     state = state_of(context)
     made = datasets_cli.new_recipe(**call, config=state.config)
     state.note(f"Edit it, then run: rlds recipe check {made.place}")
@@ -102,10 +130,14 @@ def recipe_new(context: typer.Context, *, call: GivenOptions) -> None:
 
 @options_of(call=CheckRecipeCall)
 def recipe_check(context: typer.Context, *, call: GivenOptions) -> None:
-    """Load a recipe, call its functions, and say what is wrong.
+    """Load a recipe, call its functions and report errors.
 
-    With the files of one dataset that is read, too, and every row checked. Nothing is installed.
-    This runs the code of the recipe.
+    With --source, it also reads the raw files of one dataset and checks every row. Nothing is
+    installed. The code of the recipe is run.
+
+    Examples:
+        rlds recipe check lunar.py
+        rlds recipe check lunar.py --source ./rollouts --dataset easy-v1
     """
     state = state_of(context)
     checked = datasets_cli.check_recipe(**call, **state.settings)

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
 
 @options_of(call=RepairCall)
 def repair(context: typer.Context, *, call: GivenOptions, limit: Limits = None) -> None:
-    """Verify installed datasets, and install those again that are damaged.
+    """Verify installed datasets and reinstall damaged ones.
 
-    A sound dataset is not touched, and raw files that are still there and sound are not fetched
-    again. Of derived data the command is named that makes it again.
+    Intact datasets are not touched, and intact raw files are not downloaded again. For derived
+    datasets it prints the command that recreates them.
+
+    Examples:
+        rlds repair
+        rlds repair 'd4rl/*' --dry-run
     """
     state = state_of(context).with_limits(limit)
 
@@ -54,10 +58,14 @@ def _repaired(result: RepairedDataset) -> list[str]:
 
 @options_of(call=PruneCall)
 def prune(context: typer.Context, *, call: GivenOptions, yes: Yes = False) -> None:
-    """Delete what killed work left: half-written copies, old partial downloads, rows in memory.
+    """Delete leftovers of interrupted runs.
 
-    No installed dataset is touched. A copy that was being replaced when a run was killed is brought
-    back.
+    These are half-written copies, old partial downloads and rows in shared memory. Installed
+    datasets are not touched. A copy that an interrupted run was replacing is restored.
+
+    Examples:
+        rlds prune --dry-run
+        rlds prune --older-than 0
     """
     state, is_tried = state_of(context), call.pop("dry_run", False)
     leftovers = datasets_cli.prune(**call, dry_run=True, config=state.config)
@@ -93,13 +101,14 @@ def _sum(leftovers: Sequence[Leftover], is_tried: bool) -> str:
 
 @options_of(call=InstalledIds)
 def du(context: typer.Context, *, call: GivenOptions) -> None:
-    """Show how much of the disk each installed dataset takes, and which work is running.
+    """Show the disk usage of each installed dataset and running work.
 
-    Running and interrupted downloads, conversions and runs of preprocess come last. The same
-    command continues what was interrupted.
+    The size includes the manifest, tables and raw files; rlds list and rlds info show the size of
+    the data alone. Running and interrupted downloads, conversions and preprocess runs come last;
+    repeating their commands continues the interrupted ones.
 
-    Its manifest, tables about it and raw files that were kept count as well; rlds list and rlds
-    info have the size of its data alone.
+    Examples:
+        rlds du
     """
     state = state_of(context)
     usage = datasets_cli.disk_usage(**call, config=state.config)
@@ -145,7 +154,12 @@ def _activity_lines(usage: DiskUsage, width: int | None) -> list[str]:
 
 @options_of(call=ScanCall)
 def scan(context: typer.Context, *, call: GivenOptions) -> None:
-    """Find raw files on this disk that can be installed without a download."""
+    """Find local files that can be installed without downloading.
+
+    Examples:
+        rlds scan
+        rlds scan /data/minari
+    """
     state = state_of(context)
     folders = datasets_cli.scan(**call, config=state.config)
     lines = [line for each in folders for line in _folder_lines(each, state.width)]

@@ -57,8 +57,8 @@ Options = TypeVar("Options")
 Owner = TypeVar("Owner")
 Result = TypeVar("Result")
 
-DRY_RUN = {"help": "Only say what would be done."}
-"""What the command line says of a verb that may be tried."""
+DRY_RUN = {"help": "Print what would be done, without doing it."}
+"""The metadata of every ``dry_run`` field."""
 
 _SECTION = re.compile(r"^(?:Attributes|Returns|Yields|Raises):$", re.MULTILINE)
 _ARGUMENT = re.compile(r" {4}(\w+): ")

@@ -234,9 +234,12 @@ class OwnOptions(ProgressOptions, RootOptions):
     info: Mapping[str, Any] | None = field(default=None, metadata={"typed": None})
     layout: str | None = field(default=None, metadata=LAYOUT)
     force: bool = field(
-        default=False, metadata={"help": "Replace a dataset of this name that holds other data."}
+        default=False, metadata={"help": "Replace a dataset of this name whose data differs."}
     )
-    strict: bool = False
+    strict: bool = field(
+        default=False,
+        metadata={"help": "Reject NaN and infinite actions and rewards instead of counting them."},
+    )
 
     def __post_init__(self) -> None:
         check_layout(self.layout)

@@ -17,8 +17,8 @@ Engine = Literal["local", "dask", "ray"]
 
 ADDRESS = '"tcp://host:8786"'
 PROCESSES = {
-    **{"least": 0, "flag": "--workers", "default": ""},
-    "help": "Processes; all cores by default, 0 for this process.",
+    **{"least": 0, "flag": "--workers", "default": "all cores"},
+    "help": "Number of worker processes; 0 works in this process.",
 }
 """The option of the command line, which has another default than Python."""
 
@@ -38,8 +38,13 @@ class EngineOptions:
         executor: an executor to use instead; its workers must see the cache root.
     """
 
-    engine: Engine = "local"
-    address: str | None = field(default=None, metadata={"metavar": "ADDRESS"})
+    engine: Engine = field(
+        default="local", metadata={"help": "Run in local processes or on a Dask or Ray cluster."}
+    )
+    address: str | None = field(
+        default=None,
+        metadata={"metavar": "ADDRESS", "help": "Address of the cluster, e.g. tcp://host:8786."},
+    )
     executor: Executor | None = None
 
 

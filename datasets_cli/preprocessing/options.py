@@ -34,17 +34,33 @@ class ChunkOptions:
         layout: ``"ted"`` or ``"compact"``; by default that of the input.
     """
 
-    num_frames: int | None = field(default=None, metadata={"least": 1})
-    per: Per = "chunk"
+    num_frames: int | None = field(
+        default=None, metadata={"least": 1, "help": "Process only the first N rows, for testing."}
+    )
+    per: Per = field(
+        default="chunk",
+        metadata={
+            "help": (
+                "Rows of one call: whole trajectories (chunk), one trajectory, or exactly "
+                "--chunksize rows of any trajectories (transition)."
+            )
+        },
+    )
     chunksize: int | None = field(
         default=None,
         metadata={
-            **{"least": 0, "default": "about 8 MiB of rows, at most 65,536"},
-            "help": "Minimum rows per call, rounded up to whole trajectories; 0 calls the function "
-            "once per row.",
+            "least": 0,
+            "help": (
+                "Minimum rows per call, rounded up to whole trajectories; 0 calls the function "
+                "once per row."
+            ),
+            "default": "about 8 MiB of rows, at most 65,536",
         },
     )
-    num_chunks: int | None = field(default=None, metadata={"least": 1})
+    num_chunks: int | None = field(
+        default=None,
+        metadata={"least": 1, "help": "Maximum number of chunks, instead of --chunksize."},
+    )
     order: RowOrder = field(
         default="same",
         metadata={"help": "With any, let the function reorder rows and move trajectory ends."},
@@ -102,9 +118,21 @@ class PreprocessOptions(ChunkOptions):
 
     CLOSED = True
 
-    where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
-    max_trajectories: int | None = field(default=None, metadata={"least": 1})
-    seed: int = field(default=0, metadata={"least": 0})
+    where: str | None = field(
+        default=None,
+        metadata={
+            "metavar": "CONDITION",
+            "help": "Keep only trajectories that match, e.g. 'return > 300 and length >= 100'.",
+        },
+    )
+    max_trajectories: int | None = field(
+        default=None,
+        metadata={"least": 1, "help": "Use at most N trajectories, chosen at random with --seed."},
+    )
+    seed: int = field(
+        default=0,
+        metadata={"least": 0, "help": "Seed of torch in every chunk, and of --max-trajectories."},
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

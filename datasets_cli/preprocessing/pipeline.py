@@ -54,18 +54,63 @@ class Pipeline:
         UsageError: a value is of another type or out of range.
     """
 
-    crop: str | None = field(default=None, metadata={"metavar": "HxW"})
-    resize: str | None = field(default=None, metadata={"metavar": "HxW"})
-    normalise: SeveralTexts = field(
-        default=(), metadata={"flag": ("--normalize", "--normalise"), "metavar": "KEYS"}
+    crop: str | None = field(
+        default=None,
+        metadata={"metavar": "HxW", "help": "Crop the center of all frames to HxW pixels."},
     )
-    returns_to_go: bool = False
-    n_step: int | None = field(default=None, metadata={"least": 1})
-    gamma: float | None = field(default=None, metadata={"metavar": "G"})
-    cast: SeveralTexts = field(default=(), metadata={"metavar": "[KEY=]TYPE"})
-    select: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
-    exclude: SeveralTexts = field(default=(), metadata={"metavar": "KEYS"})
-    rename: SeveralTexts = field(default=(), metadata={"metavar": "OLD=NEW"})
+    resize: str | None = field(
+        default=None, metadata={"metavar": "HxW", "help": "Resize all frames to HxW pixels."}
+    )
+    normalise: SeveralTexts = field(
+        default=(),
+        metadata={
+            "flag": ("--normalize", "--normalise"),
+            "metavar": "KEYS",
+            "help": (
+                "Scale columns, and their successors below next, to mean 0 and standard "
+                "deviation 1."
+            ),
+        },
+    )
+    returns_to_go: bool = field(
+        default=False,
+        metadata={"help": "Add the column returns_to_go, the return from each step to the end."},
+    )
+    n_step: int | None = field(
+        default=None,
+        metadata={
+            "least": 1,
+            "help": "Turn steps into N-step transitions, as MultiStep does; needs --gamma.",
+        },
+    )
+    gamma: float | None = field(
+        default=None,
+        metadata={"metavar": "G", "help": "Discount factor for --n-step and --returns-to-go."},
+    )
+    cast: SeveralTexts = field(
+        default=(),
+        metadata={
+            "metavar": "[KEY=]TYPE",
+            "help": "Cast all float columns, e.g. float32, or one column, e.g. action=int64.",
+        },
+    )
+    select: SeveralTexts = field(
+        default=(),
+        metadata={
+            "metavar": "KEYS",
+            "help": "Keep these columns, the reward, the flags and added columns.",
+        },
+    )
+    exclude: SeveralTexts = field(
+        default=(), metadata={"metavar": "KEYS", "help": "Drop these columns."}
+    )
+    rename: SeveralTexts = field(
+        default=(),
+        metadata={
+            "metavar": "OLD=NEW",
+            "help": "Rename a column or a group of columns, e.g. observation=state.",
+        },
+    )
 
     def __post_init__(self) -> None:
         for name in ("normalise", "cast", "select", "exclude", "rename"):

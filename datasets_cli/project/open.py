@@ -133,14 +133,17 @@ class DeclaredCall(RootOptions):
         default=(),
         metadata={
             **{"argument": True, "metavar": "NAME"},
-            "help": "Tables [data.NAME]; all of them by default.",
+            "help": "Names of [data.NAME] tables; all of them by default.",
         },
     )
     _: KW_ONLY
     project: str | os.PathLike[str] = field(
-        default="rlds.toml", metadata={"metavar": "PATH", "help": "An rlds.toml, or its folder."}
+        default="rlds.toml",
+        metadata={"metavar": "PATH", "help": "An rlds.toml file or its folder."},
     )
-    download: bool = False
+    download: bool = field(
+        default=False, metadata={"help": "Install declared datasets that are missing."}
+    )
 
 
 @takes_fields(DeclaredCall)
@@ -186,17 +189,39 @@ class AddCall(RootOptions):
         project: an ``rlds.toml``, or its folder; made where it is not there.
     """
 
-    name: str = field(metadata={"argument": True, "metavar": "NAME"})
-    dataset: str = field(metadata={"metavar": "ID", "complete": "known_ids"})
-    _: KW_ONLY
-    where: str | None = field(default=None, metadata={"metavar": "CONDITION"})
-    split: str | Iterable[float] | None = field(
-        default=None, metadata={"metavar": "FRACTIONS", "typed": str}
+    name: str = field(
+        metadata={"argument": True, "metavar": "NAME", "help": "Name of the table and of its data."}
     )
-    part: int = field(default=0, metadata={"least": 0})
-    seed: int = field(default=0, metadata={"least": 0})
+    dataset: str = field(
+        metadata={
+            "metavar": "ID",
+            "complete": "known_ids",
+            "help": "Id of a dataset, or path of a view file.",
+        }
+    )
+    _: KW_ONLY
+    where: str | None = field(
+        default=None,
+        metadata={
+            "metavar": "CONDITION",
+            "help": "Keep only trajectories that match, e.g. 'return > 1000'.",
+        },
+    )
+    split: str | Iterable[float] | None = field(
+        default=None,
+        metadata={
+            "metavar": "FRACTIONS",
+            "typed": str,
+            "help": "Fractions of the trajectories for a random split, e.g. 0.9,0.1.",
+        },
+    )
+    part: int = field(
+        default=0, metadata={"least": 0, "help": "Part of the split to use, counted from 0."}
+    )
+    seed: int = field(default=0, metadata={"least": 0, "help": "Seed of the split."})
     project: str | os.PathLike[str] = field(
-        default="rlds.toml", metadata={"metavar": "PATH", "help": "An rlds.toml, or its folder."}
+        default="rlds.toml",
+        metadata={"metavar": "PATH", "help": "An rlds.toml file or its folder."},
     )
 
     def __post_init__(self) -> None:

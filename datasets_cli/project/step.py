@@ -39,19 +39,19 @@ class PreprocessStep(PreprocessOptions):
         metadata={
             **INSTALLED_IDS,
             **{"typed": list[str], "needed": False},
-            "help": "Installed datasets: ids or globs.",
+            "help": "Ids or globs of installed datasets.",
         }
     )
     fn: str | Pipeline = field(
         metadata={
             **{"metavar": "MODULE:FUNCTION", "needed": False},
-            "help": "Maps a TensorDict [n] to one [n].",
+            "help": "Function that maps a TensorDict [n] to a TensorDict [n].",
         }
     )
     out: str = field(
         metadata={
             **{"metavar": "NAME", "needed": False, "complete": "derived_names"},
-            "help": "The result is derived/NAME; {name} is the last part of the input's id.",
+            "help": "Name of the result, derived/NAME; {name} is the last part of the input's id.",
         }
     )
 

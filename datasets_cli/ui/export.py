@@ -49,20 +49,27 @@ class ExportPagesCall(RootOptions):
     """
 
     ids: str | Iterable[str] = field(
-        metadata={**KNOWN_IDS, "needed": False, "help": "A dataset to begin with."}
+        metadata={
+            **KNOWN_IDS,
+            "needed": False,
+            "help": "Ids of datasets; the page opens at the first.",
+        }
     )
     dest: str | os.PathLike[str] = field(
         metadata={
             "flag": "--export",
             "needed": False,
             "metavar": "DIR",
-            "help": "Write the pages of these datasets into a folder, and serve none.",
+            "help": "Write the pages of these datasets into a folder instead of serving them.",
         }
     )
     _: KW_ONLY
     trajectories: int = field(
         default=TRAJECTORIES,
-        metadata={"least": 1, "help": "How many of a dataset get a page, with --export."},
+        metadata={
+            "least": 1,
+            "help": "Number of trajectories per dataset that get a page with --export.",
+        },
     )
 
     def __post_init__(self) -> None:

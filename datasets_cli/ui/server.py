@@ -45,12 +45,20 @@ class PageCall(RootOptions):
 
     id: str | None = field(default=None, metadata={"typed": None})
     _: KW_ONLY
-    port: int = field(default=0, metadata={"least": 0, "help": "0 for a free one."})
-    host: str = field(default="127.0.0.1", metadata={"metavar": "HOST"})
-    browser: bool = field(
-        default=True, metadata={"flag": "--no-browser", "help": "Only print the address."}
+    port: int = field(
+        default=0, metadata={"least": 0, "help": "Port to listen on; 0 chooses a free one."}
     )
-    allow_remote: bool = False
+    host: str = field(
+        default="127.0.0.1",
+        metadata={"metavar": "HOST", "help": "Host name or address to listen on."},
+    )
+    browser: bool = field(
+        default=True,
+        metadata={"flag": "--no-browser", "help": "Print the address without opening a browser."},
+    )
+    allow_remote: bool = field(
+        default=False, metadata={"help": "Allow a --host that other machines can reach."}
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -65,15 +65,18 @@ class AuditCall(ProgressOptions, InstalledIds):
 
     _: KW_ONLY
     rule: str | Iterable[str] = field(
-        default=(), metadata={"metavar": "NAME", "help": "Only this rule; may be repeated."}
+        default=(), metadata={"metavar": "NAME", "help": "Run only this rule; may be repeated."}
     )
-    severity: str = "note"
+    severity: str = field(
+        default="note",
+        metadata={"help": "Show findings of at least this severity: wrong, suspicious or note."},
+    )
     rules: str | os.PathLike[str] | Rule | Iterable[str | os.PathLike[str] | Rule] = field(
         default=(),
         metadata={
             "typed": list[str],
             "metavar": "FILE",
-            "help": "Run the rules of this Python file, too; may be repeated.",
+            "help": "Also run the rules in this Python file; may be repeated.",
         },
     )
 

@@ -58,7 +58,8 @@ class CardCall(ProgressOptions, KnownId):
 
     _: KW_ONLY
     format: Format = field(
-        default="md", metadata={"help": "Markdown, or the README of a dataset on Hugging Face."}
+        default="md",
+        metadata={"help": "Format of the card: Markdown, or a README for Hugging Face (hf)."},
     )
 
 

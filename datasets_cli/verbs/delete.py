@@ -47,7 +47,9 @@ class DeleteCall(RootOptions):
         expected: what a dry run returned; a dataset that was replaced since is left alone.
     """
 
-    ids: str | Iterable[str] = field(metadata={**INSTALLED_IDS, "help": "Ids or globs."})
+    ids: str | Iterable[str] = field(
+        metadata={**INSTALLED_IDS, "help": "Ids or globs of installed datasets."}
+    )
     _: KW_ONLY
     dry_run: bool = field(default=False, metadata=DRY_RUN)
     expected: Iterable[DeletedDataset] = field(default=(), metadata={"typed": None})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +92,9 @@ class DemoCall(RootOptions):
         keep: leave them installed under the root, as demo/door-human and so on.
     """
 
-    keep: bool = False
+    keep: bool = field(
+        default=False, metadata={"help": "Keep the demo datasets installed under the cache root."}
+    )
 
 
 @takes_fields(DemoCall)

@@ -25,8 +25,14 @@ class CompareCall(ProgressOptions, RootOptions):
 
     FIRST = ("id", "other")
 
-    id: str = field(metadata=INSTALLED_IDS)
-    other: str = field(metadata={**INSTALLED_IDS, "metavar": "ID2"})
+    id: str = field(metadata={**INSTALLED_IDS, "help": "Id of an installed dataset."})
+    other: str = field(
+        metadata={
+            **INSTALLED_IDS,
+            "metavar": "ID2",
+            "help": "Id of the installed dataset to compare it with.",
+        }
+    )
 
 
 @takes_fields(CompareCall)

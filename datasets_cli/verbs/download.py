@@ -54,20 +54,22 @@ class PlanCall(KnownIds):
     """
 
     _: KW_ONLY
-    force: bool = False
+    force: bool = field(
+        default=False, metadata={"help": "Reinstall datasets that are already installed."}
+    )
     layout: str | None = field(default=None, metadata=LAYOUT)
     source: str | os.PathLike[str] | None = field(
         default=None,
         metadata={
             "metavar": "DIR|FILE|URL",
-            "help": "Folder or URL with the raw files, or a dataset's one file.",
+            "help": "Folder or URL of the raw files, or the one file of a dataset.",
         },
     )
     options: Mapping[str, str] | None = field(
         default=None,
         metadata={
             **{"flag": ("-o", "--option"), "metavar": "NAME=VALUE"},
-            "help": "An option of the family; rlds info ID shows which there are.",
+            "help": "Set an option of the dataset's family; rlds info ID lists them.",
         },
     )
 
@@ -90,9 +92,9 @@ class DownloadCall(PlanCall, ProgressOptions, Workers):
 
     verify: bool = field(
         default=True,
-        metadata={"flag": "--no-verify", "help": "Take files whose size or checksum differs."},
+        metadata={"flag": "--no-verify", "help": "Accept files whose size or checksum differs."},
     )
-    keep_raw: bool = False
+    keep_raw: bool = field(default=False, metadata={"help": "Keep the downloaded raw files."})
     on_result: OnResult | None = None
 
 

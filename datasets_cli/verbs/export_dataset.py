@@ -63,14 +63,23 @@ class ExportCall(ProgressOptions, InstalledId):
     FIRST = ("id",)
 
     format: str = field(
-        metadata={"flag": "--to", "metavar": "FORMAT", "complete": "written_formats"}
+        metadata={
+            "flag": "--to",
+            "metavar": "FORMAT",
+            "complete": "written_formats",
+            "help": "File format to write.",
+        }
     )
-    path: str | os.PathLike[str] = field(metadata={"flag": "--out", "metavar": "PATH"})
+    path: str | os.PathLike[str] = field(
+        metadata={"flag": "--out", "metavar": "PATH", "help": "Path of the new file or folder."}
+    )
     _: KW_ONLY
     allow_loss: bool = field(
-        default=False, metadata={"help": "Write what the format can hold, and leave out the rest."}
+        default=False, metadata={"help": "Leave out data that the format cannot hold."}
     )
-    force: bool = field(default=False, metadata={"help": "Replace the file or the export at PATH."})
+    force: bool = field(
+        default=False, metadata={"help": "Replace an existing file or export at PATH."}
+    )
     dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 

@@ -123,21 +123,41 @@ class ImportCall(OwnOptions):
         dry_run: read and check all rows, and write nothing.
     """
 
-    path: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "PATH"})
-    id: str = field(metadata={"flag": "--name", "metavar": "NAME", "help": "Its id: family/name."})
+    path: str | os.PathLike[str] = field(
+        metadata={
+            "argument": True,
+            "metavar": "PATH",
+            "help": "File or folder written by another tool.",
+        }
+    )
+    id: str = field(
+        metadata={
+            "flag": "--name",
+            "metavar": "NAME",
+            "help": "Id of the new dataset, family/name.",
+        }
+    )
     _: KW_ONLY
     format: str | None = field(
-        default=None, metadata={"flag": "--from", "metavar": "FORMAT", "complete": "formats"}
+        default=None,
+        metadata={
+            "flag": "--from",
+            "metavar": "FORMAT",
+            "complete": "formats",
+            "help": "Format of the file.",
+            "default": "the first that recognises it",
+        },
     )
     map: Mapping[str, str] | Iterable[str] | None = field(
-        default=None, metadata={"metavar": "KEY=COLUMN", "help": "The column for a key."}
+        default=None,
+        metadata={"metavar": "KEY=COLUMN", "help": "Read a key from this column; may be repeated."},
     )
     columns: str | Iterable[str] = field(
         default=(),
         metadata={
             "typed": str,
             "metavar": "NAMES",
-            "help": "Names of a CSV file's columns that its first line lacks: x_0..16,a,reward.",
+            "help": "Column names that the first line of a CSV file lacks, e.g. x_0..16,a,reward.",
         },
     )
     dry_run: bool = field(default=False, metadata=DRY_RUN)

@@ -210,18 +210,58 @@ class ListCall(ProgressOptions, RootOptions):
     """
 
     patterns: str | Iterable[str] = field(
-        default=(), metadata={"argument": True, "metavar": "GLOB", "complete": "known_ids"}
+        default=(),
+        metadata={
+            "argument": True,
+            "metavar": "GLOB",
+            "complete": "known_ids",
+            "help": "Globs or words that select datasets, e.g. 'hopper-*'.",
+        },
     )
     _: KW_ONLY
     family: str | None = field(
-        default=None, metadata={"metavar": "NAME", "complete": "family_names"}
+        default=None,
+        metadata={
+            "metavar": "NAME",
+            "complete": "family_names",
+            "help": "List only datasets of this family.",
+        },
     )
-    installed: bool = False
-    refresh: bool = False
-    search: str | None = field(default=None, metadata={"metavar": "TEXT"})
-    filter: str | Iterable[str] = field(default=(), metadata={"metavar": "CONDITION"})
-    sort: str | None = field(default=None, metadata={"metavar": "FIELD"})
-    n: int | None = field(default=None, metadata={"least": 1, "flag": ("-n", "--num")})
+    installed: bool = field(default=False, metadata={"help": "List only installed datasets."})
+    refresh: bool = field(
+        default=False, metadata={"help": "Fetch the newest catalogues from the publishers first."}
+    )
+    search: str | None = field(
+        default=None,
+        metadata={
+            "metavar": "TEXT",
+            "help": (
+                "List only datasets that contain all these words in their id, title, "
+                "environments, tags, licence or notes."
+            ),
+        },
+    )
+    filter: str | Iterable[str] = field(
+        default=(),
+        metadata={
+            "metavar": "CONDITION",
+            "help": (
+                "List only datasets that match, e.g. 'size>1GB' or state=installed; may be "
+                "repeated."
+            ),
+        },
+    )
+    sort: str | None = field(
+        default=None,
+        metadata={
+            "metavar": "FIELD",
+            "help": "Sort by this field, ascending; -FIELD sorts descending.",
+        },
+    )
+    n: int | None = field(
+        default=None,
+        metadata={"least": 1, "flag": ("-n", "--num"), "help": "List at most N datasets."},
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self)

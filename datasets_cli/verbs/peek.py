@@ -37,10 +37,31 @@ class PeekCall(InstalledId):
     """
 
     _: KW_ONLY
-    n: int = field(default=5, metadata={"least": 1, "flag": ("-n", "--num")})
-    start: int = field(default=0, metadata={"least": 0})
-    trajectory: int | None = field(default=None, metadata={"least": 0, "metavar": "K"})
-    columns: str | Sequence[str | tuple[str, ...]] = field(default=(), metadata={"metavar": "KEYS"})
+    n: int = field(
+        default=5, metadata={"least": 1, "flag": ("-n", "--num"), "help": "Number of rows to show."}
+    )
+    start: int = field(
+        default=0,
+        metadata={
+            "least": 0,
+            "help": "First row to show, counted from the start of --trajectory if that is set.",
+        },
+    )
+    trajectory: int | None = field(
+        default=None,
+        metadata={"least": 0, "metavar": "K", "help": "Show only rows of trajectory K."},
+    )
+    columns: str | Sequence[str | tuple[str, ...]] = field(
+        default=(),
+        metadata={
+            "metavar": "KEYS",
+            "help": (
+                "Dotted keys of the columns to show, separated by commas; next selects the whole "
+                "group."
+            ),
+            "default": "all of them",
+        },
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -29,16 +29,27 @@ class PlotCall(InstalledId):
         force: replace a file that is there.
     """
 
-    other: str | None = field(default=None, metadata={**INSTALLED_IDS, "metavar": "ID2"})
+    other: str | None = field(
+        default=None,
+        metadata={
+            **INSTALLED_IDS,
+            "metavar": "ID2",
+            "help": "Id of a second dataset, drawn over the first.",
+        },
+    )
     _: KW_ONLY
     kind: Kind = field(
         default="returns",
-        metadata={"metavar": "KIND", "help": f"What is drawn: {', '.join(KINDS)}."},
+        metadata={"metavar": "KIND", "help": f"Quantity to plot: {', '.join(KINDS)}."},
     )
     out: str | os.PathLike[str] | None = field(
-        default=None, metadata={"metavar": "FILE", "help": "A .png or .svg; else the terminal."}
+        default=None,
+        metadata={
+            "metavar": "FILE",
+            "help": "Write a .png or .svg file instead of drawing in the terminal.",
+        },
     )
-    force: bool = False
+    force: bool = field(default=False, metadata={"help": "Replace an existing file."})
 
 
 @takes_fields(PlotCall)

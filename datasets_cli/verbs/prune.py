@@ -89,7 +89,8 @@ class PruneCall(RootOptions):
         default=".",
         metadata={
             **{"argument": True, "metavar": "FOLDER"},
-            "help": "Where unfinished exports and pictures may be; by default the working folder.",
+            "help": "Folders to search for unfinished exports and pictures.",
+            "default": "the working folder",
         },
     )
     _: KW_ONLY
@@ -97,16 +98,20 @@ class PruneCall(RootOptions):
         default=7.0,
         metadata={
             **{"flag": "--older-than", "metavar": "DAYS"},
-            "help": "Also interrupted downloads, recordings and preprocess runs older than DAYS.",
+            "help": (
+                "Also delete interrupted downloads, recordings and preprocess runs older than DAYS."
+            ),
         },
     )
-    raw: bool = False
+    raw: bool = field(
+        default=False, metadata={"help": "Also delete the raw files of installed datasets."}
+    )
     dry_run: bool = field(default=False, metadata=DRY_RUN)
 
 
 @takes_fields(PruneCall)
 def prune(call: PruneCall) -> list[Leftover]:
-    """Delete what killed and abandoned work left, without asking; return it all.
+    """Delete leftovers of interrupted runs without asking, and return all that were found.
 
     Raises:
         UsageError: a negative age, or a folder does not exist.

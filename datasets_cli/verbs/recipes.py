@@ -38,7 +38,10 @@ from datasets_cli.sources.new_files import temporary_folder, write_text
 from datasets_cli.store.cache_root import CacheRoot, check_id
 from datasets_cli.store.deep_check.report import DeepReport
 
-FAMILY = {"argument": True, "metavar": "FAMILY", "complete": "family_names"}
+FAMILY = {
+    **{"argument": True, "metavar": "FAMILY", "complete": "family_names"},
+    "help": "Name of the family.",
+}
 
 TEMPLATE = '''"""{family}: say in one line what these datasets are.
 
@@ -220,10 +223,27 @@ class CheckRecipeCall(ProgressOptions, RootOptions):
         dataset: its name, without the family; the first of the catalogue by default.
     """
 
-    file: str | os.PathLike[str] = field(metadata={"argument": True, "metavar": "FILE"})
+    file: str | os.PathLike[str] = field(
+        metadata={
+            "argument": True,
+            "metavar": "FILE",
+            "help": "Recipe file, or the folder that contains it.",
+        }
+    )
     _: KW_ONLY
-    source: str | os.PathLike[str] | None = field(default=None, metadata={"metavar": "FOLDER"})
-    dataset: str | None = field(default=None, metadata={"metavar": "NAME"})
+    source: str | os.PathLike[str] | None = field(
+        default=None,
+        metadata={
+            "metavar": "FOLDER",
+            "help": (
+                "Folder with the raw files of one dataset, which are read and checked row by row."
+            ),
+        },
+    )
+    dataset: str | None = field(
+        default=None,
+        metadata={"metavar": "NAME", "help": "Name of that dataset, without its family."},
+    )
 
 
 @takes_fields(CheckRecipeCall)

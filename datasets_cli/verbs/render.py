@@ -32,13 +32,28 @@ class RenderCall(InstalledId):
     """
 
     _: KW_ONLY
-    trajectory: int = field(metadata={"least": 0, "metavar": "K"})
-    out: str | os.PathLike[str] = field(
-        metadata={"metavar": "FILE", "help": "A .gif, a .png (a sheet of pictures) or an .mp4."}
+    trajectory: int = field(
+        metadata={"least": 0, "metavar": "K", "help": "Number of the trajectory, counted from 0."}
     )
-    columns: str | None = field(default=None, metadata={"metavar": "KEY"})
-    fps: int | None = field(default=None, metadata={"least": 1})
-    force: bool = False
+    out: str | os.PathLike[str] = field(
+        metadata={
+            "metavar": "FILE",
+            "help": "File to write: a .gif, a .png (contact sheet) or an .mp4.",
+        }
+    )
+    columns: str | None = field(
+        default=None,
+        metadata={"metavar": "KEY", "help": "Key of the frame column.", "default": "the first one"},
+    )
+    fps: int | None = field(
+        default=None,
+        metadata={
+            "least": 1,
+            "help": "Frames per second.",
+            "default": "those of the environment, or 20",
+        },
+    )
+    force: bool = field(default=False, metadata={"help": "Replace an existing file."})
 
 
 @dataclass(frozen=True)

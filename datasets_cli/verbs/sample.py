@@ -48,12 +48,30 @@ class SampleCall(InstalledId):
     """
 
     _: KW_ONLY
-    batch_size: int = field(default=256, metadata={"least": 1})
-    sampler: DrawName = "uniform"
-    slice_len: int | None = field(default=None, metadata={"least": 1})
-    format: FormatName = "torch"
-    seed: int | None = field(default=None, metadata={"least": 0})
-    bench: float | None = field(default=None, metadata={"metavar": "SECONDS"})
+    batch_size: int = field(
+        default=256, metadata={"least": 1, "help": "Number of rows in the batch."}
+    )
+    sampler: DrawName = field(
+        default="uniform",
+        metadata={
+            "help": (
+                "How rows are drawn: uniform (with replacement), epoch (each row once), slice "
+                "(runs of rows of one trajectory) or priority (by priority, all equal at first)."
+            )
+        },
+    )
+    slice_len: int | None = field(
+        default=None, metadata={"least": 1, "help": "Number of rows in a slice.", "default": "32"}
+    )
+    format: FormatName = field(default="torch", metadata={"help": "Library of the batch's arrays."})
+    seed: int | None = field(default=None, metadata={"least": 0, "help": "Seed of the draws."})
+    bench: float | None = field(
+        default=None,
+        metadata={
+            "metavar": "SECONDS",
+            "help": "Also measure batches per second, for this many seconds.",
+        },
+    )
 
     def __post_init__(self) -> None:
         for name, kind in (("sampler", DrawName), ("format", FormatName)):

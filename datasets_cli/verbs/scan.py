@@ -90,7 +90,8 @@ class ScanCall(RootOptions):
         default=(),
         metadata={
             **{"argument": True, "metavar": "FOLDER"},
-            "help": "Where to look; by default the caches of Minari, D4RL and TorchRL.",
+            "help": "Folders to search.",
+            "default": "the caches of Minari, D4RL and TorchRL, and other files in the cache root",
         },
     )
 

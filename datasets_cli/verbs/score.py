@@ -44,9 +44,13 @@ class ScoreCall(RootOptions):
         returns: undiscounted sums of the rewards of episodes, or a mean of them.
     """
 
-    id: str = field(metadata={**KNOWN_IDS, "help": "A dataset."})
+    id: str = field(metadata={**KNOWN_IDS, "help": "Id of a dataset."})
     returns: Iterable[float] = field(
-        metadata={"argument": True, "metavar": "RETURN", "help": "Returns of a policy."}
+        metadata={
+            "argument": True,
+            "metavar": "RETURN",
+            "help": "Undiscounted returns of a policy.",
+        }
     )
 
 

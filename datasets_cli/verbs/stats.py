@@ -113,9 +113,13 @@ class StatsCall(ProgressOptions, InstalledId):
 
     _: KW_ONLY
     columns: str | Iterable[str | tuple[str, ...]] = field(
-        default=(), metadata={"metavar": "KEYS", "help": "Only these, number by number."}
+        default=(),
+        metadata={"metavar": "KEYS", "help": "Show only these columns, and each of their numbers."},
     )
-    recompute: bool = False
+    recompute: bool = field(
+        default=False,
+        metadata={"help": "Read all rows again and report statistics that have changed."},
+    )
 
 
 @takes_fields(StatsCall)

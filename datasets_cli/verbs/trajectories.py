@@ -31,9 +31,18 @@ class TrajectoriesCall(InstalledId):
     """
 
     _: KW_ONLY
-    n: int = field(default=20, metadata={"least": 1, "flag": ("-n", "--num")})
-    start: int = field(default=0, metadata={"least": 0})
-    sort: str = field(default="number", metadata={"metavar": "COLUMN"})
+    n: int = field(
+        default=20,
+        metadata={"least": 1, "flag": ("-n", "--num"), "help": "Number of trajectories to show."},
+    )
+    start: int = field(default=0, metadata={"least": 0, "help": "Number of trajectories to skip."})
+    sort: str = field(
+        default="number",
+        metadata={
+            "metavar": "COLUMN",
+            "help": "Sort by this column, ascending, e.g. length; -COLUMN sorts descending.",
+        },
+    )
 
     def __post_init__(self) -> None:
         check_numbers(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,8 +90,14 @@ class VerifyCall(ProgressOptions, InstalledIds):
     """
 
     _: KW_ONLY
-    quick: bool = False
-    deep: bool = False
+    quick: bool = field(
+        default=False,
+        metadata={"help": "Compare file sizes only: do not compute sha256, do not open datasets."},
+    )
+    deep: bool = field(
+        default=False,
+        metadata={"help": "Also check every value: offsets, the rules of the format, frames, NaN."},
+    )
 
 
 @takes_fields(VerifyCall)

@@ -1,4 +1,4 @@
-"""Options of a command that a dataclass declares: names, types and help, and what is given."""
+"""Options of a command that a dataclass declares: names, types, help and values."""
 
 from __future__ import annotations
 
@@ -6,44 +6,36 @@ import inspect
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, fields
-from importlib import import_module
 from typing import Annotated, Any, Literal
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from datasets_cli.cli.commands import Rlds
 from datasets_cli.cli.parser.fields import GivenOptions, options_of
 
+ENTRIES = {name: each for group in Rlds.groups.values() for name, each in group.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """How rows are drawn.
+    """How rows are drawn."""
 
-    Args:
-        seed: of the draws, where ``replace`` is so; and of more.
-        rate: of ``"a b"``, or ``"ab"``, as ``Sampler`` has it. Not less.
-        replace: draw with replacement.
-        keys: of columns; by default those of ``"Storage"``.
-        how: it is done.
-        pool: that draws.
-        check: refuse what differs.
-    """
-
-    seed: int = 0
-    rate: float | None = field(default=None, metadata={"metavar": "G"})
-    replace: bool = False
-    keys: str | Sequence[str] = ()
+    seed: int = field(default=0, metadata={"help": "Seed of the draws."})
+    rate: float | None = field(default=None, metadata={"metavar": "G", "help": "Rate of draws."})
+    replace: bool = field(default=False, metadata={"help": "Draw with replacement."})
+    keys: str | Sequence[str] = field(default=(), metadata={"help": "Keys.", "default": "all"})
     how: Literal["one", "two"] = field(default="one", metadata={"flag": "--by", "help": "How."})
     pool: Executor | None = None
-    check: bool = field(default=True, metadata={"flag": "--no-check", "help": "Take it."})
+    check: bool = field(default=True, metadata={"flag": "--no-check", "help": "Skip checks."})
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where it is."""
+    """The path of a file."""
 
-    path: str | None = None
+    path: str | None = field(default=None, metadata={"help": "Path of a file."})
 
 
 def called(*arguments: str) -> dict[str, Any]:
@@ -65,7 +57,7 @@ def called(*arguments: str) -> dict[str, Any]:
     return {"code": done.exit_code, "output": done.output, **seen}
 
 
-def test_a_command_gets_what_was_given_and_nothing_else() -> None:
+def test_a_command_gets_the_options_of_its_command_line_and_no_others() -> None:
     found = called("x", "--seed", "3", "--replace", "--keys", "a", "--keys", "b", "--by", "two")
     assert found["drawing"] == {"seed": 3, "replace": True, "keys": ["a", "b"], "how": "two"}
     assert (found["ids"], found["place"]) == (["x"], {})
@@ -74,32 +66,37 @@ def test_a_command_gets_what_was_given_and_nothing_else() -> None:
     assert (found["drawing"], found["place"]) == ({"rate": 0.5, "seed": 0}, {"path": "p"})
 
 
-def test_an_option_of_a_verb_stands_in_what_the_verb_takes_alone() -> None:
-    entries = [entry for group in Rlds.groups.values() for entry in group.values()]
+def test_a_command_declares_no_option_that_its_verb_declares() -> None:
     twice = []
-    for entry in entries:
-        module, _, function = entry.place.partition(":")
-        command = getattr(import_module(module), function)
+    for name, entry in ENTRIES.items():
+        command: Any = entry.function()
         declared = {each.name for kind in command.__kinds__.values() for each in fields(kind)}
-        twice += [f"{function}: {name}" for name in declared & {*own_parameters(command)}]
-    assert len(entries) > 14 and not twice
+        twice += [f"{name}: {option}" for option in declared & {*own_parameters(command)}]
+    assert len(ENTRIES) > 14 and not twice
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_the_help_of_every_option_is_a_sentence(name: str) -> None:
+    for option in ENTRIES[name].build(name).params:
+        sentence = option.help.partition(" [default: ")[0]
+        assert len(sentence) > 10 and sentence.endswith((".", ".)")), option.name
 
 
 def own_parameters(command: Any) -> list[str]:
-    """Return the parameters that a command has besides those of dataclasses."""
+    """Return the parameters of a command that are not fields of a dataclass."""
     return [*inspect.signature(command.__wrapped__).parameters]
 
 
-def test_a_value_of_another_type_is_refused() -> None:
+def test_a_value_of_the_wrong_type_is_rejected() -> None:
     assert called("--seed", "x")["code"] == called("--by", "three")["code"] == 2
-    assert called("--pool", "x")["code"] == 2  # no command line has one
+    assert called("--pool", "x")["code"] == 2  # an executor cannot be typed
 
 
-def test_help_is_the_first_clause_of_what_the_dataclass_says() -> None:
+def test_help_is_the_sentence_of_the_field_and_its_default() -> None:
     lines = [" ".join(line.split()) for line in called("--help")["output"].splitlines()]
-    assert "--seed N Of the draws, where --replace is so. [default: 0]" in lines
-    assert "--rate G Of 'a b', or ab, as Sampler has it." in lines
+    assert "--seed N Seed of the draws. [default: 0]" in lines
+    assert "--rate G Rate of draws." in lines
     assert "--replace Draw with replacement." in lines
-    assert "--keys TEXT Of columns. [default: those of Storage]" in lines
+    assert "--keys TEXT Keys. [default: all]" in lines
     assert "--by one|two How. [default: one]" in lines
-    assert lines[lines.index("--path TEXT") + 1] == "--help Show this message and exit."
+    assert "--path TEXT Path of a file." in lines

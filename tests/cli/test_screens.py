@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import socket
 import subprocess
@@ -291,8 +292,9 @@ def test_every_help_has_an_example_and_plain_words(capsys: Capture) -> None:
     for name, entry in ENTRIES.items():
         assert main([name, "-h"]) == 0
         text = capsys.readouterr().out
-        assert entry.examples[0].split()[0] in text.partition("Examples:")[2]
-        assert entry.about in " ".join(text.partition("\n\n")[2].split())
+        assert f"{entry.about}." in " ".join(text.partition("\n\n")[2].split())
+        assert inspect.getdoc(entry.function()).startswith(f"{entry.about}.\n\n"), name
+        assert "rlds " in text.partition("Examples:")[2], name
         assert "<str>" not in text and "list[" not in text
 
 

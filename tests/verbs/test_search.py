@@ -148,7 +148,7 @@ def test_ids_come_from_stdin(
     assert given(f"{door}\n", "path", "-")[0] == 0
     assert given("", "verify", "-")[0] == 2
     code, _, error = given("a\nb\n", "info", "-")
-    assert code == 2 and "One id is needed here, and stdin has 2: a, b." in error
+    assert code == 2 and "takes one id, but stdin has 2: a, b." in error
     assert given(f"{door}\n", "delete", "-")[0] == 2, "it still asks"
     assert given("", "delete", "-", "--yes")[0] == 2 and (config.root / "datasets" / door).exists()
 

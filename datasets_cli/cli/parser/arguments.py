@@ -1,4 +1,4 @@
-"""Options of several commands that their verbs do not have, and what is said of them."""
+"""Options that several commands share and their verbs do not have."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ Limits = Annotated[
     typer.Option(
         "--limit",
         metavar="NAME=NUMBER",
-        help="Read a file beyond a limit, which its error message names.",
+        help="Raise a safety limit (the error names it).",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print what would be done, without doing it.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def chosen_workers(given: GivenOptions) -> GivenOptions:
-    """Return the arguments of a verb: where nobody says how many, the work decides."""
+    """Return the options with ``num_workers`` None, which adapts to the work, as the default."""
     count, engine = given.get("num_workers"), given.get("engine", "local")
     if count is not None and engine != "local":
         raise UsageError(
-            f"--workers {count} is of processes of this machine, and a cluster of {engine} has the "
-            "workers that it has. Leave out --workers or --engine."
+            f"--workers {count} counts processes of this machine, but --engine {engine} uses the "
+            "workers of a cluster.",
+            argument="num_workers",
+            found=count,
+            advice="Omit --workers or --engine.",
         )
     return {"num_workers": None, **given}

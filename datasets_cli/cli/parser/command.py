@@ -1,4 +1,4 @@
-"""A command: its help fits terminals of every width, and a wrong call is told all that is wrong."""
+"""A command: help that fits every terminal, and errors that name all missing arguments."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NEGATIVE = re.compile(r"-[\d.]")
 MOST_COLUMNS = 100
 FEWEST_COLUMNS = 20
 BESIDE_COLUMNS = 60
-"""From here on there is room beside a name for what it means."""
+"""The narrowest terminal in which descriptions stand beside the names of options."""
 
 
 class Command(TyperCommand):
-    """One of our commands; its epilog has an example a line."""
+    """A command of ``rlds``; its epilog has one example a line."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the arguments and options; where a line is completed, the global ones, too."""
+        """Return the parameters, with the global options if a line is completed."""
         own = convert_lazily(super().get_params(ctx))
         return [*own, *ctx.find_root().command.params] if ctx.resilient_parsing else own
 
@@ -39,11 +39,11 @@ class Command(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Examples"):
-            for example in self._examples:  # a long one goes on further to the right
+            for example in self._examples:  # a long one continues further to the right
                 formatter.write(_wrapped(example, formatter.width, "      "))
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; all that is missing is named at once."""
+        """Parse the arguments; one error names all that are missing."""
         ctx.ignore_unknown_options = any(map(_NEGATIVE.match, args))  # else they are options
         try:
             return super().parse_args(ctx, args)
@@ -58,10 +58,11 @@ class Command(TyperCommand):
         try:
             with arguments_named(partial(_as_typed, ctx)):
                 return super().invoke(ctx)
-        except SystemExit as error:  # its code would be taken for one of ours
+        except SystemExit as error:  # its code would look like an exit code of rlds
             raise RldsError(
-                "A function, module or recipe that was called ended the program (SystemExit: "
-                f"{error}). Let it raise an error instead, or return."
+                f"User code called sys.exit({error}).",
+                found=error.code,
+                advice="Raise an error instead, or return.",
             ) from error
 
     @property
@@ -69,7 +70,7 @@ class Command(TyperCommand):
         return (self.epilog or "").splitlines()
 
     def _all_missing(self, ctx: Any) -> UsageError:
-        # What was given is in params already: the parser reads it before it asks for the rest.
+        # The parser stores the arguments that exist in params before it reports missing ones.
         missing = [
             f"{each.opts[0]} " * (each.param_type_name == "option") + str(each.metavar)
             for each in self.params
@@ -77,21 +78,27 @@ class Command(TyperCommand):
         ]
         shown = "".join(f" Example: {example}." for example in self._examples[:1])
         path = ctx.command_path
-        return UsageError(f"{path} needs {' and '.join(missing)}.{shown} See: {path} --help")
+        return UsageError(
+            f"{path} needs {' and '.join(missing)}.{shown}",
+            expected=missing,
+            advice=f"See: {path} --help",
+        )
 
     def _too_many(self, ctx: Any, text: str) -> UsageError:
-        # The parser names what is too much in brackets.
+        # The parser lists the extra arguments in brackets.
         extra = ", ".join(text.rpartition("(")[2].rstrip(").").split())
         each = [f"one {each.metavar}" for each in self.params if each.param_type_name != "option"]
         takes = " and ".join(each) or "no argument"
         return UsageError(
-            f"{ctx.command_path} takes {takes}, and was given {extra} as well. See: "
-            f"{ctx.command_path} --help"
+            f"{ctx.command_path} takes {takes}; unexpected: {extra}.",
+            expected=takes,
+            found=extra,
+            advice=f"See: {ctx.command_path} --help",
         )
 
 
 def _as_typed(ctx: Any, name: str, value: str) -> str:
-    """Return an argument of a verb as the command line has it: ``--name value``, or ``NAME``."""
+    """Return an argument of a verb as it is typed: ``--name value`` or ``NAME``."""
     parameters = (*ctx.command.params, *ctx.find_root().command.params)
     parameter = next((each for each in parameters if each.name == name), None)
     if parameter is None:

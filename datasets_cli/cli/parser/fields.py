@@ -1,30 +1,25 @@
-"""Options of a command that are the fields of a dataclass, which alone declares them.
+"""Options of a command: the fields of a dataclass, which is the one place that declares them.
 
     @options_of(call=VerifyCall)
     def verify(context: typer.Context, *, call: GivenOptions) -> None: ...
 
-The command has an option for each field whose values can be typed, and ``call`` is a dict of those
-that were given: what the verb of the dataclass takes. The help of an option is how the dataclass
-documents its field, up to the first semicolon or full stop, with the default. The field's metadata
-may say otherwise:
+The command has an option for each field whose values can be typed, and ``call`` is a dict of the
+options in the command line. The metadata of a field describes its option:
 
-    flag       the option's name or names; of a field that is True by default it is the one that
-               makes it False
-    help       what it means
-    default    what its help says of the default; nothing where empty
-    metavar    what its value is called
-    typed      the type of what is typed; None where the command line has no such option
-    argument   True where it has no flag
-    needed     False where the command may go without it, though the dataclass has no default
-    complete   what the Tab key offers: a function of ``completion``
+    help       the sentence that the help shows; every option has one
+    default    the default that the help shows instead of the field's own; "" shows none
+    flag       the names of the option; for a field that is True by default, it sets False
+    metavar    the name of the value
+    typed      the type of the value in the command line; None if the field is not an option
+    argument   True for an argument without a flag
+    needed     False if the option may be omitted although the field has no default
+    complete   the function of ``completion`` that lists values for the Tab key
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import re
-import shlex
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,24 +30,20 @@ from typing import Annotated, Any, Literal
 import typer
 
 from datasets_cli.cli.parser import completion
-from datasets_cli.core.options import argument_docs, hints_of, parameters_of
+from datasets_cli.core.options import hints_of, parameters_of
 from datasets_cli.errors import UsageError
 
 GivenOptions = dict[str, Any]
-"""The options that a user gave, by the names of their fields."""
+"""The options in a command line, by the names of their fields."""
 
 METAVARS: dict[Any, str] = {int: "N", float: "NUMBER", str: "TEXT", list[str]: "TEXT"}
 
 ID_COMPLETIONS = ("known_ids", "installed_ids")
-"""What the Tab key offers where ``-`` stands for ids on stdin, a line each."""
-
-_CLAUSE = re.compile(r"[;.](?:\s|$)")
-_BY_DEFAULT = re.compile(r"[;,] by default (.*?)[;.](?:\s|$)")
-_QUOTED = re.compile(r'``"(.*?)"``|``(.*?)``')
+"""The kinds of ids for which ``-`` reads ids from stdin, one a line."""
 
 
 def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator of a command that takes the fields of dataclasses as options."""
+    """Return a decorator that turns the fields of dataclasses into options of a command."""
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(body, eval_str=True).parameters
@@ -76,7 +67,7 @@ def options_of(**kinds: type) -> Callable[[Callable[..., None]], Callable[..., N
 
 
 def _given(kind: type, arguments: GivenOptions) -> GivenOptions:
-    """Return what was given of a dataclass's fields."""
+    """Return the options of a dataclass that the command line contains."""
     given = {}
     for each in fields(kind):
         value = arguments.get(each.name)
@@ -88,36 +79,39 @@ def _given(kind: type, arguments: GivenOptions) -> GivenOptions:
 
 
 def _with_stdin(value: Any) -> Any:
-    """Return ids with those that stdin has in place of ``-``."""
+    """Return ids in which the ids on stdin replace ``-``."""
     texts = [value] if isinstance(value, str) else value
     if "-" not in texts:
         return value
     lines = [line.strip() for line in sys.stdin if line.strip()]
     if not lines:  # without any id some verbs take all
-        raise UsageError("- stands for the ids on stdin, a line each, and stdin has none.")
+        raise UsageError("- reads ids from stdin, one a line, but stdin is empty.", expected="ids")
     ids = [id for text in texts for id in (lines if text == "-" else [text])]
     if not isinstance(value, str):
         return ids
     if len(ids) > 1:
-        raise UsageError(f"One id is needed here, and stdin has {len(ids)}: {', '.join(ids[:3])}.")
+        raise UsageError(
+            f"This command takes one id, but stdin has {len(ids)}: {', '.join(ids[:3])}.",
+            expected=1,
+            found=len(ids),
+        )
     return ids[0]
 
 
 def _parameters(kind: type) -> Iterator[inspect.Parameter]:
     """Yield a parameter for each field whose values can be typed."""
-    docs, hints = argument_docs(kind), hints_of(kind)
+    hints = hints_of(kind)
     known = {each.name: each for each in fields(kind)}
-    flags = {name: _flags(each)[-1] for name, each in known.items()}
     for field in (known[parameter.name] for parameter in parameters_of(kind)):
         typed = field.metadata.get("typed", _typed(hints.get(field.name)))
         if typed is not None:
-            yield _parameter(field, typed, _help(field, docs.get(field.name, ""), flags))
+            yield _parameter(field, typed)
 
 
-def _parameter(field: Field[Any], typed: Any, about: str) -> inspect.Parameter:
+def _parameter(field: Field[Any], typed: Any) -> inspect.Parameter:
     known = field.metadata
     settings: dict[str, Any] = {
-        "help": about,
+        "help": _help(field),
         "metavar": known.get("metavar") or _metavar(typed),
         "autocompletion": getattr(completion, known["complete"]) if "complete" in known else None,
     }
@@ -144,7 +138,7 @@ def _flags(field: Field[Any]) -> tuple[str, ...]:
 
 
 def _typed(hint: Any) -> Any:
-    """Return the type of what is typed for a hint; None for what cannot be."""
+    """Return the type of an option for a hint; None if values of the hint cannot be typed."""
     kinds = [each for each in typing.get_args(hint) or (hint,) if each is not NoneType]
     if typing.get_origin(hint) is Literal:
         return hint
@@ -159,22 +153,8 @@ def _metavar(typed: Any) -> str | None:
     return METAVARS.get(typed)
 
 
-def _help(field: Field[Any], doc: str, flags: dict[str, str]) -> str:
-    """Return what a field means and its default, with values and options as typed."""
-
-    def typed(quoted: re.Match[str]) -> str:
-        value, name = quoted.groups()
-        return flags.get(name, name) if value is None else shlex.quote(value)
-
-    text = _QUOTED.sub(typed, " ".join(doc.partition(": ")[2].split()))
-    about = field.metadata.get("help")
-    if about is None:
-        clause = _CLAUSE.split(text, maxsplit=1)[0]
-        about = f"{clause[:1].upper()}{clause[1:]}." if clause else ""
-    default = field.metadata.get("default")
-    if default is None:
-        said = _BY_DEFAULT.search(text)
-        is_none = isinstance(field.default, bool) or field.default in (MISSING, None, "", ())
-        plain = None if is_none else field.default
-        default = said[1] if said and plain is None and said[1] not in about else plain
-    return about if default in (None, "") else f"{about} [default: {default}]".lstrip()
+def _help(field: Field[Any]) -> str:
+    about = field.metadata.get("help", "")
+    default = field.metadata.get("default", field.default)
+    shows_none = isinstance(default, bool) or default in (MISSING, None, "", ())
+    return about if shows_none else f"{about} [default: {default}]"

@@ -1,9 +1,11 @@
-"""The ``rlds`` command itself: its commands are imported and built when they are asked for."""
+"""The ``rlds`` command: a table of commands that are imported when they run."""
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections import UserDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
@@ -29,7 +31,7 @@ OTHER_WORDS = {
     **dict.fromkeys(("map", "process"), "preprocess"),
     **{"check": "verify", "fix": "repair", "import": "scan", "help": "--help"},
 }
-"""What other tools call what we have."""
+"""Commands of other tools, and the commands of ``rlds`` that do the same."""
 
 
 @dataclass(frozen=True)
@@ -37,23 +39,27 @@ class CommandEntry:
     """A command that is not imported yet."""
 
     place: str  # module:function
-    about: str  # how its help begins
-    examples: tuple[str, ...]
+    about: str  # the first sentence of its docstring, without the full stop
+
+    def function(self) -> Callable[..., None]:
+        """Import the function."""
+        module, _, name = self.place.partition(":")
+        return getattr(import_module(module), name)  # type: ignore[no-any-return]
 
     def build(self, name: str) -> Any:
-        """Return typer's command."""
-        module, _, function = self.place.partition(":")
+        """Return typer's command; its help and its examples are parts of the docstring."""
+        function = self.function()
+        about, _, examples = inspect.cleandoc(function.__doc__ or "").partition("\n\nExamples:\n")
         alone = typer.Typer(
             add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
         )
-        alone.command(name, cls=Command, epilog="\n".join(self.examples))(
-            getattr(import_module(module), function)
-        )
+        epilog = textwrap.dedent(examples)
+        alone.command(name, cls=Command, help=about, epilog=epilog)(function)
         return typer.main.get_command(alone)
 
 
 class Commands(UserDict[str, Any]):
-    """Typer's commands by name, each built of its entry when it is taken."""
+    """Typer's commands by name, each built at its first use."""
 
     def __getitem__(self, name: str) -> Any:
         if isinstance(entry := self.data[name], CommandEntry):
@@ -62,7 +68,7 @@ class Commands(UserDict[str, Any]):
 
 
 class Group(TyperGroup):
-    """A group whose commands are those of a table; other tools' words lead to ours."""
+    """A group whose commands stand in a table; it suggests commands for other tools' names."""
 
     groups: ClassVar[Mapping[str, Mapping[str, CommandEntry]]] = {}
 
@@ -83,19 +89,19 @@ class Group(TyperGroup):
         return super().parse_args(ctx, ordered)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the global options, and then the commands."""
+        """Write the global options, then the commands."""
         write_options(self.get_params(ctx), ctx, formatter)
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands in their groups, each with what it does."""
+        """Write the commands in their groups, each with its first sentence."""
         longest = max(map(len, self.commands))
         for title, group in self.groups.items():
             rows = [(name.ljust(longest), each.about) for name, each in group.items()]
             write_pairs(formatter, title, rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """Return the commands and global options that a word may become."""
+        """Return the commands and global options that begin with a word."""
         entries = [item for group in self.groups.values() for item in group.items()]
         words = {name.partition(" ")[0]: each.about for name, each in reversed(entries)}
         commands = [CompletionItem(word, help=about) for word, about in reversed(words.items())]
@@ -103,7 +109,7 @@ class Group(TyperGroup):
         return [*(item for item in commands if item.value.startswith(incomplete)), *options]
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the command that is called, or say which was meant."""
+        """Return the named command, or raise an error that suggests one."""
         name, path = args[0], ctx.command_path
         below = self._below(name)
         if below.commands and (
@@ -116,11 +122,13 @@ class Group(TyperGroup):
             meant = other if other in self.commands else next(iter(near), "")
             hint = f" Did you mean {path} {meant}?" if meant else ""
             shown = name if name.isprintable() and name.strip() else repr(name)
-            raise UsageError(f"There is no command {shown}.{hint} See: {path} --help")
+            raise UsageError(
+                f"Unknown command {shown}.{hint}", found=name, advice=f"See: {path} --help"
+            )
         return super().resolve_command(ctx, args)
 
     def _below(self, word: str) -> Group:
-        """Return the group of the commands of two words that begin with a word."""
+        """Return the group of the commands whose first of two words is this one."""
         start = f"{word} "
         names = [(name, each) for group in self.groups.values() for name, each in group.items()]
         entries = {name[len(start) :]: each for name, each in names if name.startswith(start)}
@@ -129,7 +137,7 @@ class Group(TyperGroup):
 
 
 def in_front(arguments: list[str], parameters: list[Any]) -> list[str]:
-    """Return the arguments with the global options first, wherever they stood."""
+    """Return the arguments with the global options moved to the front."""
     options = {name: each for each in parameters if each.expose_value for name in each.opts}
     front: list[str] = []
     rest: list[str] = []
@@ -144,7 +152,11 @@ def in_front(arguments: list[str], parameters: list[Any]) -> list[str]:
             front.append(argument)
         else:
             value = next(waiting, None)
-            if value is None:  # else it would take the command for its value
-                raise UsageError(f"{argument} needs a value: {argument} {option.metavar}.")
+            if value is None:  # else the command would become its value
+                raise UsageError(
+                    f"{argument} needs a value: {argument} {option.metavar}.",
+                    argument=option.name,
+                    expected=option.metavar,
+                )
             front += [argument, value]
     return front + rest

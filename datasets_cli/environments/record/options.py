@@ -48,11 +48,38 @@ class RecordOptions(JsonForm):
         env_options: further arguments of ``gymnasium.make``, JSON values.
     """
 
-    num_episodes: int | None = field(default=None, metadata={"flag": "--episodes", "least": 1})
-    num_steps: int | None = field(default=None, metadata={"flag": "--steps", "least": 1})
-    num_envs: int = field(default=1, metadata={"flag": "--envs", "least": 1})
-    seed: int = field(default=0, metadata={"least": 0})
-    max_episode_steps: int | None = field(default=None, metadata={"least": 1})
+    num_episodes: int | None = field(
+        default=None,
+        metadata={"flag": "--episodes", "least": 1, "help": "Number of episodes to record."},
+    )
+    num_steps: int | None = field(
+        default=None,
+        metadata={
+            "flag": "--steps",
+            "least": 1,
+            "help": "Number of steps to record, instead of --episodes.",
+        },
+    )
+    num_envs: int = field(
+        default=1,
+        metadata={
+            "flag": "--envs",
+            "least": 1,
+            "help": "Number of environments that each worker steps at once.",
+        },
+    )
+    seed: int = field(
+        default=0,
+        metadata={"least": 0, "help": "Seed of the environments, random actions and torch."},
+    )
+    max_episode_steps: int | None = field(
+        default=None,
+        metadata={
+            "least": 1,
+            "help": "Time limit of an episode, in steps.",
+            "default": "the environment's own",
+        },
+    )
     env_options: Mapping[str, Any] | None = field(
         default=None,
         metadata={
@@ -103,7 +130,7 @@ class Recording(RecordOptions):
     env: str = field(
         metadata={
             **{"argument": True, "metavar": "ENV"},
-            "help": "The id of a gymnasium environment, or MODULE:ID to import MODULE first.",
+            "help": "Id of a gymnasium environment; MODULE:ID imports MODULE first.",
         }
     )
 
@@ -128,7 +155,7 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
     out: str = field(
         metadata={
             **{"metavar": "NAME", "complete": "recorded_names"},
-            "help": "Name the dataset recorded/NAME.",
+            "help": "Name of the dataset, recorded/NAME.",
         }
     )
     _: KW_ONLY
@@ -136,19 +163,21 @@ class RecordCall(ProgressOptions, RootOptions, Recording):
         default=RANDOM,
         metadata={
             **{"typed": str, "metavar": "random|MODULE:FUNCTION"},
-            "help": "The policy: a function that gets a TensorDict [n] with observation, and "
-            "returns one with action.",
+            "help": "Function that maps a TensorDict [n] with observation to one with action.",
         },
     )
     num_workers: int | None = field(
         default=0,
         metadata={
             **PROCESSES,
-            "help": "Number of processes, 0 for none; by default all cores for a long recording.",
+            "help": "Number of worker processes; 0 records in this process.",
+            "default": "all cores for a long recording",
         },
     )
     layout: str | None = field(default=None, metadata=LAYOUT)
-    append: bool = False
+    append: bool = field(
+        default=False, metadata={"help": "Add the episodes to an existing recorded dataset."}
+    )
     check_actions: CheckActions = field(
         default=True,
         metadata={
