@@ -37,7 +37,7 @@ FLOORS = [
     ["replay.buffer", "preprocessing", "exchange"],
     ["environments.record"],
     ["replay.mixing", "replay.goals", "experience"],
-    ["replay.loaders", "torchrl", "trainer", "audit.page"],
+    ["replay.loaders", "torchrl", "trainer"],
     ["project"],
     [
         *("torchrl.collectors", "torchrl.data", "torchrl.data.datasets"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.audit.rules.facts import facts_of
-from datasets_cli.audit.rules.finding import Finding, Runs
+from datasets_cli.audit.rules.finding import Finding
 from datasets_cli.audit.rules.registry import RULES
 from datasets_cli.audit.rules.rows import AuditedRows, streamed_rows
 from datasets_cli.audit.rules.rule import NONE, About
@@ -26,8 +26,15 @@ from datasets_cli.schema.columns import (
     Key,
     column_of,
 )
+from datasets_cli.schema.shapes import runs_of_rows
 from datasets_cli.schema.texts import is_text
-from datasets_cli.schema.transitions import SHIFTED, Transitions, iterate_rows
+from datasets_cli.schema.transitions import (
+    SHIFTED,
+    Transitions,
+    dropped_after,
+    iterate_rows,
+    steps_of,
+)
 
 MENDED = {
     "false-end": "the end is no end",
@@ -64,7 +71,7 @@ class Repairs:
         return [
             {
                 **{"rule": found.rule, "version": found.version, "measure": found.measure},
-                "steps": runs_of(steps),
+                "steps": runs_of_rows(steps),
             }
             for found, steps in self.changes
         ]
@@ -189,24 +196,3 @@ def _with_next_rewards(blocks: Iterable[Block]) -> Iterator[Block]:
 def _with_rewards(block: Block, following: np.ndarray) -> Block:
     rewards = np.concatenate((block.columns[REWARD][1:], following))
     return replace(block, columns={**block.columns, REWARD: rewards})
-
-
-def dropped_after(rows: np.ndarray) -> np.ndarray:
-    """Return the steps that are no rows where one follows each of these rows, int64."""
-    # step    0  1  2|  3  4  5|      | a step that is cut off, and no row
-    # row     0  1      2  3
-    return rows + 1 + np.arange(len(rows))
-
-
-def steps_of(rows: np.ndarray, dropped: np.ndarray) -> np.ndarray:
-    """Return the steps that rows are, int64."""
-    before = dropped - np.arange(len(dropped))  # the rows before each step that is none
-    steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
-    return steps
-
-
-def runs_of(numbers: np.ndarray) -> Runs:
-    """Return numbers that ascend as runs."""
-    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
-    lengths = np.diff(begins, append=len(numbers))
-    return tuple(zip(numbers[begins].tolist(), lengths.tolist(), strict=True))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from datasets_cli.audit.repaired import SUFFIX, as_named
 from datasets_cli.catalogue.entries import catalogue, catalogues
 from datasets_cli.catalogue.registry import families, load_recipe
+from datasets_cli.catalogue.variants import SUFFIX, recipe_of
 from datasets_cli.errors import OfflineError, UnknownDataset, UsageError
 from datasets_cli.recipe import CatalogueEntry, Recipe, Web
 from datasets_cli.store.cache_root import CacheRoot, check_id, folder_advice
@@ -103,7 +103,7 @@ def _find_in(
             raise UsageError(f"{recipe.family}/{base} is repaired already. Write that, not {name}.")
         published = _find_in(recipe, base, root, unlisted, web)
         name = f"{published.name}{SUFFIX}"
-        return replace(published, recipe=as_named(recipe, name), name=name)
+        return replace(published, recipe=recipe_of(recipe, name), name=name)
     entries = catalogue(recipe, root)
     listed = _newest(name, entries)
     if listed is not None:

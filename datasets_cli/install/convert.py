@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from datasets_cli.audit.repaired import as_named
 from datasets_cli.catalogue.names import Resolved
 from datasets_cli.catalogue.registry import load_recipe
+from datasets_cli.catalogue.variants import recipe_of
 from datasets_cli.core.progress import Progress, Silent, expect_rows
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.limits import current_limits, raised_limits
@@ -365,7 +365,7 @@ def write_in_worker(task: StagingTask) -> tuple[Manifest, list[str]]:
     if task.needs:
         task.needs.check_here()
     _clear(task.folder)
-    recipe = as_named(load_recipe(task.family), task.name)
+    recipe = recipe_of(load_recipe(task.family), task.name)
     if recipe.version != task.version:
         raise RldsError(
             f"A worker has version {recipe.version} of the recipe {task.family}, and version "

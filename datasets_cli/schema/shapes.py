@@ -1,4 +1,4 @@
-"""Names for shapes and dtypes in signatures, and the check that row numbers are in range.
+"""Names for shapes and dtypes in signatures; row numbers checked, and as runs.
 
 The names are aliases: a type checker sees the tensor or the array. ``K`` counts trajectories, ``B``
 rows or slices of a batch, ``T`` steps, ``M`` members of a mixture. They are strings at run time, so
@@ -67,6 +67,9 @@ LengthArray: TypeAlias = np.ndarray
 MaskArray: TypeAlias = np.ndarray
 """A flag a row, bool ``[B]``, in numpy."""
 
+Runs: TypeAlias = tuple[tuple[int, int], ...]
+"""Ascending row numbers as runs: the first number of each, and how many follow one another."""
+
 
 def check_numbers(numbers: RowArray, num_rows: int) -> RowArray:
     """Return the row numbers, or raise ``OutOfRange`` if one is negative or too large."""
@@ -81,6 +84,13 @@ def check_run(start: int, stop: int, num_rows: int) -> None:
     """Raise ``OutOfRange`` unless the rows ``start`` to ``stop - 1`` exist."""
     if not 0 <= start <= stop <= num_rows:
         raise _out_of_range(f"a start of {start} and a stop of {stop}", num_rows)
+
+
+def runs_of_rows(numbers: RowArray) -> Runs:
+    """Return ascending row numbers as runs: ``[3, 4, 9]`` are ``((3, 2), (9, 1))``."""
+    begins = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+    lengths = np.diff(begins, append=len(numbers))
+    return tuple(zip(numbers[begins].tolist(), lengths.tolist(), strict=True))
 
 
 def _out_of_range(found: str, num_rows: int) -> OutOfRange:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from datasets_cli.schema.columns import DONE, TERMINATED, TRAJECTORY_END, TRUNCATED, Key
+from datasets_cli.schema.shapes import RowArray
 from datasets_cli.schema.steps import ROOT_FLAGS, StepCheck, StepRows
 from datasets_cli.schema.texts import is_text
 
@@ -133,3 +134,17 @@ def iterate_rows(
             yield rows
     if rows := transitions.last_rows():
         yield rows
+
+
+def dropped_after(rows: RowArray) -> np.ndarray:
+    """Return the dropped steps, int64, given the truncated rows that each of them follows."""
+    # step    0  1  2|  3  4  5|      | is cut off, and dropped
+    # row     0  1      2  3          rows 1 and 3 are followed by the steps 2 and 5
+    return rows + 1 + np.arange(len(rows))
+
+
+def steps_of(rows: RowArray, dropped: np.ndarray) -> np.ndarray:
+    """Return the steps of the source that rows are, int64, given the dropped steps."""
+    before = dropped - np.arange(len(dropped))  # the number of rows before each dropped step
+    steps: np.ndarray = rows + np.searchsorted(before, rows, side="right")
+    return steps

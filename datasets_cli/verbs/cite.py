@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from datasets_cli.audit.repaired import as_named
 from datasets_cli.catalogue.registry import families, load_recipe
 from datasets_cli.catalogue.selection import KnownId
+from datasets_cli.catalogue.variants import recipe_of
 from datasets_cli.config import Config
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.options import takes_fields
@@ -59,7 +59,7 @@ def _entries(info: DatasetInfo, config: Config) -> Iterator[tuple[str, str]]:
     papers: Mapping[str, str] = {}
     family, _, name = info.id.partition("/")
     if family in families():
-        papers = as_named(load_recipe(family), name).references(name)
+        papers = recipe_of(load_recipe(family), name).references(name)
     parent = info.manifest and info.manifest.parent
     yield key, _dataset_entry(key, info, has_others=bool(papers or parent))
     if parent:

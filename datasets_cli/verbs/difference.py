@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from datasets_cli.audit.rules.finding import Runs
 from datasets_cli.core.checked_json import JsonForm
 from datasets_cli.core.quantities import counted
 from datasets_cli.schema.columns import show_key
 from datasets_cli.schema.texts import AnyColumn
+
+if TYPE_CHECKING:
+    from datasets_cli.schema.shapes import Runs  # with numpy
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from datasets_cli.audit.repairs import runs_of
-from datasets_cli.audit.steps import SharedSteps, shared_steps
 from datasets_cli.core.progress import Progress, expect_rows
 from datasets_cli.schema.columns import EPISODE, Key, rows_per_block
+from datasets_cli.schema.shapes import runs_of_rows
 from datasets_cli.schema.trajectories import numbers_of, runs_within
 from datasets_cli.store.arrays import Columns, DatasetArrays, plain_numbers
 from datasets_cli.verbs.difference import ColumnDifference, DatasetDifference
 from datasets_cli.verbs.row_digests import HASHED, WORD_BYTES, trajectory_digests, words_of
+from datasets_cli.verbs.shared_steps import SharedSteps, shared_steps
 
 CACHED_PARTS = 6
 """Blocks are smaller than others by this: each is read several times, and stays in the cache."""
@@ -59,7 +59,7 @@ def compare_rows(
                 is_other[trajectories] |= np.logical_or.reduceat(is_different, starts)
         progress.writing(stop)
     for key in changed if shared else ():
-        columns[key] = replace(columns[key], rows=runs_of(np.concatenate(changed[key])))
+        columns[key] = replace(columns[key], rows=runs_of_rows(np.concatenate(changed[key])))
     return replace(
         known,
         num_shared=_num_shared((first, second), known, is_other),

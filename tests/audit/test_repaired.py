@@ -15,13 +15,13 @@ import pytest
 
 import datasets_cli
 from datasets_cli import D4RLExperienceReplay, ExperienceReplay, errors
-from datasets_cli.audit.steps import shared_steps
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config
 from datasets_cli.errors import DamagedDataset
 from datasets_cli.experience import opening
 from datasets_cli.install.find import open_installed
 from datasets_cli.install.options import InstallOptions
+from datasets_cli.verbs.shared_steps import shared_steps
 from tests.audit.test_real_cuts import install
 from tests.support.d4rl_cuts import CUTS
 

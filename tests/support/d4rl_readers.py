@@ -1,6 +1,6 @@
 """What others make of a file of D4RL: the steps of their transitions, and their flags.
 
-Nothing here uses ``datasets_cli``. ``READERS`` is what ``datasets_cli.audit.page`` is given.
+Nothing here uses ``datasets_cli``. ``READERS`` is what ``scripts/errata`` is given.
 """
 
 from __future__ import annotations

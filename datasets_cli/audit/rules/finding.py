@@ -11,8 +11,6 @@ from datasets_cli.core.quantities import counted
 Severity = Literal["wrong", "suspicious", "note"]
 SEVERITIES: tuple[Severity, ...] = ("wrong", "suspicious", "note")
 SHOWN_ROWS = 3
-Runs = tuple[tuple[int, int], ...]
-"""Numbers that ascend: the first of each run, and how many."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``ID~repaired``: a dataset of the same files, with the repairs that are exact."""
+"""Variants of a dataset: ``ID~repaired`` is made of the same files, with exact repairs."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ REPAIRS = "repairs"
 """Where a manifest lists them: rule, version, what decided, and the steps of the file in runs."""
 
 
-def as_named(recipe: Recipe, name: str) -> Recipe:
-    """Return a recipe that reads a dataset of this name: with repairs where it asks for them."""
+def recipe_of(recipe: Recipe, name: str) -> Recipe:
+    """Return the recipe for a name; that of ``NAME~repaired`` repairs the rows that it reads."""
     if not name.endswith(SUFFIX):
         return recipe
     repaired, look = _Repaired(recipe), recipe.resources_at

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from datasets_cli.audit.repaired import REPAIRS, SUFFIX
-from datasets_cli.audit.repairs import NEW_ENDS, dropped_after, runs_of, steps_of
-from datasets_cli.audit.rules.finding import Runs
+from datasets_cli.audit.repairs import NEW_ENDS
 from datasets_cli.audit.rules.rule import NONE
+from datasets_cli.catalogue.variants import REPAIRS, SUFFIX
 from datasets_cli.core.system_errors import damaged
 from datasets_cli.schema.columns import TERMINATED
-from datasets_cli.schema.transitions import SHIFTED
+from datasets_cli.schema.shapes import Runs, runs_of_rows
+from datasets_cli.schema.transitions import SHIFTED, dropped_after, steps_of
 from datasets_cli.store.arrays import DatasetArrays
 
 
@@ -39,7 +39,7 @@ class SharedSteps:
         """The rows of each dataset that the other one does not have."""
         first, second = self.dropped
         only = np.setdiff1d(second, first), np.setdiff1d(first, second)
-        return runs_of(self._rows(0, only[0])), runs_of(self._rows(1, only[1]))
+        return runs_of_rows(self._rows(0, only[0])), runs_of_rows(self._rows(1, only[1]))
 
 
 def shared_steps(first: DatasetArrays, second: DatasetArrays) -> SharedSteps | None:
