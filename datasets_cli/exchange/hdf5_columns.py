@@ -12,10 +12,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from datasets_cli.errors import SourceError, UsageError
+from datasets_cli.errors import UsageError
 from datasets_cli.formats.hdf5 import read_range, read_rows
 from datasets_cli.formats.limits import beyond, limit
-from datasets_cli.formats.structure.hdf5 import has_texts_elsewhere
+from datasets_cli.formats.structure.hdf5 import is_variable_length
 from datasets_cli.schema.columns import Key, show_key
 from datasets_cli.schema.element_types import element_type
 from datasets_cli.schema.texts import TEXT, as_text, is_text
@@ -24,7 +24,7 @@ from datasets_cli.schema.texts import TEXT, as_text, is_text
 def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
     """Return the datasets of a group and of all groups below, by path; each object once."""
     found: dict[str, h5py.Dataset] = {}
-    most = limit("arrays")
+    most = limit("columns")
 
     def visit(path: str, item: Any) -> bool | None:
         if isinstance(item, h5py.Dataset):
@@ -32,7 +32,7 @@ def datasets_below(group: h5py.Group, what: str) -> dict[str, h5py.Dataset]:
         return True if len(found) > most else None  # any value ends the walk
 
     if group.visititems(visit):
-        raise SourceError(beyond("arrays", inf, what))
+        raise beyond("columns", inf, what)
     return found
 
 
@@ -47,7 +47,7 @@ def problem_of(item: h5py.Dataset) -> str:
         "it holds references to other objects, and no values": h5py.check_ref_dtype(dtype),
         "a row has several fields; save each of them as a dataset": dtype.names,
         "its rows differ in length; save them as one array": (
-            not is_words and has_texts_elsewhere(item)
+            not is_words and is_variable_length(item)
         ),
         f"a column cannot have numbers of {dtype}": not is_words and element_type(dtype) is None,
         "it is empty": item.shape is None,

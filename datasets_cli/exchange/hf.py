@@ -40,12 +40,15 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
         schema = next(_streams(path)).schema
 
     def batches(names: list[str]) -> Iterable[Any]:
+        num_rows = 0
         for stream in _streams(path):
             if stream.schema != schema:
                 raise UsageError(
                     f"{path.name} has files of different columns. Write them as one dataset."
                 )
             for batch in stream:
+                check_limit("table_bytes", batch.nbytes, f"{path.name}: a batch of rows")
+                check_limit("rows", num_rows := num_rows + batch.num_rows, path.name)
                 batch.validate(full=True)  # offsets may point out of their arrays
                 step = rows_per_block(batch.nbytes // max(1, batch.num_rows))
                 yield from (batch.slice(row, step) for row in range(0, batch.num_rows, step))
@@ -54,10 +57,8 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
 
 
 def _streams(path: Path) -> Iterator[Any]:
-    """Yield the files that the list names, in its order, once what they unpack to is known."""
+    """Yield the files of the list, in its order."""
     import pyarrow as pa
-
-    from datasets_cli.formats import arrow
 
     _check_regular(path / LIST)
     document = json.loads(read_bounded(path / LIST, MOST_LIST_BYTES))
@@ -67,18 +68,9 @@ def _streams(path: Path) -> Iterator[Any]:
         names = []
     if not names or any(Path(name).name != name for name in names):
         raise SourceError(f"{path / LIST} names {names}, and expected are files beside it.")
-    num_rows = 0
     for name in names:
         _check_regular(path / name)
         with open_regular(path / name) as file:
-            what, dictionary_bytes = f"{path.name}/{name}: a run of rows", 0
-            for message in arrow.messages(file):
-                check_limit("table_bytes", dictionary_bytes + message.num_bytes, what)
-                num_rows += message.num_rows * (message.kind == arrow.RECORD_BATCH)
-                if message.kind == arrow.DICTIONARY_BATCH:  # which stay
-                    dictionary_bytes += message.num_bytes
-            check_limit("rows", num_rows, path.name)
-            file.seek(0)
             yield pa.ipc.open_stream(file)
 
 

@@ -166,7 +166,7 @@ def _members(path: Path) -> dict[str, _Member]:
     """Return the arrays of an archive by name, read from their headers alone."""
     with _opened(path) as archive:
         infos = [info for info in archive.infolist() if info.filename.endswith(MEMBER)]
-        check_limit("arrays", len(infos), path.name)
+        check_limit("columns", len(infos), path.name)
         if len({info.filename for info in infos}) < len(infos):
             raise zipfile.BadZipFile("two arrays have one name")
         return {info.filename.removesuffix(MEMBER): _header(archive, info) for info in infos}

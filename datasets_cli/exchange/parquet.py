@@ -26,7 +26,7 @@ def recognise(path: Path) -> Recognised | None:
     from datasets_cli.exchange import arrow_table
 
     with arrow_table.damage(path.name):
-        return arrow_table.recognise_table(_opened(path)[0].schema_arrow)
+        return arrow_table.recognise_table(_opened(path)[1])
 
 
 def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
@@ -34,13 +34,13 @@ def blocks(path: Path, columns: ColumnMap) -> Iterator[StepColumns]:
     from datasets_cli.exchange import arrow_table
 
     with arrow_table.damage(path.name):
-        file, step = _opened(path)
+        file, schema, step = _opened(path)
 
     def batches(names: list[str]) -> Any:
         # A name with a dot may choose others, too, which are not looked at.
         return file.iter_batches(step, columns=names)
 
-    return arrow_table.table_steps(columns, file.schema_arrow, batches, path.name)
+    return arrow_table.table_steps(columns, schema, batches, path.name)
 
 
 def losses(manifest: Manifest) -> list[str]:
@@ -85,15 +85,11 @@ def _begins_so(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def _opened(path: Path) -> tuple[Any, int]:
-    """Return a file and how many of its rows are read at a time, once its pages are checked."""
-    import pyarrow.parquet as pq
+def _opened(path: Path) -> tuple[Any, Any, int]:
+    """Return a file, its schema and the number of its rows to read at once."""
+    from datasets_cli.formats.arrow import open_parquet_file, row_bytes, rows_at_once
+    from datasets_cli.formats.limits import check_limit
 
-    from datasets_cli.formats.limits import check_limit, limit
-    from datasets_cli.formats.structure.parquet_pages import cost_of
-
-    with path.open("rb") as opened:
-        cost = cost_of(opened, path.name)
-    file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
+    file, schema = open_parquet_file(path, buffer_size=BUFFER_BYTES, pre_buffer=False)
     check_limit("rows", file.metadata.num_rows, path.name)
-    return file, min(cost.num_rows(limit("table_bytes")), rows_per_block(cost.row_bytes))
+    return file, schema, min(rows_at_once(file), rows_per_block(row_bytes(file)))

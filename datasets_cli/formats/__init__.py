@@ -1,1 +1,1 @@
-"""File formats of publishers, with no reinforcement learning in them."""
+"""Readers of publishers' file formats, which know nothing of reinforcement learning."""

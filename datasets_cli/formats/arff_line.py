@@ -5,8 +5,8 @@ r"""The values in one line of an ARFF file: how they are separated, quoted and e
     ?, 'it\'s, ''young'''       a bare ? is missing; a quoted one is the label
     2, setosa  % doubtful       a comment after the values
 
-Which of these a row means depends on the number of columns and on what they may have: text without
-quotes may hold its own tabs and percent signs. So a line has several readings.
+Unquoted text may contain tabs and percent signs. So a line has several readings, and the number and
+kinds of the columns decide which one is right.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MISSING = ("?", "")
 COMMENT = "%"
 MOST_DIGITS = 18
 
-Taken = TypeVar("Taken")
+Converted = TypeVar("Converted")
 
 _QUOTED = r"""'(?P<single>(?:[^'\\]|\\.|'')*+)'|"(?P<double>(?:[^"\\]|\\.|"")*+)\""""
 
 
 def _dense(blank: str, separator: str, *, comment: bool) -> re.Pattern[str]:
-    """Return what matches a value and its separator, in linear time: it is possessive."""
-    # A % directly after a character that is not a blank is a part of the value, as in 10%.
+    """Return the pattern of a value and its separator; possessive, so it matches in linear time."""
+    # A % directly after a character other than a blank is part of the value, as in 10%.
     character = rf"(?:[^{separator}%]|(?<!\s)%)" if comment else rf"[^{separator}]"
     bare = rf"(?!['\"{'%' if comment else ''}])(?P<bare>{character}*+)"
     end = rf"(?:\s*%.*|[{separator}])" if comment else rf"[{separator}]"
@@ -51,7 +51,7 @@ _CONTROLS = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 
 
 def plain_row(text: str) -> list[AttributeValue] | None:
-    """Return the values between the commas of a row without quotes; None where it has some."""
+    """Return the values between the commas of a row; None if it contains quotes."""
     if "'" in text or '"' in text:
         return None
     values = text.split(",")
@@ -63,10 +63,10 @@ def plain_row(text: str) -> list[AttributeValue] | None:
 
 
 def readings(line: str) -> Iterator[list[AttributeValue]]:
-    """Yield what the values of a dense row may be, the likeliest first.
+    """Yield the readings of a dense row, the likeliest first.
 
     Args:
-        line: without its line end; tabs at its ends may be separators.
+        line: without its line end. Tabs at its ends may be separators.
     """
     yield from _readings(line.strip(), _COMMAS, _COMMAS_AND_COMMENT)
     if "\t" in line:
@@ -76,10 +76,10 @@ def readings(line: str) -> Iterator[list[AttributeValue]]:
 
 
 def sparse_row(text: str) -> list[tuple[int, AttributeValue]] | None:
-    """Return numbers of columns and their values; None where the line is not a sparse row.
+    """Return column numbers and values; None if the line is not a sparse row.
 
     Args:
-        text: begins with a brace.
+        text: a line that begins with a brace.
     """
     inside, _, rest = text[1:].rpartition("}")
     if rest.strip() and not rest.lstrip().startswith(COMMENT):
@@ -88,27 +88,27 @@ def sparse_row(text: str) -> list[tuple[int, AttributeValue]] | None:
 
 
 def split_labels(text: str) -> tuple[tuple[str, ...], str] | None:
-    """Return the labels that an attribute declares, and what follows them.
+    """Return the labels of an attribute and the text after them.
 
     Args:
-        text: what follows the opening brace.
+        text: the text after the opening brace.
 
     Returns:
-        None where a quote or the list does not end.
+        None if a quote or the list does not end.
     """
     labels, position, end = [], 0, ","
     while end == ",":
         match = _LABEL.match(text, position)
         if match is None:
             return None
-        # An empty label has never a value, which would be a missing one.
+        # An empty label cannot be a value: an empty value is missing.
         labels.append(_text(match) or ("" if match["bare"] is None else "?"))
         position, end = match.end(), match["end"]
     return tuple(labels) if text[: position - 1].strip() else (), text[position:]
 
 
 def split_name(text: str) -> tuple[str, str] | None:
-    """Return the name of an attribute and its type; None where it has no name."""
+    """Return the name of an attribute and its type; None if it has no name."""
     match = _NAMED.match(text)
     return (_text(match), match["type"]) if match else None
 
@@ -123,21 +123,21 @@ def _readings(
 
 
 def _matched(
-    pattern: re.Pattern[str], text: str, take: Callable[[re.Match[str]], Taken]
-) -> list[Taken] | None:
-    """Return what is taken of each match, or None where they are not the whole text."""
-    # The matches themselves are not kept: they need a hundred times the memory of a short value.
+    pattern: re.Pattern[str], text: str, convert: Callable[[re.Match[str]], Converted]
+) -> list[Converted] | None:
+    """Return each match, converted; None if the matches do not cover the whole text."""
+    # A match takes a hundred times the memory of a short value.
     num_matched = 0
-    taken = []
+    converted = []
     for match in pattern.finditer(f"{text},"):
         num_matched += match.end() - match.start()
-        taken.append(take(match))
-    return taken if num_matched == len(text) + 1 else None
+        converted.append(convert(match))
+    return converted if num_matched == len(text) + 1 else None
 
 
 def _cell(match: re.Match[str]) -> tuple[int, AttributeValue]:
     digits = match["column"].lstrip("0") or "0"
-    # Python refuses to read thousands of digits; no table has such a column.
+    # Python rejects thousands of digits; no table has that many columns.
     return int(digits[:MOST_DIGITS]), _value(match)
 
 
@@ -147,7 +147,7 @@ def _value(match: re.Match[str]) -> AttributeValue:
 
 
 def _text(match: re.Match[str]) -> str:
-    """Return what is matched: bare, or without its quotes, doubled quotes and escapes."""
+    """Return the text of a match without its quotes, doubled quotes and escapes."""
     bare, single, double = match.group("bare", "single", "double")
     if bare is not None:
         return str(bare).strip()

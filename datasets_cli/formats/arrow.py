@@ -1,46 +1,33 @@
 """Arrow tables in Arrow IPC or Parquet files, as numpy arrays.
 
-pyarrow reads them, which need not be installed: import this where such a file is read.
-What the buffers of an Arrow IPC file unpack to is found first, without unpacking one: eight bytes
-ask for any memory, and zstd packs 30,000 bytes into one.
-
-    ARROW1 | message | message | … | footer | its size | ARROW1
-    message    0xffffffff | size of what follows | flatbuffer: kind, lengths, buffers | body
-    buffer     in a packed body: int64 of unpacked bytes, -1 for none | packed bytes
+Import this module only to read such a file: pyarrow is an optional dependency.
 """
 
 from __future__ import annotations
 
-import os
-import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.limits import beyond, check_limit, limit
-from datasets_cli.formats.structure import parquet_pages
+from datasets_cli.formats.limits import check_limit, limit
 
 MAGIC = b"ARROW1\0\0"
-DICTIONARY_BATCH, RECORD_BATCH = 2, 3
-MAX_MESSAGE_BYTES = 64 << 20
-"""Of a message without its body; a column takes some 100 bytes."""
-
-_CONTINUES = 0xFFFFFFFF
+MAX_BATCH_ROWS = 1 << 16
 
 
 class ArrowColumn(NamedTuple):
-    """A column of a table, or a field of one that is a struct.
+    """A column of a table, or a field of a struct column.
 
     Args:
-        path: of the names that lead to it.
+        path: the names that lead to it.
         values: one a row.
-        metadata: what the writer says of it.
+        metadata: of the writer.
     """
 
     path: tuple[str, ...]
@@ -49,91 +36,134 @@ class ArrowColumn(NamedTuple):
 
 
 def read_table(paths: Sequence[Path], format: str) -> pa.Table:
-    """Read the rows of one or more files, one after the other, into memory.
+    """Read the rows of one or more files, in order, into memory.
 
     Args:
         paths: of the files.
         format: ``"arrow"`` or ``"parquet"``.
 
     Raises:
-        SourceError: one is not a whole file of this format, they have different columns, or are
-            beyond the limits of a table.
+        SourceError: a file is not complete or of another format, the files have different columns,
+            or the table is beyond the limits.
     """
     tables: list[pa.Table] = []
+    num_bytes = 0
     for path in paths:
         name = f"{path.parent.name}/{path.name}"
-        room = limit("table_bytes") - sum(table.nbytes for table in tables)
         try:
             with path.open("rb") as file:
                 read = _read_parquet if format == "parquet" else _read_arrow
-                table = read(file, name, room)
-            table.validate(full=True)  # offsets may point out of their arrays
+                table = read(file, name, num_bytes)
+            table.validate(full=True)  # offsets may point outside of their arrays
         except SourceError:
             raise
         except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
             raise SourceError(
-                f"{name} is not a whole {format} file ({error}). It is cut off or damaged."
+                f"{name} is not a complete {format} file ({error}). It is cut off or damaged.",
+                path=path,
             ) from error
+        num_bytes += table.nbytes
         tables.append(table)
     return pa.concat_tables(tables) if len(tables) > 1 else tables[0]
 
 
-def _read_arrow(file: BinaryIO, name: str, room: int) -> pa.Table:
-    """Read an Arrow file after adding up what its messages say they have unpacked."""
-    num_bytes = num_rows = num_batches = 0
+def _read_arrow(file: BinaryIO, name: str, num_bytes: int) -> pa.Table:
     if file.read(len(MAGIC)) != MAGIC:
-        raise BadMessage(f"it does not begin with {MAGIC!r}")
-    for message in messages(file):
-        num_bytes += message.num_bytes
-        num_rows += message.num_rows
-        num_batches += message.kind == RECORD_BATCH
-        _check_table(name, num_bytes, num_rows, room)
-    file.seek(0)
-    num_listed = pa.ipc.open_file(file).num_record_batches
-    if num_listed != num_batches:
-        raise BadMessage(f"{num_listed} runs of rows at its end, {num_batches} before")
-    # Not by the places that its end says, which may be others than those that were added up.
-    file.seek(len(MAGIC))
-    return pa.ipc.open_stream(file).read_all()
+        raise ValueError(f"it does not begin with {MAGIC!r}")
+    # As a stream: the list of batches at the end of the file is not needed.
+    reader = pa.ipc.open_stream(file)
+    return pa.Table.from_batches(_counted(reader, name, num_bytes), reader.schema)
 
 
-def _read_parquet(file: BinaryIO, name: str, room: int) -> pa.Table:
-    """Read a Parquet file after adding up what its pages say they have unpacked."""
-    cost = parquet_pages.cost_of(file, name)
-    parquet = pq.ParquetFile(file)
-    _check_table(name, cost.total_bytes, parquet.metadata.num_rows, room)
-    batches = []
-    # Each row may be the whole of a dictionary: what they are is known when they are there.
-    for batch in parquet.iter_batches(min(cost.num_rows(room), 1 << 16)):
-        room -= batch.nbytes
-        _check_table(name, limit("table_bytes") - room, 0, limit("table_bytes"))
-        batches.append(batch)
-    return pa.Table.from_batches(batches, parquet.schema_arrow)
+def _read_parquet(file: BinaryIO, name: str, num_bytes: int) -> pa.Table:
+    parquet, schema = open_parquet_file(file)
+    stated = sum(size for _, size in _row_groups(parquet))
+    check_limit("table_bytes", num_bytes + stated, name)
+    batches = _counted(parquet.iter_batches(rows_at_once(parquet)), name, num_bytes)
+    tables = [pa.Table.from_batches([batch]).cast(schema) for batch in batches]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _check_table(name: str, num_bytes: int, num_rows: int, room: int) -> None:
-    """Check what a table would take in memory, where others have left some room."""
-    check_limit("array_values", num_rows, f"{name}: a column")
-    if num_bytes > room:
-        used = limit("table_bytes") - room
-        raise SourceError(beyond("table_bytes", used + num_bytes, name))
+def _counted(
+    batches: Iterable[pa.RecordBatch], name: str, num_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches while their total size is within the limit of a table."""
+    for batch in batches:
+        num_bytes += batch.nbytes + sum(map(decoded_bytes, batch.columns))
+        check_limit("table_bytes", num_bytes, name)
+        yield batch
+
+
+def open_parquet_file(source: Any, **options: Any) -> tuple[pq.ParquetFile, pa.Schema]:
+    """Open a Parquet file whose texts and bytes are read as dictionaries.
+
+    A row of a dictionary-encoded column takes a few bits in the file, and its text may be the
+    longest of the file: 11 kB become gigabytes when they are decoded.
+
+    Args:
+        source: a path or an open file.
+        options: of ``pyarrow.parquet.ParquetFile``.
+
+    Returns:
+        The file, and the schema of its decoded columns.
+    """
+    plain = pq.ParquetFile(source, **options)
+    leaves = (plain.schema.column(number) for number in range(len(plain.schema)))
+    texts = [n for n, leaf in enumerate(leaves) if leaf.physical_type == "BYTE_ARRAY"]
+    if not texts:
+        return plain, plain.schema_arrow
+    file = pq.ParquetFile(source, read_dictionary=texts, metadata=plain.metadata, **options)
+    return file, plain.schema_arrow
+
+
+def decoded_bytes(values: pa.Array) -> int:
+    """Return the size of the texts in dictionaries once they are decoded, at any depth."""
+    if pa.types.is_struct(values.type):
+        return sum(map(decoded_bytes, values.flatten()))
+    if pa.types.is_map(values.type):
+        return decoded_bytes(values.keys) + decoded_bytes(values.items)
+    if pa.types.is_nested(values.type):
+        return decoded_bytes(values.flatten())
+    if not pa.types.is_dictionary(values.type) or not is_text(values.type.value_type):
+        return 0
+    lengths = pc.binary_length(values.dictionary)
+    return pc.sum(lengths.take(values.indices)).as_py() or 0
+
+
+def _row_groups(parquet: pq.ParquetFile) -> Iterator[tuple[int, int]]:
+    """Yield the number of rows and the decoded size of each row group, from the footer."""
+    # Its facts about each column are not used: pyarrow crashes if they are damaged.
+    metadata, schema = parquet.metadata, parquet.schema
+    width = sum(max(8, schema.column(number).length or 0) for number in range(len(schema)))
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        yield group.num_rows, group.total_byte_size + width * group.num_rows
+
+
+def row_bytes(parquet: pq.ParquetFile) -> int:
+    """Return the decoded size of a row, the largest average of a row group."""
+    return max((-(-size // max(1, rows)) for rows, size in _row_groups(parquet)), default=0)
+
+
+def rows_at_once(parquet: pq.ParquetFile) -> int:
+    """Return the number of rows to decode at once, at least one."""
+    return max(1, min(limit("table_bytes") // max(1, row_bytes(parquet)), MAX_BATCH_ROWS))
 
 
 def columns(table: pa.Table) -> Iterator[ArrowColumn]:
-    """Yield the columns of a table; of structs their fields, at any depth."""
+    """Yield the columns of a table, and the fields of struct columns at any depth."""
     for field, column in zip(table.schema, table.columns, strict=True):
         yield from _fields((), field, column.combine_chunks())
 
 
 def row_shape(dtype: pa.DataType) -> tuple[int, ...]:
-    """Return the shape of one value: that of lists of fixed sizes, otherwise ``()``."""
+    """Return the shape of nested lists of fixed sizes; ``()`` for any other type."""
     if not pa.types.is_fixed_size_list(dtype):
         return ()
     return (dtype.list_size, *row_shape(dtype.value_type))
 
 
 def element_type(dtype: pa.DataType) -> pa.DataType:
-    """Return the type of the elements of lists of fixed sizes; of anything else its own."""
+    """Return the type of the innermost elements of lists of fixed sizes."""
     return element_type(dtype.value_type) if pa.types.is_fixed_size_list(dtype) else dtype
 
 
@@ -141,14 +171,14 @@ def to_numpy(values: pa.Array) -> np.ndarray:
     """Return values as ``[n, *row_shape]``; text and bytes as objects, missing numbers NaN."""
     shape = (len(values), *row_shape(values.type))
     if pa.types.is_fixed_size_list(values.type) and values.null_count:
-        raise SourceError("a list of a fixed size has missing rows, and was to be an array.")
+        raise SourceError("a list of a fixed size has missing rows and cannot become an array.")
     while pa.types.is_fixed_size_list(values.type):
-        values = values.flatten()  # heeds where a slice begins, unlike .values
+        values = values.flatten()  # respects the offset of a slice, unlike .values
     return np.asarray(values.to_numpy(zero_copy_only=False)).reshape(shape)
 
 
 def equal_lists(values: pa.Array) -> pa.Array:
-    """Return lists as lists of a fixed size where all have the same length and none is missing."""
+    """Return lists of one length, none of them missing, as lists of a fixed size."""
     is_list = pa.types.is_list(values.type) or pa.types.is_large_list(values.type)
     if not is_list or values.null_count or not len(values):
         return values
@@ -167,129 +197,6 @@ def _fields(above: tuple[str, ...], field: pa.Field, values: pa.Array) -> Iterat
         yield from _fields(path, field.type.field(number), values.field(number))
 
 
-class BadMessage(ValueError):
-    """The bytes are not an Arrow file."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """A run of rows, or a dictionary.
-
-    Args:
-        kind: ``RECORD_BATCH``, ``DICTIONARY_BATCH`` or another.
-        num_rows: as it says.
-        num_bytes: of all its buffers, unpacked; those that share bytes count each, and a bit more
-            for each value of the longest column.
-    """
-
-    kind: int
-    num_rows: int
-    num_bytes: int
-
-
-def messages(file: BinaryIO) -> Iterator[Message]:
-    """Yield what each message of the rest of a file says, in order; no body is read.
-
-    Args:
-        file: where its messages begin, which is where a stream does.
-
-    Raises:
-        BadMessage: they are not Arrow's.
-    """
-    position, size = file.tell(), os.fstat(file.fileno()).st_size
-    try:
-        while position < size:
-            file.seek(position)
-            length, position = _envelope(file, position)
-            if not length:
-                return
-            if not 0 < length <= min(MAX_MESSAGE_BYTES, size - position):
-                raise BadMessage(f"a message at byte {position} has {length} bytes")
-            table = _Table.root(file.read(length))
-            position += length
-            body_bytes = table.number(3, "<q")
-            if not 0 <= body_bytes <= size - position:
-                raise BadMessage(f"a body at byte {position} has {body_bytes} bytes")
-            yield _message(table, file, position, body_bytes)
-            position += body_bytes
-    except (struct.error, IndexError) as error:
-        raise BadMessage(f"a message before byte {position} is cut off") from error
-
-
-def _envelope(file: BinaryIO, position: int) -> tuple[int, int]:
-    """Return the size of a message and its first byte; old files have no mark before the size."""
-    (first,) = struct.unpack("<I", file.read(4))
-    if first != _CONTINUES:
-        return first, position + 4
-    (length,) = struct.unpack("<I", file.read(4))
-    return length, position + 8
-
-
-def _message(table: _Table, file: BinaryIO, start: int, body_bytes: int) -> Message:
-    kind, batch = table.number(1, "<B"), table.table(2)
-    if kind == DICTIONARY_BATCH and batch:
-        batch = batch.table(1)
-    if kind not in (DICTIONARY_BATCH, RECORD_BATCH) or batch is None:
-        return Message(kind, 0, 0)
-    is_packed = batch.table(3) is not None
-    num_bytes = 0
-    for offset, length in batch.pairs(2):
-        if not 0 <= offset <= offset + length <= body_bytes:
-            raise BadMessage(f"a buffer of {length} bytes at {offset} is not in its body")
-        num_bytes += _unpacked(file, start + offset, length) if is_packed and length else length
-    num_values = max((length for length, _ in batch.pairs(1)), default=0)
-    return Message(kind, batch.number(0, "<q"), num_bytes + num_values // 8)
-
-
-def _unpacked(file: BinaryIO, position: int, length: int) -> int:
-    file.seek(position)
-    (size,) = struct.unpack("<q", file.read(8))
-    if size < -1:
-        raise BadMessage(f"a buffer at byte {position} has {size} bytes")
-    return length if size == -1 else int(size)
-
-
-@dataclass(frozen=True)
-class _Table:
-    """A table of a flatbuffer: a list of where its fields are is before or after it."""
-
-    data: bytes
-    position: int
-
-    @staticmethod
-    def root(data: bytes) -> _Table:
-        return _Table(data, struct.unpack_from("<I", data)[0])
-
-    def number(self, field: int, form: str) -> int:
-        """Return a whole number; 0 where the field is not there."""
-        at = self._find(field)
-        return int(struct.unpack_from(form, self.data, at)[0]) if at else 0
-
-    def table(self, field: int) -> _Table | None:
-        at = self._find(field)
-        if not at:
-            return None
-        return _Table(self.data, at + struct.unpack_from("<I", self.data, at)[0])
-
-    def pairs(self, field: int) -> Iterator[tuple[int, int]]:
-        """Return the items of a vector of structs of two int64."""
-        at = self._find(field)
-        if not at:
-            return iter(())
-        start = at + struct.unpack_from("<I", self.data, at)[0]
-        (count,) = struct.unpack_from("<I", self.data, start)
-        items = self.data[start + 4 : start + 4 + 16 * count]
-        if len(items) < 16 * count:
-            raise BadMessage(f"a list of {count} is cut off")
-        return struct.iter_unpack("<qq", items)
-
-    def _find(self, field: int) -> int:
-        """Return where a field is; 0 where it is not there."""
-        where = self.position - struct.unpack_from("<i", self.data, self.position)[0]
-        if where < 0 or self.position < 0:
-            raise BadMessage("a list of fields is outside its message")
-        (size,) = struct.unpack_from("<H", self.data, where)
-        if 4 + 2 * field >= size:
-            return 0
-        offset = struct.unpack_from("<H", self.data, where + 4 + 2 * field)[0]
-        return self.position + int(offset) if offset else 0
+def is_text(dtype: pa.DataType) -> bool:
+    """Return whether values are strings or bytes, in which some programs write strings."""
+    return str(dtype).removeprefix("large_").removesuffix("_view") in ("string", "binary")

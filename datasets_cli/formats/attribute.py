@@ -1,4 +1,4 @@
-"""An attribute: one column of a table file, its kind, and the labels of a nominal one."""
+"""An attribute: the name, kind and labels of one column of a table file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NUMERIC, NOMINAL, TEXT = "numeric", "nominal", "text"
 NAN = float("nan")
 
 AttributeValue = str | None
-"""A value as it is written, without its quotes; None where it is missing."""
+"""The text of a value without its quotes; None if it is missing."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Attribute:
     Args:
         name: without its quotes.
         kind: ``NUMERIC``, ``NOMINAL``, or ``TEXT`` (strings and dates).
-        labels: the values that a nominal column declares, in that order.
+        labels: the declared values of a nominal column, in order.
     """
 
     name: str
@@ -29,7 +29,11 @@ class Attribute:
     labels: tuple[str, ...] = ()
 
     def to_floats(self, values: Sequence[AttributeValue]) -> list[float]:
-        """Return the values as numbers; a ValueError or KeyError says that one cannot be."""
+        """Return the values as numbers.
+
+        Raises:
+            ValueError, KeyError: a value is not a number, or not a label.
+        """
         if self.kind == NOMINAL:
             return list(map(self._positions.__getitem__, values))
         if None in values:
@@ -37,7 +41,7 @@ class Attribute:
         return list(map(float, values))  # type: ignore[arg-type]  # none of them is None
 
     def has(self, value: AttributeValue) -> bool:
-        """Return whether the column may have this value; text may be anything."""
+        """Return whether the column can have this value."""
         try:
             return self.kind == TEXT or bool(self.to_floats([value]))
         except (ValueError, KeyError):
@@ -45,7 +49,7 @@ class Attribute:
 
     @property
     def absent(self) -> AttributeValue:
-        """The value that a sparse row does not name."""
+        """The value of this column in a sparse row that omits it."""
         return "0" if self.kind == NUMERIC else next(iter(self.labels), None)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""A gzip file as a stream of its unpacked bytes."""
+"""Decompression of gzip files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class GzipStream:
-    """The unpacked bytes of a gzip file, in order; a context manager.
+    """The decompressed bytes of a gzip file, in order; a context manager.
 
-    isal unpacks where it is installed (the extra ``fast``), two to five times as fast as Python's
-    own zlib.
+    isal, of the optional dependency ``fast``, is two to five times as fast as Python's zlib.
 
     Args:
         path: the file.
 
     Raises:
-        SourceError: it does not begin as a gzip file does.
+        SourceError: its first bytes are not those of a gzip file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -32,13 +31,15 @@ class GzipStream:
         with path.open("rb") as file:
             head = file.read(16)
         if not head.startswith(GZIP_MAGIC):
-            raise SourceError(f"{path.name} is not a gzip file: it begins with {head!r}.")
+            raise SourceError(
+                f"{path.name} is not a gzip file: it begins with {head!r}.", path=path, found=head
+            )
         try:
             from isal import igzip, igzip_lib
         except ImportError:
             self._file = gzip.GzipFile(path)
         else:
-            isal_error: Any = igzip_lib.IsalError  # which its stub takes for an instance
+            isal_error: Any = igzip_lib.IsalError  # typed as an instance in its stub
             self._errors += (isal_error,)
             self._file = igzip.IGzipFile(path)
 
@@ -49,24 +50,27 @@ class GzipStream:
         self._file.close()
 
     def read(self, num_bytes: int = -1, /) -> bytes:
-        """Return the next bytes, all of them if less than 0; fewer only at the end.
+        """Return the next bytes, fewer only at the end; all of them if ``num_bytes`` is negative.
 
         Raises:
-            SourceError: the file is cut off or damaged, here or, at its end, anywhere before.
+            SourceError: the file is cut off or damaged. Some damage is found only at its end.
         """
         try:
             data = self._file.read(num_bytes)
         except self._errors as error:
             raise SourceError(
-                f"{self._path.name} is cut off or damaged: unpacking stops after {self.position} "
-                f"bytes ({error or type(error).__name__}). Download it again."
+                f"{self._path.name} is cut off or damaged: decompression stops after "
+                f"{self.position} bytes ({error or type(error).__name__}).",
+                path=self._path,
+                found=self.position,
+                advice="Download it again.",
             ) from error
         self.position += len(data)
         return data
 
 
 def fastest_zlib() -> Any:
-    """Return isal's zlib where it is installed (the extra ``fast``), or Python's own."""
+    """Return isal's zlib if the optional dependency ``fast`` is installed, else Python's."""
     try:
         from isal import isal_zlib
     except ImportError:

@@ -1,4 +1,4 @@
-"""HDF5 files of publishers: opened with care, and read fast."""
+"""HDF5 files of publishers: checked before they are opened, and read in several threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datasets_cli.formats.gzip import fastest_zlib
 from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
 from datasets_cli.formats.structure.hdf5 import (
     HDF5Check,
-    has_texts_elsewhere,
+    is_variable_length,
     read_array,
     read_texts,
     rows_per_read,
@@ -29,26 +29,26 @@ from datasets_cli.schema.columns import rows_per_block
 Name = TypeVar("Name", bound=Hashable)
 
 BAND_BYTES = 64 << 20
-"""Of all bands together that are decompressed ahead; a band is a row of chunks."""
+"""Of all bands that are decompressed ahead, together; a band is a row of chunks."""
 MAX_THREADS = 4
 METADATA_BYTES = 1 << 20
-"""Of HDF5's own cache, by its count; by default it is up to 32 MiB."""
+"""The size of HDF5's own cache; by default it is up to 32 MiB."""
 
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading after checking that it holds all its data itself.
+    """Open an HDF5 file for reading after checking that all its data are inside it.
 
-    A downloaded file could otherwise point at other files of this disk through external links,
-    external raw storage, virtual datasets, or soft links that lead out of its tree.
+    A downloaded file could otherwise refer to other files of this disk through external links,
+    external raw storage, virtual datasets or soft links.
 
     Raises:
-        SourceError: it is not a whole HDF5 file, also where reading finds that later; it refers to
-            anything outside itself, or has chunks, names or a nesting beyond the limits.
+        SourceError: it is not a complete HDF5 file (also raised inside the block), refers to data
+            outside itself, or is beyond the limits.
     """
     try:
-        # The chunk cache holds a row of chunks of a wide array, so that blocks of rows which do
-        # not end at a chunk border do not decompress a chunk twice.
+        # The chunk cache holds a row of chunks of a wide array: a block that ends inside a chunk
+        # does not decompress it twice.
         with h5py.File(path, "r", rdcc_nbytes=4 << 20) as file:
             _bound_metadata(file)
             HDF5Check(path.name, file).check()
@@ -57,12 +57,13 @@ def open_hdf5(path: Path) -> Iterator[h5py.File]:
         raise
     except (RuntimeError, LookupError, ValueError, TypeError, OSError) as error:
         raise SourceError(
-            f"{path.name} is not a whole HDF5 file ({error}). It is cut off or damaged."
+            f"{path.name} is not a complete HDF5 file ({error}). It is cut off or damaged.",
+            path=path,
         ) from error
 
 
 def _bound_metadata(file: h5py.File) -> None:
-    """Bound the cache of names and addresses, which in memory are ten times what HDF5 counts."""
+    """Bound the cache of names and addresses, whose memory is ten times the size HDF5 counts."""
     config = file.id.get_mdc_config()
     config.set_initial_size = True
     config.initial_size = config.min_size = config.max_size = METADATA_BYTES
@@ -72,11 +73,11 @@ def _bound_metadata(file: h5py.File) -> None:
 def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.ndarray]]:
     """Yield the rows of equally long HDF5 datasets in order, in bounded blocks.
 
-    HDF5 decompresses in one thread, and that is most of the time of a conversion. Gzip-compressed
+    HDF5 decompresses in one thread, which takes most of the time of a conversion. Gzip-compressed
     chunks, the usual case, are decompressed here in several threads, one block ahead.
 
     Args:
-        datasets: by any name.
+        datasets: by name.
 
     Yields:
         ``{name: array [n, ...]}``, with the same n for all.
@@ -105,21 +106,20 @@ def read_rows(datasets: Mapping[Name, h5py.Dataset]) -> Iterator[dict[Name, np.n
                 reader.start(min(stop + step, total))
             yield block
     finally:
-        # Rows that are left may be collected in a thread that is just starting, where waiting for
-        # another one never ends. What is under way writes into memory alone.
+        # An unfinished generator may be collected in a thread that is just starting, where waiting
+        # for another thread never ends. Running tasks write into memory only.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def check_rows(file: h5py.File, num_rows: int, row_bytes: int) -> None:
-    """Check the rows that a file says it has, before memory or disk is spent on one.
+    """Check the claimed number and size of rows before memory or disk is spent.
 
     Raises:
-        SourceError: a row, their number, or all together are beyond the limits.
+        SourceError: a row or the number of rows is beyond the limits.
     """
     name = Path(file.filename).name
     check_limit("row_bytes", row_bytes, f"{name}: a row of all its arrays")
     check_limit("rows", num_rows, name)
-    check_limit("dataset_bytes", num_rows * row_bytes, name)
 
 
 def read_scalar(dataset: h5py.Dataset) -> Any:
@@ -133,14 +133,14 @@ def read_scalar(dataset: h5py.Dataset) -> Any:
 
 
 def read_range(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
-    """Return some rows of a dataset."""
-    if has_texts_elsewhere(dataset):
+    """Return the rows ``start`` to ``stop`` of a dataset."""
+    if is_variable_length(dataset):
         return read_texts(dataset, start, stop)
     return read_array(dataset, start, stop)
 
 
 def _read_ahead(datasets: Mapping[Name, h5py.Dataset], num_rows: int) -> Iterator[Name]:
-    """Yield which are decompressed ahead: the others' bands would take too much memory."""
+    """Yield the names of datasets to decompress ahead, as far as memory for bands allows."""
     room = BAND_BYTES
     for key, dataset in datasets.items():
         band = dataset.chunks[0] * _row_bytes(dataset) if dataset.chunks else 0
@@ -151,12 +151,12 @@ def _read_ahead(datasets: Mapping[Name, h5py.Dataset], num_rows: int) -> Iterato
 
 
 class _GzipRows:
-    """Reads one gzip-compressed dataset in order, every chunk once.
+    """A reader of one gzip-compressed dataset, in order, each chunk once.
 
-        rows taken so far | rest: decompressed, not taken | fresh: under way | untouched
-                                                          row                end (a chunk border)
+        rows taken | rest: decompressed, not taken | fresh: being decompressed | untouched
+                                                   row                         end (a chunk border)
 
-    Chunks may be narrower than a row: h5py cuts ``[1000000, 17]`` into ``[15625, 1]``.
+    Chunks may be narrower than a row: h5py divides ``[1000000, 17]`` into ``[15625, 1]``.
     """
 
     def __init__(self, dataset: h5py.Dataset, pool: ThreadPoolExecutor) -> None:
@@ -168,7 +168,7 @@ class _GzipRows:
         self._tasks: list[Future[None]] = []
 
     def start(self, stop: int) -> None:
-        """Begin to decompress what is missing of the rows before ``stop``."""
+        """Start to decompress the rows before ``stop`` that are not decompressed yet."""
         if stop <= self._row:
             return
         shape, chunk = self._dataset.shape, self._dataset.chunks
@@ -186,7 +186,7 @@ class _GzipRows:
         self._row = end
 
     def take(self, num_rows: int) -> np.ndarray:
-        """Return the next rows; ``start`` has begun them."""
+        """Return the next rows, after ``start``."""
         for task in self._tasks:
             task.result()
         self._tasks.clear()
@@ -196,7 +196,7 @@ class _GzipRows:
     def _decompress(
         self, parts: list[tuple[Any, int, bytes]], chunk: tuple[int, ...], band: np.ndarray
     ) -> None:
-        """Fill a band of rows from its chunks; those at the dataset's edge reach beyond it."""
+        """Fill a band of rows from its chunks, which may reach beyond the edge of the dataset."""
         size = math.prod(chunk) * band.dtype.itemsize
         for corner, unfiltered, data in parts:
             values = data if unfiltered else self._inflate(data, size)
@@ -218,11 +218,12 @@ class _GzipRows:
         return values
 
     def _damaged(self, why: str) -> SourceError:
-        return SourceError(f"{self._dataset.name} has a damaged chunk: {why}.")
+        name = self._dataset.name
+        return SourceError(f"{name} has a damaged chunk: {why}.", key=name)
 
 
 def _is_gzip(dataset: h5py.Dataset) -> bool:
-    """Return whether ``_GzipRows`` reads it: gzip and no other filter, all chunks there."""
+    """Return whether ``_GzipRows`` can read it: gzip is its only filter, and all chunks exist."""
     filters = dataset.id.get_create_plist()
     return (
         dataset.chunks is not None

@@ -14,7 +14,7 @@ JPEG_MAGIC = b"\xff\xd8\xff"
 
 
 def starts_jpeg(data: np.ndarray) -> bool:
-    """Return whether bytes, uint8 ``[n]``, begin as a JPEG file does."""
+    """Return whether bytes, uint8 ``[n]``, begin like a JPEG file."""
     return data[: len(JPEG_MAGIC)].tobytes() == JPEG_MAGIC
 
 
@@ -23,25 +23,27 @@ def decode_jpeg(data: np.ndarray, where: str, shape: tuple[int, ...] | None = No
 
     Args:
         data: a JPEG file, uint8 ``[n]``.
-        where: named in messages.
-        shape: what the frame must have, if known.
+        where: the frame's place, for messages.
+        shape: the expected shape, if known.
 
     Raises:
         SourceError: it is not a whole JPEG file, or has another shape.
     """
     try:
-        # Pillow reads no other format here: the bytes are a stranger's.
+        # formats: untrusted bytes must not reach Pillow's other decoders.
         with Image.open(io.BytesIO(data.tobytes()), formats=("JPEG",)) as image:
-            width, height = image.size  # of its header; nothing is unpacked so far
+            width, height = image.size  # in the header, before decompression
             check_limit("row_bytes", width * height * len(image.getbands()), where)
             frame = np.asarray(image)
     except SourceError:
         raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise SourceError(f"{where} is not a whole JPEG file ({error}).") from error
+        raise SourceError(f"{where} is not a complete JPEG file ({error}).") from error
     if shape is not None and frame.shape != shape:
         raise SourceError(
-            f"{where} is a frame of shape {list(frame.shape)}; expected {list(shape)}, as that of "
-            "the first one. Frames of several sizes cannot be one leaf."
+            f"{where} is a frame of shape {list(frame.shape)}; expected {list(shape)}, as in the "
+            "first frame. Frames of several sizes cannot be one column.",
+            expected=list(shape),
+            found=list(frame.shape),
         )
     return frame

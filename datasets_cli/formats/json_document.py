@@ -1,4 +1,4 @@
-"""JSON documents of publishers: bounded in size, in number of values and in nesting."""
+"""JSON documents of publishers, bounded in size, number of values and nesting."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from datasets_cli.core.checked_json import is_deeper
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, check_limit, limit
 
+VALUE_BYTES = 16
+"""The weight of a value against the limit of a document."""
+
 
 def read_json_file(path: Path) -> Any:
     """Return the values of a JSON file; see ``read_json``."""
@@ -19,25 +22,25 @@ def read_json_file(path: Path) -> Any:
 
 
 def read_json(data: str | bytes, name: str) -> Any:
-    """Return the values of a JSON document; infinities and NaN are let pass.
+    """Return the values of a JSON document; infinity and NaN are accepted.
 
     Args:
         data: the document.
-        name: of the file, or of its part, for messages.
+        name: of the file or its part, for messages.
 
     Raises:
         SourceError: it is not JSON, or beyond the limits.
     """
-    check_limit("json_bytes", len(data), name)
     encoded = data.encode(errors="replace") if isinstance(data, str) else data
-    # Each value but the first follows one of these; in texts they count as well.
-    check_limit("json_values", sum(map(encoded.count, (b"[", b"{", b","))), name)
+    # Each value but the first follows one of these characters, which texts may contain too.
+    num_values = sum(map(encoded.count, (b"[", b"{", b",")))
+    check_limit("json_bytes", max(len(data), VALUE_BYTES * num_values), name)
     try:
         document = json.loads(data)
     except RecursionError as error:
-        raise SourceError(beyond("nesting", math.inf, name)) from error
-    except ValueError as error:  # also of a number of thousands of digits
-        raise SourceError(f"{name} is not JSON ({error}).") from error
+        raise beyond("nesting", math.inf, name) from error
+    except ValueError as error:  # also for a number of thousands of digits
+        raise SourceError(f"{name} is not JSON ({error}).", path=name) from error
     if isinstance(document, dict | list) and is_deeper(document, limit("nesting")):
-        raise SourceError(beyond("nesting", math.inf, name))
+        raise beyond("nesting", math.inf, name)
     return document

@@ -1,8 +1,8 @@
-"""How much a publisher's file may make us hold: absolute limits, checked before memory is spent.
+"""The limits of publishers' files: absolute bounds, checked before memory is spent.
 
-A small file can say that it is huge, and a packed one can be. No limit is a ratio: a column of
-zeros is legally packed a thousand to one. Each is far above every published dataset, and each can
-be raised for a file that is larger and trusted: ``--limit row_bytes=1000000000``.
+A small file can claim a huge size, and a compressed one can have it. No limit is a ratio: a column
+of zeros is legally compressed a thousand to one. Each limit is far above every published dataset,
+and can be raised for a larger file that you trust: ``--limit row_bytes=1000000000``.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from datasets_cli.errors import SourceError, UsageError, by_reader
 
 @dataclass(frozen=True)
 class Limit:
-    """The most of something that is read.
+    """A bound on the content of a file.
 
     Args:
-        value: the most.
-        unit: of the value, for messages.
-        reason: what published files have, and what memory the limit stands for.
+        value: the largest amount that is read.
+        unit: its unit, for messages.
+        reason: the amount in published files, and the memory that the limit stands for.
     """
 
     value: int
@@ -33,160 +33,117 @@ class Limit:
 
 
 LIMITS: Mapping[str, Limit] = {
+    "rows": Limit(1_000_000_000, "rows", "A dataset. An Atari run has 50,000,000 rows."),
     "row_bytes": Limit(
         64 << 20,
         "bytes",
-        "One row of all columns; Atari's frames have 7,056, Minari's largest 691,200. Some ten "
-        "copies of a row are in memory at a time.",
-    ),
-    "chunk_bytes": Limit(
-        64 << 20,
-        "bytes",
-        "What is unpacked at once: a chunk of HDF5, a page of Parquet. Their writers make chunks "
-        "of up to 1 MiB.",
-    ),
-    "chunks": Limit(
-        10_000,
-        "chunks",
-        "Of HDF5 that a row is in, and that are read at once: HDF5 needs 6,500 bytes for each. "
-        "Published rows are in up to some 400.",
-    ),
-    "arrays": Limit(
-        1_000,
-        "arrays",
-        "Of a D4RL file, and of a Minari episode; published ones have up to some 30.",
-    ),
-    "entries": Limit(
-        1_000_000,
-        "entries",
-        "Groups and arrays of an HDF5 file; Minari's largest has 13,210 episodes of some 15 each.",
-    ),
-    "name_bytes": Limit(
-        1_000,
-        "bytes",
-        "One name in HDF5; published ones have up to 20, and a file name has room for 200.",
+        "One row of all columns. Atari's frames have 7,056 bytes, Minari's largest 691,200; up to "
+        "ten copies of a row are in memory at once. A line of ARFF counts 8 times, a chunk of HDF5 "
+        "that a row crosses as 6,500 bytes.",
     ),
     "table_bytes": Limit(
-        192 << 20,
+        256 << 20,
         "bytes",
-        "What is read whole: an episode in Minari's Arrow form, a row group of Parquet. An episode "
-        "of 1,000 steps of Minari's largest frames is packed as JPEG and has 50 MB.",
+        "Data that are read whole: an episode in Minari's Arrow form, a row group of Parquet, a "
+        "chunk of HDF5, an array of an Atari log, an OpenML table in TorchRL's encoding. The "
+        "largest, OpenML's covertype, has 255,645,280 bytes.",
     ),
-    "dataset_bytes": Limit(
-        1 << 40, "bytes", "All rows; the 50,000,000 frames of an Atari run have 353 GB."
-    ),
-    "rows": Limit(1_000_000_000, "rows", "Of one dataset; an Atari run has 50,000,000."),
-    "array_values": Limit(
-        4_000_000,
-        "values",
-        "Of an array that is read whole, such as the actions of an Atari log, which has 1,000,000.",
-    ),
-    "record_bytes": Limit(
-        1 << 29, "bytes", "One record of a TFRecord file; the longest that is known has 190 MB."
-    ),
-    "record_values": Limit(
-        1_000_000,
-        "values",
-        "Of one feature of a tf.train.Example; an Atari episode has up to 27,000 frames.",
-    ),
-    "line_bytes": Limit(
-        8 << 20,
-        "bytes",
-        "One line of a table of text; the widest of OpenML's tables has 100,000 columns.",
-    ),
-    "columns": Limit(250_000, "columns", "Of one table; the widest of OpenML's has 100,000."),
-    "labels": Limit(
-        1_000_000, "labels", "Of all nominal columns of a table; OpenML's have up to some 100,000."
+    "columns": Limit(
+        250_000, "columns", "A table, or a file of arrays. OpenML's widest table has 100,000."
     ),
     "text_bytes": Limit(
         128 << 20,
         "bytes",
-        "All texts, or packed frames, of one block of up to 4,096 rows; Minari's texts have 50 "
-        "bytes each.",
+        "The texts, or compressed frames, of one block of up to 4,096 rows, and the labels of a "
+        "table. Each label counts 128 bytes more, each distinct text of a dataset as 64 bytes.",
     ),
-    "distinct_texts": Limit(
-        2_000_000,
-        "texts",
-        "Of one dataset, all of which are numbered in memory; Minari's have up to some 10,000.",
-    ),
-    "table_values": Limit(
-        36_000_000,
-        "values",
-        "Of an OpenML table that TorchRL's own encoding needs as a whole, three times; the largest "
-        "is covertype with 31,955,660.",
+    "record_bytes": Limit(
+        1 << 29,
+        "bytes",
+        "One record of a TFRecord file. The longest published one has 190,000,000. Each value of a "
+        "feature counts as 256 bytes.",
     ),
     "json_bytes": Limit(
         64 << 20,
         "bytes",
-        "One document that describes a dataset, or a page of a publisher's list; OpenML's on "
-        "100,000 columns has 20 MB.",
-    ),
-    "json_values": Limit(
-        4_000_000, "values", "Of such a document; OpenML's on 100,000 columns has 1,000,000."
+        "One JSON document, or a page of a publisher's list. OpenML's document on 100,000 columns "
+        "has 20,000,000. Each value counts as 16 bytes.",
     ),
     "nesting": Limit(
-        64, "levels", "Of groups in HDF5 and of lists in JSON; published files have up to 6."
+        64, "levels", "Groups in HDF5 and lists in JSON. Published files have up to 6 levels."
     ),
 }
 """By name."""
 
+LABEL_BYTES = 128
+"""The memory of a label beside its characters."""
 TEXT_ROW_BYTES = 2048
-"""What a text is taken to need in memory; its own size is not known before it is read."""
+"""The assumed memory of a text, whose size is not known before it is read."""
 
 _RAISED: ContextVar[Mapping[str, int]] = ContextVar("raised", default=MappingProxyType({}))
 
 
 def limit(name: str) -> int:
-    """Return the most that is read here, of what a name of ``LIMITS`` says."""
+    """Return the current value of a limit."""
     return _RAISED.get().get(name, LIMITS[name].value)
 
 
 def check_limit(name: str, found: float, what: str) -> None:
-    """Check that something is not more than is read.
+    """Check that an amount is within a limit.
 
     Args:
         name: of the limit.
-        found: how much there is, or would be.
-        what: has it; begins the message.
+        found: the amount.
+        what: the subject of the message.
 
     Raises:
-        SourceError: it is more; names the limit and how to raise it.
+        SourceError: it is beyond the limit, which the message names.
     """
     if found > limit(name):
-        raise SourceError(beyond(name, found, what))
+        raise beyond(name, found, what)
 
 
-def beyond(name: str, found: float, what: str) -> str:
-    """Return the message of something that is more than is read; see ``check_limit``."""
-    unit = LIMITS[name].unit
-    shown = f"{found:,}" if found < math.inf else f"more than {limit(name):,}"
+def beyond(name: str, found: float, what: str) -> SourceError:
+    """Return the error of an amount beyond a limit; see ``check_limit``."""
+    unit, most = LIMITS[name].unit, limit(name)
+    shown = f"{found:,}" if found < math.inf else f"more than {most:,}"
     option = by_reader(f"--limit {name}=NUMBER", f'Config(limits=(("{name}", NUMBER),))')
-    return (
-        f"{what} has {shown} {unit}; at most {limit(name):,} are read. The file is damaged or made "
-        f"to fill memory or disk; if you trust it, raise the limit: {option}."
+    return SourceError(
+        f"{what} has {shown} {unit}; at most {most:,} are read. The file is damaged or made to "
+        "fill memory or disk.",
+        argument="limits",
+        key=name,
+        expected=most,
+        found=found if found < math.inf else None,
+        advice=f"If you trust it, raise the limit: {option}.",
     )
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Check that there are such limits.
+    """Check the names of limits.
 
     Raises:
         UsageError: a name is not the name of a limit.
     """
     for name in names:
         if name not in LIMITS:
-            raise UsageError(f"There is no limit {name!r}. Expected one of: {', '.join(LIMITS)}.")
+            raise UsageError(
+                f"{name!r} is not a limit. Expected one of: {', '.join(LIMITS)}.",
+                argument="limits",
+                expected=[*LIMITS],
+                found=name,
+            )
 
 
 @contextmanager
 def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
-    """Read with other limits for a while.
+    """Replace limits within a block.
 
     Args:
-        values: by name; all others stay.
+        values: by name; the others stay.
 
     Raises:
-        UsageError: there is no such limit.
+        UsageError: a name is not the name of a limit.
     """
     check_names(values)
     token = _RAISED.set({**_RAISED.get(), **values})
@@ -197,5 +154,5 @@ def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
 
 
 def current_limits() -> Mapping[str, int]:
-    """Return the limits that are not the usual ones, for ``raised_limits`` in another process."""
+    """Return the replaced limits, for ``raised_limits`` in another process."""
     return _RAISED.get()

@@ -1,4 +1,4 @@
-"""numpy arrays that are gzip-compressed as a whole, read in bounded runs of rows."""
+"""gzip-compressed numpy arrays, read in bounded blocks of rows."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ from datasets_cli.formats.limits import check_limit
 from datasets_cli.schema.columns import rows_per_block
 
 ArrayShape = tuple[int | None, ...]
-"""An expected shape; None for what may have any length."""
+"""An expected shape; None for a dimension of any length."""
 
 MAX_HEADER_BYTES = 10_000
-"""As numpy has it."""
+"""The limit of numpy."""
 
 BEST_RATIO = 1032
-"""Deflate packs at most this number of bytes into one; an array that claims more is not there."""
+"""The largest compression ratio of Deflate. An array that claims more is not in the file."""
 
 
 def read_array(path: Path, dtype: str, shape: ArrayShape) -> np.ndarray:
-    """Return a whole array, which must be a small one.
+    """Return a whole, small array.
 
     Raises:
-        SourceError: the file is damaged, or its array has another element type or shape, or more
-            values than are read whole.
+        SourceError: the file is damaged, its array has another dtype or shape, or more bytes than
+            are read whole.
     """
     with GzipStream(path) as stream:
         found = _begin(stream, path, dtype, shape)
-        check_limit("array_values", math.prod(found), path.name)
-        data = stream.read(math.prod(found) * np.dtype(dtype).itemsize)
+        num_bytes = math.prod(found) * np.dtype(dtype).itemsize
+        check_limit("table_bytes", num_bytes, path.name)
+        data = stream.read(num_bytes)
         _end(stream, path, len(data), dtype, found)
         return np.frombuffer(data, dtype).reshape(found)
 
 
 def read_rows(path: Path, dtype: str, shape: ArrayShape) -> Generator[np.ndarray, None, None]:
-    """Yield the rows ``[n, ...]`` of an array in order, in bounded runs.
+    """Yield the rows ``[n, ...]`` of an array in order, in bounded blocks.
 
     Raises:
-        SourceError: as ``read_array``; of damage at the end, only there.
+        SourceError: as ``read_array``; damage at the end of the file is found at the end.
     """
     with GzipStream(path) as stream:
         num_rows, *rest = found = _begin(stream, path, dtype, shape)
@@ -66,7 +67,7 @@ def read_rows(path: Path, dtype: str, shape: ArrayShape) -> Generator[np.ndarray
 
 
 def read_shape(path: Path, dtype: str, shape: ArrayShape) -> tuple[int, ...]:
-    """Return the shape that an array claims to have; its bytes are not read.
+    """Return the shape in the header of an array.
 
     Raises:
         SourceError: as ``read_array``.
@@ -82,7 +83,9 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> 
         raise
     except ValueError as error:
         raise SourceError(
-            f"{path.name} is not an array as numpy saves it ({error}). Check {SOURCE} or {MIRROR}."
+            f"{path.name} is not a numpy array ({error}).",
+            path=path,
+            advice=f"Check {SOURCE} or {MIRROR}.",
         ) from error
     fits = len(shape) == len(expected) and all(
         actual >= 0 and length in (None, actual)
@@ -93,21 +96,26 @@ def _begin(stream: GzipStream, path: Path, dtype: str, expected: ArrayShape) -> 
         order = " in Fortran order" if fortran_order else ""
         raise SourceError(
             f"{path.name}: expected {dtype} {wanted}, found {found} {list(shape)}{order}. It is "
-            "not the published file."
+            "not the published file.",
+            path=path,
+            expected=f"{dtype} {wanted}",
+            found=f"{found} {list(shape)}{order}",
         )
     if math.prod(shape) * found.itemsize > path.stat().st_size * BEST_RATIO:
         raise SourceError(
             f"{path.name} claims an array of {dtype} {list(shape)}, which its "
-            f"{path.stat().st_size:,} bytes cannot hold. It is damaged."
+            f"{path.stat().st_size:,} bytes cannot contain. It is damaged.",
+            path=path,
+            found=list(shape),
         )
     return tuple(shape)
 
 
 def read_header(stream: GzipStream | io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Read the header of an array: its shape, whether in Fortran's order, and its element type.
+    """Return the shape of an array, whether it is in Fortran order, and its dtype.
 
     Raises:
-        ValueError: it is no header of numpy's.
+        ValueError: its header is damaged.
     """
     try:
         version = npy.read_magic(stream)
@@ -118,12 +126,12 @@ def read_header(stream: GzipStream | io.BytesIO) -> tuple[tuple[int, ...], bool,
         header = io.BytesIO(length_bytes + stream.read(length))
         ones, others = npy.read_array_header_1_0, npy.read_array_header_2_0
         read = {(1, 0): ones, (2, 0): others, (3, 0): others}[version]
-        # Of Python 2's headers.
+        # numpy warns about headers of Python 2.
         with warnings.catch_warnings(action="ignore", category=UserWarning):
             return read(header)
     except (
         *(TypeError, LookupError, SyntaxError, TokenError),
-        *(ArithmeticError, RecursionError, MemoryError),  # of brackets in brackets
+        *(ArithmeticError, RecursionError, MemoryError),  # nested brackets
     ) as error:
         raise ValueError(f"its header is damaged: {error or 'too many brackets'}") from error
 
@@ -131,11 +139,15 @@ def read_header(stream: GzipStream | io.BytesIO) -> tuple[tuple[int, ...], bool,
 def _end(
     stream: GzipStream, path: Path, num_bytes: int, dtype: str, shape: tuple[int, ...]
 ) -> None:
-    """Check that everything was there and nothing follows; this reads gzip's own checksum."""
+    """Check that the array is complete and nothing follows. This also checks gzip's checksum."""
     expected = math.prod(shape) * np.dtype(dtype).itemsize
     if num_bytes < expected or stream.read(1):
         found = "more" if num_bytes == expected else f"{num_bytes:,}"
         raise SourceError(
             f"{path.name}: expected {expected:,} bytes of {dtype} {list(shape)}, found {found}. It "
-            "is damaged; download it again."
+            "is damaged.",
+            path=path,
+            expected=expected,
+            found=found,
+            advice="Download it again.",
         )

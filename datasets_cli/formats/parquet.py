@@ -1,7 +1,8 @@
-"""Parquet tables, read by pyarrow, which need not be installed: import this where one is read.
+"""Parquet tables of labelled columns.
 
-A nominal column is a dictionary, whose values are its labels; or plain strings, booleans or
-numbers, of which a document beside the file says that they are labels.
+Import this module only to read such a file: pyarrow is an optional dependency. A nominal column is
+a dictionary, whose values are its labels; or plain strings, booleans or numbers whose labels stand
+in a document beside the file.
 """
 
 from __future__ import annotations
@@ -14,25 +15,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from datasets_cli.errors import SourceError
+from datasets_cli.formats.arrow import is_text, open_parquet_file, rows_at_once
 from datasets_cli.formats.attribute import NAN, NOMINAL, NUMERIC, TEXT, Attribute
-from datasets_cli.formats.limits import check_limit, limit
-from datasets_cli.formats.structure.parquet_pages import cost_of
+from datasets_cli.formats.limits import LABEL_BYTES, check_limit
 from datasets_cli.schema.columns import rows_per_block
 
 Labels = Sequence[str] | None
-"""What a column is declared to have, empty where that is not known; None: it is not nominal."""
+"""The declared labels of a column, empty if unknown; None if it is not nominal."""
 
 BUFFER_BYTES = 1 << 20
-"""Of a column that is being read; without it pyarrow reads a whole row group of packed bytes."""
+"""Without a buffer size, pyarrow reads the compressed bytes of a whole row group."""
 
 TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 class _Labels:
-    """The values of a nominal column, as far as they have been seen, and where they first were."""
+    """The distinct values of a nominal column, and the first row of each."""
 
     def __init__(self, *, is_dictionary: bool) -> None:
         self._is_dictionary = is_dictionary
@@ -42,11 +42,12 @@ class _Labels:
 
     @property
     def num_bytes(self) -> int:
-        """Of all values that are texts."""
-        return sum(len(value) for value in self.first_rows if isinstance(value, bytes))
+        """The memory of the values as labels."""
+        texts = (value for value in self.first_rows if isinstance(value, bytes))
+        return LABEL_BYTES * len(self.first_rows) + sum(map(len, texts))
 
     def add(self, coded: pa.DictionaryArray, start: int) -> None:
-        """Take note of the values of the rows from ``start`` on."""
+        """Add the values of a block whose first row is ``start``."""
         values = self._values(coded)
         used = range(len(values)) if self._is_dictionary else coded.indices.unique().to_pylist()
         for number in used:
@@ -57,9 +58,9 @@ class _Labels:
 
     def to_floats(self, coded: pa.DictionaryArray) -> np.ndarray:
         """Return the positions of the values of some rows, float64 ``[n]``; NaN is missing."""
-        # What is in the dictionary and in no row has no position.
+        # A value of the dictionary that occurs in no row has no position.
         positions = [self.positions.get(value, NAN) for value in self._values(coded)]
-        # A missing value gets the index -1, and with it the NaN at the end of the positions.
+        # A missing value gets the index -1: the NaN at the end of the positions.
         indices = coded.indices.cast("int64").fill_null(-1)
         return np.asarray(np.array([*positions, NAN])[indices.to_numpy()])
 
@@ -79,30 +80,21 @@ class Parquet:
         declared: the labels of each column.
 
     Raises:
-        SourceError: a nominal column has a value that is not one of its labels, or the file
-            is beyond the limits.
+        SourceError: a nominal column has a value that is not a label, or the file is beyond the
+            limits.
     """
 
     notes: tuple[str, ...] = ()
 
     def __init__(self, path: Path, declared: Sequence[Labels]) -> None:
         self.name = path.name
-        with path.open("rb") as file:
-            cost = cost_of(file, self.name)
-        self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES)
-        schema = self._file.schema_arrow
+        self._file, schema = open_parquet_file(path, buffer_size=BUFFER_BYTES)
         check_limit("columns", len(schema), self.name)
         check_limit("rows", self._file.metadata.num_rows, self.name)
         self._names = schema.names
         self._has_own_names = len(set(self._names)) == len(self._names)
-        # As numbers of values: else each row could be a text as long as all of them.
-        texts = [field.name for field in schema if _is_text(field.type)]
-        if texts:
-            self._file = pq.ParquetFile(path, buffer_size=BUFFER_BYTES, read_dictionary=texts)
-        is_flat = self._has_own_names and not any(map(pa.types.is_nested, schema.types))
-        room = cost.num_rows(limit("table_bytes"), keeps_dictionaries=is_flat)
-        self._step = min(rows_per_block(8 * max(1, len(schema))), room)
-        # Row labels, which pandas wrote as columns; a range is not a column, but a dict.
+        self._step = min(rows_per_block(8 * max(1, len(schema))), rows_at_once(self._file))
+        # pandas writes row labels as columns; a range is not a column, but a dict.
         index = (schema.pandas_metadata or {}).get("index_columns", [])
         index = index if len(schema) > len(declared) else []
         self._kept = [number for number, name in enumerate(self._names) if name not in index]
@@ -120,7 +112,7 @@ class Parquet:
         )
 
     def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
-        """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
+        """Yield float64 ``[n, len(columns)]``: nominal values are positions, missing ones NaN."""
         for batch in self._batches(columns):
             table = np.empty((batch.num_rows, len(columns)))
             for position, column in enumerate(columns):
@@ -128,7 +120,7 @@ class Parquet:
             yield table
 
     def _batches(self, columns: Sequence[int]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows; of some columns alone where their names can be told apart."""
+        """Yield the rows, with these columns only if their names are unique."""
         names = [self._names[self._kept[column]] for column in columns]
         can_choose = self._has_own_names and names and not any("." in name for name in self._names)
         with _damage(self.name):
@@ -153,9 +145,8 @@ class Parquet:
         for batch in self._batches([*self._labels]):
             for number, labels in self._labels.items():
                 labels.add(_encoded(self._column(batch, number)), start)
-            every = self._labels.values()
-            check_limit("labels", sum(len(labels.first_rows) for labels in every), self.name)
-            check_limit("text_bytes", sum(labels.num_bytes for labels in every), self.name)
+            num_bytes = sum(labels.num_bytes for labels in self._labels.values())
+            check_limit("text_bytes", num_bytes, f"{self.name}, in its labels,")
             start += batch.num_rows
 
     def _attribute(self, number: int, field: pa.Field, declared: Labels) -> Attribute:
@@ -177,7 +168,7 @@ class Parquet:
     def _positions(
         self, own: _Labels, values: list[Any], field: pa.Field, labels: Sequence[str]
     ) -> list[float]:
-        """Return where the values of a plain column are among the labels; NaN is missing."""
+        """Return the positions of a plain column's values among its labels; NaN is missing."""
         meaning = _meaning(field.type)
         index = {meaning(label): float(i) for i, label in reversed(list(enumerate(labels)))}
         index[None] = NAN
@@ -185,7 +176,12 @@ class Parquet:
             if value not in index:
                 raise SourceError(
                     f"{self.name}, row {row} (the first is 0): {field.name!r} is {value!r}; "
-                    f"expected one of {', '.join(labels[:10])}, which are declared as its labels."
+                    f"expected one of its labels: {', '.join(labels[:10])}.",
+                    path=self.name,
+                    key=field.name,
+                    row=row,
+                    expected=list(labels[:10]),
+                    found=value,
                 )
         return [index[value] for value in values]
 
@@ -196,11 +192,11 @@ def open_parquet(path: Path, declared: Sequence[Labels] = ()) -> Iterator[Parque
 
     Args:
         path: the file.
-        declared: of each column the labels that it is said to have.
+        declared: the labels of each column.
 
     Raises:
-        SourceError: it is not a whole Parquet file, a column has a value that is not declared, or
-            it is beyond the limits.
+        SourceError: it is not a complete Parquet file, a column has a value that is not declared,
+            or it is beyond the limits.
     """
     with _damage(path.name):
         parquet = Parquet(path, declared)
@@ -209,17 +205,17 @@ def open_parquet(path: Path, declared: Sequence[Labels] = ()) -> Iterator[Parque
 
 @contextmanager
 def _damage(name: str) -> Iterator[None]:
-    """Turn what pyarrow raises over a file into ``SourceError``."""
+    """Turn the errors of pyarrow into ``SourceError``."""
     try:
         yield
     except SourceError:
         raise
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
-        raise SourceError(f"{name} is not a whole Parquet file ({error}).") from error
+        raise SourceError(f"{name} is not a complete Parquet file ({error}).", path=name) from error
 
 
 def _is_nominal(dtype: pa.DataType, labels: Labels) -> bool:
-    """Return whether a column is nominal: a dictionary, or declared and of what can be a label."""
+    """Return whether a column is a dictionary, or declared and of a type that labels can have."""
     is_dictionary = isinstance(dtype, pa.DictionaryType)
     return is_dictionary or (labels is not None and _kind(dtype) != TEXT)
 
@@ -228,33 +224,28 @@ def _encoded(values: pa.Array) -> pa.DictionaryArray:
     if isinstance(values, pa.DictionaryArray):
         return values
     if pa.types.is_null(values.type):
-        values = values.cast("string")  # all are missing, whatever they would be
+        values = values.cast("string")  # all values are missing
     return values.dictionary_encode()
 
 
 def _kind(dtype: pa.DataType) -> str:
-    """Return ``NUMERIC``, ``NOMINAL`` for what may be a label but no number, or ``TEXT``."""
+    """Return ``NUMERIC``, ``NOMINAL`` for strings, which can be labels, or ``TEXT``."""
     is_number = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
     if pa.types.is_boolean(dtype) or any(test(dtype) for test in is_number):
         return NUMERIC
-    return NOMINAL if _is_text(dtype) else TEXT
-
-
-def _is_text(dtype: pa.DataType) -> bool:
-    """Return whether values are strings, or bytes, as some programs write strings."""
-    return str(dtype).removeprefix("large_").removesuffix("_view") in ("string", "binary")
+    return NOMINAL if is_text(dtype) else TEXT
 
 
 def _raw(dictionary: pa.Array) -> list[Any]:
-    """Return the values of a dictionary, texts as bytes, and None for a missing one."""
-    if _is_text(dictionary.type):
+    """Return the values of a dictionary: texts as bytes, a missing value as None."""
+    if is_text(dictionary.type):
         return list(dictionary.cast("large_binary").to_pylist())
     values = dictionary.to_pylist()
     return [None if isinstance(v, float) and math.isnan(v) else v for v in values]
 
 
 def _decoded(values: list[Any]) -> list[Any]:
-    """Return bytes as text: UTF-8 or, where one is not, Latin-1 in the whole column."""
+    """Return bytes as text: UTF-8 or, if a value of the column is not, Latin-1."""
     for encoding in ("utf-8", "latin-1"):
         try:
             return [v.decode(encoding) if isinstance(v, bytes) else v for v in values]
@@ -264,13 +255,13 @@ def _decoded(values: list[Any]) -> list[Any]:
 
 
 def _label(value: Any) -> str:
-    """Return a value as a label; integers beside missing ones are written as floats."""
+    """Return a value as a label. Integers beside missing values are stored as floats."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _meaning(dtype: pa.DataType) -> Callable[[str], Any]:
-    """Return what makes a value of a column's type of a label, or leaves it unchanged."""
-    if _is_text(dtype):
+    """Return a function from a label to a value of a column's type, if it can be one."""
+    if is_text(dtype):
         return str
     if pa.types.is_boolean(dtype):
         return lambda label: TRUTH.get(label.lower(), label)

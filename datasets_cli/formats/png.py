@@ -1,163 +1,179 @@
-"""Grey PNG files, decoded by Pillow after they have been found whole.
+"""Grey PNG frames. Every chunk and the number of pixels are checked before Pillow decodes one.
 
-Pillow alone passes over the checksums of a file's pixels, bytes after the last row, and a missing
-end. Here every chunk is checked first, and that the rows have the length they must have. Why Pillow
-decodes: ``benchmarks/png.py``. A file of another mode is taken where its pixels can only mean one
-grey each:
+signature | length kind data checksum | length kind data checksum | …
+IHDR                         IDAT: compressed rows   IEND
 
-    palette                 its colours that are used are greys, none of them transparent
-    RGB, with or without    the three channels are equal, and nothing is transparent
-    alpha, grey with alpha
-    1-, 2- and 4-bit grey   scaled to 0 … 255, as the specification says
-    16-bit grey             each of them is 257 times a number of 8 bits
+Pillow ignores wrong checksums of pixels, bytes after the last row, and a missing end. A file of
+another mode is converted by Pillow if its pixels can only mean one grey each:
 
-The order of the pixels, interlaced or not, makes no difference.
+    palette, RGB, alpha     all channels of a pixel are equal, and no pixel is transparent
+    1-, 2- and 4-bit grey   scaled to 0 … 255, as the specification defines
+    16-bit grey             each value is 257 times a number of 8 bits
+
+Facts: the PNG specification, sections 5, 9 and 11.
 """
 
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from datasets_cli.errors import SourceError
 from datasets_cli.formats.gzip import fastest_zlib
-from datasets_cli.formats.png_chunks import (
-    CHUNK,
-    GREY,
-    HEADER,
-    PALETTE,
-    SIGNATURE,
-    NotPng,
-    PngHeader,
-    check_rows,
-    chunk,
-    read_chunks,
-    read_header,
-)
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
+CHUNK = struct.Struct(">I4s")
+HEADER = struct.Struct(">II5B")
+"""Width, height, bits, colour, compression, filter and interlacing."""
+HEADER_START = len(SIGNATURE) + CHUNK.size
+MODE = slice(HEADER_START + 8, HEADER_START + HEADER.size)
+
+GREY = 0
+NAMES = {GREY: "grey", 2: "RGB", 3: "palette", 4: "grey with alpha", 6: "RGB with alpha"}
+GREY_MODE = bytes((8, GREY, 0, 0, 0))
+OPAQUE = 255
+
+
+class NotPng(ValueError):
+    """The bytes are not a complete PNG file."""
+
+
+class NotGrey(Exception):
+    """A complete PNG file has another size, or pixels other than greys."""
 
 
 def decode_pngs(
     files: Sequence[memoryview], shape: tuple[int, int], where: str, first: int = 0
 ) -> np.ndarray:
-    """Return the frames in 8-bit grey PNG files, or in what can only mean the same.
+    """Return the frames in PNG files whose pixels are greys.
 
     Args:
         files: the bytes of one file each.
         shape: height and width of every frame.
-        where: what the files are part of, for messages.
-        first: what the first one counts as, for messages.
+        where: the record of the files, for messages.
+        first: the number of the first frame, for messages.
 
     Returns:
         uint8 ``[n, height, width]``.
 
     Raises:
-        SourceError: one is not a whole PNG file, not of this size, or is more than grey.
+        SourceError: a file is not a complete PNG file, has another size, or pixels other than
+            greys.
     """
     frames = np.empty((len(files), *shape), np.uint8)
-    # How a grey file of this size begins: the signature and the first chunk.
-    header = PngHeader(shape[1], shape[0], 8, GREY, 0, 0, 0)
-    head = SIGNATURE + chunk(b"IHDR", HEADER.pack(*header))
+    # The beginning of every 8-bit grey file of this size: the signature and the first chunk.
+    head = SIGNATURE + _chunk(b"IHDR", HEADER.pack(shape[1], shape[0], *GREY_MODE))
     unpacking_error = fastest_zlib().error
-    for number, file in enumerate(files):
+    for number, file in enumerate(files, first):
         try:
             if file[: len(head)] == head:
-                frames[number] = _decode(file, head, shape)
+                frames[number - first] = _decode(file, len(head), shape)
             else:
-                frames[number] = to_grey(file, shape)
+                frames[number - first] = _convert(file, shape)
         except NotGrey as error:
-            raise SourceError(f"{where}, frame {first + number} is {error}.") from error
-        except (ValueError, unpacking_error) as error:
-            raise SourceError(f"{where}, frame {first + number} is damaged: {error}.") from error
+            raise SourceError(f"{where}, frame {number} is {error}.", row=number) from error
+        except (ValueError, OSError, SyntaxError, unpacking_error) as error:
+            raise SourceError(
+                f"{where}, frame {number} is damaged: {error}.", row=number
+            ) from error
     return frames
 
 
-def _decode(file: memoryview, head: bytes, shape: tuple[int, int]) -> np.ndarray:
-    """Return the frame in a file that begins with such a head."""
-    packed = b"".join([data for kind, data in read_chunks(file, len(head)) if kind == b"IDAT"])
-    check_rows(packed, shape[0] * (1 + shape[1]))  # a byte each for a filter, and the pixels
-    return np.asarray(Image.frombytes("L", shape[::-1], packed, "zip", "L"))
-
-
-OPAQUE = 255
-KINDS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
-_MODE = slice(len(SIGNATURE) + CHUNK.size + 8, len(SIGNATURE) + CHUNK.size + HEADER.size)
-_GREY = bytes((8, GREY, 0, 0, 0))
-
-
-class NotGrey(Exception):
-    """A PNG file is whole, and not what it must be: says what it is."""
-
-
 def other_modes(files: Iterable[memoryview]) -> Counter[str]:
-    """Return how many files have which mode, but for 8-bit grey, not interlaced.
+    """Return the number of files of each mode other than 8-bit grey, not interlaced.
 
     Files that are not PNG files are not counted.
     """
-    # Comparing the bytes first takes a tenth of the time: nearly all files are such.
-    headers = (read_header(file) for file in files if file[_MODE] != _GREY)
-    return Counter(header.mode for header in headers if header)
+    # Comparing the bytes first takes a tenth of the time: nearly all files are 8-bit grey.
+    others = (file for file in files if file[MODE] != GREY_MODE)
+    return Counter(_mode_of(file) for file in others if file[:8] == SIGNATURE and len(file) > 32)
 
 
-def to_grey(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
-    """Return the greys that a PNG file of any mode shows, uint8 ``[height, width]``.
+def _mode_of(file: memoryview) -> str:
+    bits, colour, _, _, interlaced = file[MODE]
+    order = ", interlaced" if interlaced else ""
+    return f"{bits}-bit {NAMES.get(colour, f'colour type {colour}')}{order}"
 
-    Args:
-        file: its bytes.
-        shape: height and width that it must have.
 
-    Raises:
-        NotGrey: it has another size, or more than greys.
-        NotPng, zlib.error: it is damaged.
-    """
-    chunks = list(read_chunks(file, len(SIGNATURE))) if file[:8] == SIGNATURE else []
-    header = read_header(file)
-    if chunks and (header is None or header.compression or header.interlaced > 1):
-        raise NotPng("the specification knows no such header")
-    if header is None:
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    head = CHUNK.pack(len(data), kind)
+    return head + data + zlib.crc32(data, zlib.crc32(kind)).to_bytes(4, "big")
+
+
+def _decode(file: memoryview, position: int, shape: tuple[int, int]) -> np.ndarray:
+    """Return the frame of an 8-bit grey file whose second chunk is at a position."""
+    packed = b"".join([data for kind, data in _chunks(file, position) if kind == b"IDAT"])
+    # A row has a byte for its filter, and a byte for each pixel.
+    _check_rows(packed, shape[0] * (1 + shape[1]))
+    return np.asarray(Image.frombytes("L", shape[::-1], packed, "zip", "L"))
+
+
+def _chunks(file: memoryview, position: int) -> Iterator[tuple[bytes, memoryview]]:
+    """Yield kind and data of each chunk from a position to the last one."""
+    kind = b""
+    while kind != b"IEND":
+        if position + CHUNK.size > len(file):
+            raise NotPng("it is cut off")
+        length, kind = CHUNK.unpack_from(file, position)
+        end = position + CHUNK.size + length
+        if zlib.crc32(file[position + 4 : end]).to_bytes(4, "big") != file[end : end + 4]:
+            raise NotPng(f"its chunk {kind!r} is cut off or has a wrong checksum")
+        yield kind, file[position + CHUNK.size : end]
+        position = end + 4
+
+
+def _check_rows(packed: bytes, expected: int) -> None:
+    """Check the decompressed size of the rows."""
+    unpacking = fastest_zlib().decompressobj()
+    # One byte more shows that there are too many, however many they are.
+    size = len(unpacking.decompress(packed, expected + 1))
+    if size != expected:
+        more = " or more" if size > expected else ""
+        raise NotPng(f"its rows have {size} bytes{more}; expected {expected}")
+    if not unpacking.eof:
+        raise NotPng("its rows have no end")
+
+
+def _convert(file: memoryview, shape: tuple[int, int]) -> np.ndarray:
+    """Return the greys of a PNG file of any mode, uint8 ``[height, width]``."""
+    if file[:8] != SIGNATURE:
         raise NotPng(f"it is not a PNG file, it begins with {bytes(file[:16])!r}")
-    size = (header.height, header.width)
-    if size != shape:
-        expected, found = (f"{height} x {width} pixels" for height, width in (shape, size))
+    for kind, data in _chunks(file, len(SIGNATURE)):  # Pillow ignores some checksums
+        if kind == b"IHDR" and len(data) != HEADER.size:
+            raise NotPng("its header has a wrong size")
+    width, height, bits, colour, *_ = HEADER.unpack_from(file, HEADER_START)
+    if (height, width) != shape:  # before Pillow allocates the frame
+        expected, found = (
+            f"{rows} x {columns} pixels" for rows, columns in (shape, (height, width))
+        )
         raise NotGrey(f"a PNG file of {found}; expected {expected}")
-    try:
-        return _greys(header, chunks)
-    except NotGrey as error:
-        raise NotGrey(
-            f"a PNG file of another mode ({header.mode}) in which {error}; expected 8-bit grey, "
-            "or what can only mean the same"
-        ) from error
+    with Image.open(io.BytesIO(file), formats=("PNG",)) as image:
+        image.load()
+        try:
+            if bits == 16 and colour != GREY:
+                raise NotGrey("channels have 16 bits")  # of which Pillow would drop eight
+            return _greys(image)
+        except NotGrey as error:
+            raise NotGrey(
+                f"a PNG file of another mode ({_mode_of(file)}) in which {error}; expected 8-bit "
+                "grey, or pixels that can only mean the same"
+            ) from error
 
 
-def _greys(header: PngHeader, chunks: list[tuple[bytes, memoryview]]) -> np.ndarray:
-    if header.bits == 16 and header.colour != GREY:
-        raise NotGrey("channels have 16 bits")  # of which Pillow would drop eight
-    # What else is in the file has no say in its pixels.
-    parts = [(kind, bytes(data)) for kind, data in chunks if kind in KINDS]
-    if header.colour == PALETTE and not dict(parts).get(b"PLTE"):
-        raise NotPng("it has no palette")
-    plain = SIGNATURE + b"".join(chunk(kind, data) for kind, data in parts)
-    try:
-        with Image.open(io.BytesIO(plain), formats=("PNG",)) as image:
-            image.load()
-            return _of_image(image, dict(parts).get(b"PLTE", b""))
-    except UnidentifiedImageError as error:
-        raise NotPng("the specification knows no such header") from error
-    except (OSError, SyntaxError) as error:
-        raise NotPng(str(error)) from error
-
-
-def _of_image(image: Image.Image, palette: bytes) -> np.ndarray:
+def _greys(image: Image.Image) -> np.ndarray:
     if image.mode.startswith("I"):
         greys = np.asarray(image)
         if (greys % 257).any():
             raise NotGrey("a grey is between two of 8 bits")
         return (greys // 257).astype(np.uint8)
-    if image.mode == "P" and (last := np.asarray(image).max()) >= len(palette) // 3:
-        raise NotPng(f"its palette has {len(palette)} bytes, and a pixel the index {last}")
+    if image.mode == "P" and image.palette is None:
+        raise NotPng("it has no palette")
     if image.mode != "P" and "transparency" in image.info:
         raise NotGrey("a colour is transparent")
     pixels = np.asarray(image.convert("RGBA"))

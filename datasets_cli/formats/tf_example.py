@@ -6,7 +6,7 @@
 
 Facts: TensorFlow's ``core/example/example.proto`` and ``feature.proto``, and protobuf's encoding
 guide. Numbers may be packed into one run of bytes, as all writers do today, or not. Unknown fields
-are passed over, as protobuf does.
+are skipped, as in protobuf.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ FeatureValue = list[memoryview] | np.ndarray
 VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
 FIXED_BYTES = {EIGHT_BYTES: 8, FOUR_BYTES: 4}
 MAX_VARINT_BYTES = 10
+VALUE_BYTES = 256
+"""The memory of a value while its list is parsed, at most."""
 
 
 class _Malformed(ValueError):
-    """The bytes are not a message."""
+    """The bytes are not a valid message."""
 
 
 def parse_example(data: bytes, where: str) -> dict[str, FeatureValue]:
     """Return a message's features by name: byte strings, float32 ``[n]`` or int64 ``[n]``.
 
     Args:
-        data: one message; byte strings are views of it. A feature without a list is left out.
-        where: named in messages.
+        data: one message. The byte strings are views of it; features without a list are skipped.
+        where: the place of the message, for errors.
 
     Raises:
-        SourceError: it is not such a message.
+        SourceError: it is not a valid message.
     """
     features: dict[str, FeatureValue] = {}
     try:
@@ -50,7 +52,7 @@ def parse_example(data: bytes, where: str) -> dict[str, FeatureValue]:
                     raise _Malformed(f"the feature {name!r} comes twice")
                 if value is not None:
                     features[name] = value
-    except SourceError as error:  # of a limit
+    except SourceError as error:  # a limit
         error.prepend(f"{where}: ")
         raise
     except _Malformed as error:
@@ -86,47 +88,50 @@ def _float_list(message: memoryview) -> np.ndarray:
     runs = _few(
         item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, FOUR_BYTES)
     )
-    check_limit("record_values", sum(map(len, runs)) // 4, "a list of floats")
+    _check_values(sum(map(len, runs)) // 4, "a list of floats")
     if any(len(run) % 4 for run in runs):
         raise _Malformed("a list of floats has a part of one")
     return np.frombuffer(b"".join(runs), "<f4").astype(np.float32, copy=False)
 
 
 def _int64_list(message: memoryview) -> np.ndarray:
-    # A varint that stands alone and one in a packed run are the same bytes.
+    # A single varint and one in a packed run have the same bytes.
     runs = _few(item for n, wire, item in _fields(message) if n == 1 and wire in (LENGTH, VARINT))
-    num_bytes = sum(map(len, runs))
-    check_limit("record_values", num_bytes // MAX_VARINT_BYTES, "a list of whole numbers")
+    _check_values(sum(map(len, runs)) // MAX_VARINT_BYTES, "a list of integers")
     stored = np.frombuffer(b"".join(runs), np.uint8)
-    # A number ends with each byte whose highest bit is clear.
-    check_limit("record_values", int(np.count_nonzero(stored < 128)), "a list of whole numbers")
+    # The last byte of a number has its highest bit clear.
+    _check_values(int(np.count_nonzero(stored < 128)), "a list of integers")
     return _varints(stored)
 
 
 def _few(runs: Iterator[memoryview]) -> list[memoryview]:
-    """Return runs of bytes, of which each needs a hundred bytes more in memory."""
-    few = list(islice(runs, limit("record_values") + 1))
-    check_limit("record_values", len(few), "a list")
+    """Return runs of bytes after checking their number."""
+    few = list(islice(runs, limit("record_bytes") // VALUE_BYTES + 1))
+    _check_values(len(few), "a list")
     return few
 
 
+def _check_values(count: int, what: str) -> None:
+    check_limit("record_bytes", count * VALUE_BYTES, f"{what} of {count:,} values")
+
+
 def _varints(stored: np.ndarray) -> np.ndarray:
-    """Return the numbers, int64 ``[n]``, of bytes that hold seven bits each, the lowest first."""
-    ends = np.flatnonzero(stored < 128) + 1  # the last byte of a number has its highest bit clear
+    """Return the numbers, int64 ``[n]``, of bytes with seven bits each, the lowest first."""
+    ends = np.flatnonzero(stored < 128) + 1
     if len(stored) and (not len(ends) or ends[-1] != len(stored)):
-        raise _Malformed("a list of whole numbers is cut off")
+        raise _Malformed("a list of integers is cut off")
     starts = np.concatenate(([0], ends[:-1]))[: len(ends)]
     widths = ends - starts
     if len(widths) and widths.max() > MAX_VARINT_BYTES:
-        raise _Malformed("a whole number is too long")
-    # Which byte of its number each byte is; it moves up by seven bits for each one before it.
+        raise _Malformed("an integer is too long")
+    # The place of each byte in its number: it is shifted by seven bits for each byte before it.
     places = np.arange(len(stored)) - np.repeat(starts, widths)
     bits = (stored & 127).astype(np.uint64) << (7 * places).astype(np.uint64)
     return np.bitwise_or.reduceat(bits, starts).view(np.int64) if len(bits) else bits.view(np.int64)
 
 
 def _messages(view: memoryview, wanted: int) -> Iterator[memoryview]:
-    """Yield the contents of the fields that have this number and are runs of bytes."""
+    """Yield the contents of the fields with this number that are runs of bytes."""
     return (item for number, wire, item in _fields(view) if number == wanted and wire == LENGTH)
 
 
@@ -151,7 +156,7 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, memoryview]]:
 
 
 def _varint(view: memoryview, position: int) -> tuple[int, int]:
-    """Return the whole number that stands at a position, and the position after it."""
+    """Return the integer at a position, and the position after it."""
     value = shift = 0
     for byte in view[position : position + MAX_VARINT_BYTES]:
         position += 1
@@ -159,4 +164,4 @@ def _varint(view: memoryview, position: int) -> tuple[int, int]:
             return value | byte << shift, position
         value |= (byte & 127) << shift
         shift += 7
-    raise _Malformed("a whole number is cut off or too long")
+    raise _Malformed("an integer is cut off or too long")

@@ -1,1 +1,1 @@
-"""Remote files: what they are, how they are fetched and checked."""
+"""Remote files: their addresses and checksums, download, and check."""

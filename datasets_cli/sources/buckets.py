@@ -1,4 +1,4 @@
-"""Lists of what a publisher has: a public bucket of Google Cloud Storage, by its JSON API."""
+"""The list of files in a public bucket of Google Cloud Storage, by its JSON API."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class BucketObject(NamedTuple):
     """A file in a bucket.
 
     Args:
-        name: with ``/`` between its parts.
+        name: its parts are separated by ``/``.
         size: bytes.
-        checksums: ``{"md5": hex}``; empty for a composite object, which has none.
+        checksums: ``{"md5": hex}``; empty for a composite object.
     """
 
     name: str
@@ -36,7 +36,7 @@ class BucketObject(NamedTuple):
 
 
 def object_url(bucket: str, name: str) -> str:
-    """Return where a file of a public bucket can be downloaded from."""
+    """Return the download address of a file in a public bucket."""
     return f"{HOST}{bucket}/{quote(name)}"
 
 
@@ -44,9 +44,9 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
     """Return the bucket's files whose names begin with ``prefix``, in the order of their names.
 
     Raises:
-        AccessError: the bucket, or its list, is closed.
-        NetworkError: no answer.
-        SourceError: the answer is not such a list, or one of more than ``MOST_PAGES``.
+        AccessError: access to the bucket, or to its list, is denied.
+        NetworkError: the server does not answer.
+        SourceError: the answer is not a list of files, or has more than ``MOST_PAGES`` pages.
     """
     base = f"{HOST}storage/v1/b/{bucket}/o?prefix={quote(prefix)}"
     url, items = base, []
@@ -57,26 +57,29 @@ def list_objects(bucket: str, prefix: str, web: Web) -> list[BucketObject]:
             token = quote(page.get("nextPageToken", ""), safe="")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
-                f"{url} does not answer as Google Cloud Storage does: expected an object whose "
-                f"items have name and size. Check {MIRROR}."
+                f"{url} did not answer like Google Cloud Storage: expected items with name and "
+                "size.",
+                expected="items with name and size",
+                advice=f"Check {MIRROR}.",
             ) from error
         if not token:
             return items
         url = f"{base}&pageToken={token}"
-    raise SourceError(f"{base} has more than {MOST_PAGES} pages, which is more than is read.")
+    raise SourceError(
+        f"{base} has more than {MOST_PAGES} pages; no more are read.", expected=MOST_PAGES
+    )
 
 
 def may_lack_list(error: RldsError, url: str, web: Web) -> bool:
     """Return whether files may be available although their list is not.
 
+    They may be if access to the list is denied, or if its server does not answer and the user has a
+    mirror, which may have the files without a list.
+
     Args:
         error: why the list is not available.
-        url: of the files, or the beginning of it.
-        web: who was asked for the list.
-
-    Returns:
-        True where the list is refused, or where its server does not answer but the user has a
-        mirror of the files, which need not have any list.
+        url: the address of the files, or its beginning.
+        web: the client that requested the list.
     """
     if isinstance(error, NetworkError) and not isinstance(error, OfflineError):
         return len(web.candidates(url)) > 1

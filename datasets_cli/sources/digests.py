@@ -28,7 +28,7 @@ class Digests:
             running.update(data)
 
     def hex(self) -> dict[str, str]:
-        """Return the digests so far."""
+        """Return the hexadecimal digests of the bytes so far."""
         return {name: running.hexdigest() for name, running in self._hashes.items()}
 
     def read(self, path: Path) -> bytes:

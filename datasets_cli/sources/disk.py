@@ -1,4 +1,4 @@
-"""This machine's disk: room asked for before the first byte, and bytes brought to it."""
+"""This machine's disk: free space, new folders, allocation, flushing, and errors of the disk."""
 
 from __future__ import annotations
 
@@ -13,38 +13,42 @@ from pathlib import Path
 from typing import BinaryIO
 
 from datasets_cli.core.system_errors import is_full
-from datasets_cli.errors import ROOT, DiskFull, RldsError, UsageError
+from datasets_cli.errors import ROOT, DiskFull, NotWritable, RldsError, UsageError
 
 MAX_NAME_BYTES = 200
-"""Of a file or folder; systems take 255, and names of work under way are longer by up to 40."""
+"""Of a file or folder. File systems accept 255; temporary names are longer by up to 40."""
 
 COPIED_BYTES = 1 << 20
 
-# What a network or FUSE file system answers that cannot do what is asked.
+# The answers of a network or FUSE file system to an operation that it does not support.
 UNSUPPORTED = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENODEV, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
-    """Check that ``folder``'s disk has room."""
+    """Raise DiskFull if the disk of ``folder`` has less free space than ``what`` needs."""
     free = free_bytes(folder)
     if free < size_bytes:
         raise DiskFull(
             f"{what} needs about {size_bytes:,} bytes on the disk of {folder}, which has {free:,} "
-            f"free. Make room, or choose another disk with {ROOT}."
+            "free.",
+            path=folder,
+            expected=size_bytes,
+            found=free,
+            advice=f"Free some space, or choose another disk with {ROOT}.",
         )
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how many bytes are free on the disk of a folder, which need not exist."""
+    """Return the number of free bytes on the disk of a folder, which need not exist."""
     existing = folder
     while not existing.exists():
         existing = existing.parent
     usage = shutil.disk_usage(existing)
-    return usage.free if usage.total else sys.maxsize  # some FUSE file systems tell no size
+    return usage.free if usage.total else sys.maxsize  # some FUSE file systems report no size
 
 
 def copy_bytes(source: BinaryIO, target: BinaryIO, size: int) -> None:
-    """Copy the next ``size`` bytes, which must be there."""
+    """Copy the next ``size`` bytes, which must exist."""
     while size:
         block = source.read(min(size, COPIED_BYTES))
         assert block, f"{size} bytes more"
@@ -53,54 +57,58 @@ def copy_bytes(source: BinaryIO, target: BinaryIO, size: int) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its parents, also while another process removes empty ones."""
+    """Create a folder and its parents, even while another process removes empty ones."""
     for retries in reversed(range(10)):
         try:
             with short_names(folder):
                 return folder.mkdir(parents=True, exist_ok=True)
-        # FileExistsError also means that the folder was removed after it was found to be there.
+        # FileExistsError: also if the folder was removed after mkdir found it.
         except (FileNotFoundError, FileExistsError, NotADirectoryError) as error:
-            _refuse_what_is_in_the_way(folder, error)
+            _refuse_obstacle(folder, error)
             if not retries:
                 raise
     raise AssertionError("the last try returns or raises")
 
 
-def _refuse_what_is_in_the_way(folder: Path, error: OSError) -> None:
+def _refuse_obstacle(folder: Path, error: OSError) -> None:
     existing = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if existing.is_dir():
         return
     if link := broken_link(existing):
-        raise UsageError(f"{folder} cannot be made: {link}. Is its disk mounted?") from error
-    raise UsageError(
-        f"{folder} cannot be made: {existing} is a file, not a folder. Move it away, or choose "
-        f"another place: {ROOT} is the cache root."
+        raise NotWritable(
+            f"{folder} cannot be created: {link}.", path=folder, advice="Is its disk mounted?"
+        ) from error
+    raise NotWritable(
+        f"{folder} cannot be created: {existing} is a file, not a folder.",
+        path=folder,
+        found=str(existing),
+        advice=f"Move it away, or choose another cache root with {ROOT}.",
     ) from error
 
 
 def paths_below(folder: Path) -> Iterator[Path]:
-    """Yield all paths below a folder, also while other processes delete some of them."""
+    """Yield all paths below a folder, even while other processes delete some of them."""
     for parent, folders, files in os.walk(folder):
         yield from (Path(parent, name) for name in (*folders, *files))
 
 
 @contextmanager
 def short_names(path: Path) -> Iterator[None]:
-    """Turn a name that is longer than the file system takes into an error that says so."""
+    """Raise UsageError for a name that is too long for the file system."""
     try:
         yield
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
         raise UsageError(
-            f"{path} is too long: a file system takes names of up to 255 bytes, and a whole path "
-            "of 4,096 (macOS: 1,024). Choose a shorter name, or another cache root with "
-            f"{ROOT}."
+            f"{path} is too long: a name may have 255 bytes, a whole path 4,096 (macOS: 1,024).",
+            path=path,
+            advice=f"Choose a shorter name, or another cache root with {ROOT}.",
         ) from error
 
 
 def no_folder(text: str | os.PathLike[str]) -> str:
-    """Return why what a user names is not a folder, for messages."""
+    """Return why a path of the user is not a folder, for messages."""
     if not os.fspath(text):
         return "is empty text"
     return "is not a folder" if Path(text).expanduser().exists() else "does not exist"
@@ -115,28 +123,28 @@ def broken_link(path: Path) -> str:
 
 def allocate(path: Path, size: int) -> None:
     """Create a file of zeros with all its disk space allocated."""
-    # A mapping or a late write would else fail half-way on a full disk.
+    # Otherwise a write through a mapping fails half-way on a full disk.
     with path.open("x+b") as file:
         reserve(file.fileno(), 0, size)
 
 
 def reserve(descriptor: int, start: int, stop: int) -> None:
-    """Give every byte of a part of a file its place on the disk; what is written there stays."""
+    """Allocate disk space for a range of a file; its content stays."""
     try:
         os.posix_fallocate(descriptor, start, stop - start)
-    # AttributeError: macOS does not have the function, and reserves no hole of a file.
+    # AttributeError: macOS has no such function; writing fills the holes of the file.
     except (AttributeError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in UNSUPPORTED:
             raise
         while start < stop:
             size = min(1 << 20, stop - start)
-            there = os.pread(descriptor, size, start)
-            start += os.pwrite(descriptor, there.ljust(size, b"\0"), start)
+            content = os.pread(descriptor, size, start)
+            start += os.pwrite(descriptor, content.ljust(size, b"\0"), start)
 
 
 def flush(path: Path) -> None:
-    """Bring a file's, or a folder's, content to the disk."""
-    # Some file systems do this for files alone; their folders are then as safe as they make them.
+    """Flush the content of a file, or of a folder, to the disk."""
+    # Some file systems flush files only; on these a folder cannot be made safer.
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -148,7 +156,7 @@ def flush(path: Path) -> None:
 
 
 def flush_all(folder: Path) -> None:
-    """Bring a file, or all files and folders below a folder, to the disk."""
+    """Flush all files and folders below a folder to the disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
             flush(Path(parent, name))
@@ -157,7 +165,7 @@ def flush_all(folder: Path) -> None:
 
 @contextmanager
 def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn a full disk into ``DiskFull`` naming ``path``; let every other error pass."""
+    """Turn the error of a full disk into ``DiskFull`` with ``path``; other errors pass."""
     try:
         yield
     except OSError as error:
@@ -165,15 +173,16 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             raise
         reason = os.strerror(error.errno or errno.ENOSPC)  # h5py's own text is a dump
         raise DiskFull(
-            f"The disk is full: {path} cannot be written ({reason}). Nothing that was "
-            "installed is lost, and what has been downloaded is kept. Make room and run again.",
+            f"The disk is full: {path} cannot be written ({reason}). Installed datasets and "
+            "partial downloads are kept.",
             path=path,
+            advice="Free some space and run again.",
         ) from error
 
 
 @contextmanager
 def path_errors(path: Path) -> Iterator[None]:
-    """Turn what the system refuses into errors that name the path which a user gives, alone."""
+    """Turn errors of the system into errors that name the user's path."""
     try:
         with disk_errors(path):
             yield
@@ -182,5 +191,8 @@ def path_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise UsageError(
-            f"{path} cannot be made or read: {reason}. See its folder, or choose another path."
+            f"{path} cannot be created or read: {reason}.",
+            path=path,
+            found=reason,
+            advice="Check its folder, or choose another path.",
         ) from error

@@ -1,8 +1,9 @@
-"""Downloading one resource: stream to a partial file, resume it, check it, name it."""
+"""Downloading one resource: resume or begin a partial file, stream, check and publish it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 import requests
 
 from datasets_cli.core.progress import Progress
-from datasets_cli.errors import MIRROR, NO_VERIFY, IntegrityError, NetworkError, public_url
+from datasets_cli.errors import NO_VERIFY, IntegrityError, NetworkError, public_url
 from datasets_cli.sources.digests import Digests
 from datasets_cli.sources.disk import check_free_space, disk_errors, make_folder
 from datasets_cli.sources.failures import TransientError, translated
-from datasets_cli.sources.http import READ_BYTES, Http
+from datasets_cli.sources.http import Http
+from datasets_cli.sources.pace import read_body
 from datasets_cli.sources.partial_download import DownloadState, PartialDownload, read_state
 from datasets_cli.sources.ranges import Restart, content_length, continued, is_whole, range_headers
 from datasets_cli.sources.raw_file import RawFile, verify
@@ -26,7 +28,7 @@ MAX_RESTARTS = 2
 def fetch(
     resource: Resource, folder: Path, http: Http, progress: Progress, *, accept_any: bool = False
 ) -> RawFile:
-    """Return the resource as a checked file in ``folder``, downloading what is missing."""
+    """Return the resource as a checked file in ``folder``; download the missing bytes."""
     target = folder / resource.filename
     with disk_errors(target):
         make_folder(target.parent)
@@ -52,7 +54,7 @@ def _fetch(
 
 
 def _reuse(resource: Resource, target: Path, accept_any: bool) -> RawFile | None:
-    """Return an earlier complete download if its bytes are still what they were."""
+    """Return an earlier complete download if its bytes have not changed."""
     state = read_state(Path(f"{target}.json"))
     if state is None or not target.is_file():
         return None
@@ -69,6 +71,23 @@ def _reuse(resource: Resource, target: Path, accept_any: bool) -> RawFile | None
 
 
 @dataclass(frozen=True)
+class _Part:
+    """The bytes on this disk: which file they belong to, their hashes, and whether resumed."""
+
+    state: DownloadState
+    digests: Digests
+    is_resumed: bool
+
+    @property
+    def size(self) -> int:
+        return self.digests.size
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state.size == self.size
+
+
+@dataclass(frozen=True)
 class _Download:
     """One resource from one URL."""
 
@@ -81,13 +100,14 @@ class _Download:
 
     @property
     def origin(self) -> str:
-        """The URL as it is shown and kept."""
+        """The URL for messages and files, without its secrets."""
         return public_url(self.url)
 
     def run(self, slow_retries: int) -> RawFile:
-        """Attempt until the file is complete."""
-        # An attempt counts as a failure if it brought less than the lowest speed asks for the time
-        # since the last one, pause included: else a server could send one byte each time forever.
+        """Repeat attempts until the file is complete."""
+        # An attempt counts as a failure if it brought less than the lowest speed requires for the
+        # time since the last one, pause included. Otherwise a server that sends one byte a
+        # connection would be asked forever.
         attempt = restarts = 0
         failed = self.http.clock()
         while True:
@@ -99,9 +119,7 @@ class _Download:
                 restarts += 1
                 self.partial.discard()
                 if restarts > MAX_RESTARTS:
-                    raise NetworkError(
-                        f"{self.url} cannot be continued or read: {reason}."
-                    ) from None
+                    raise NetworkError(f"{self.url} cannot be resumed or read: {reason}.") from None
             except TransientError as error:
                 began, failed = failed, self.http.clock()
                 gained = self.partial.size - before
@@ -112,43 +130,55 @@ class _Download:
                 self.http.pause(attempt, error)
 
     def _attempt(self) -> RawFile:
-        digests = self.resource.new_digests()
-        state = self._resume(digests)
-        if state and state.size == digests.size:
-            return self._complete(state, digests)
-        headers = range_headers(state, digests.size)
-        with self.http.open(self.url, headers, self.resource.no_such_data) as response:
-            if state and response.status_code == 206:
-                state = continued(response, digests.size, state, has_checksum=self._has_checksum)
-            elif state and is_whole(response, digests.size, state):
-                return self._complete(state, digests)
-            elif response.status_code != 200:
-                raise Restart(f"the server answers with HTTP {response.status_code}")
-            else:
-                state, digests = self._start(response), self.resource.new_digests()
-            return self._complete(state, digests, response)
+        part = self._resume()
+        if part is None or not part.is_complete:
+            headers = range_headers(part.state, part.size) if part else {}
+            with self.http.open(self.url, headers, self.resource.no_such_data) as response:
+                part = self._continue_or_begin(part, response)
+                with self._wrong_bytes_discarded(part):
+                    self._stream(response, part)
+        with self._wrong_bytes_discarded(part):
+            file = self._check(part)
+        self.partial.publish(replace(part.state, size=part.size, sha256=file.sha256))
+        return file
 
-    def _resume(self, digests: Digests) -> DownloadState | None:
-        """Open and hash the part if it may grow: it is this URL's and a change can be told."""
+    def _resume(self) -> _Part | None:
+        """Hash the partial file if it belongs to this URL and a change would be noticed."""
         state = self.partial.state
         if state is None or state.url != self.origin:
             return None
-        can_tell = state.validator or self._has_checksum
-        return state if can_tell and self.partial.resume(digests) else None
+        digests = self.resource.new_digests()
+        is_safe = state.validator or self._has_checksum
+        is_open = is_safe and self.partial.resume(digests)
+        return _Part(state, digests, is_resumed=True) if is_open else None
 
     @property
     def _has_checksum(self) -> bool:
-        """Whether a file put together of two versions would be noticed."""
+        """Whether a file joined from two versions would be noticed."""
         return bool(self.resource.checksums) and not self.accept_any
 
-    def _start(self, response: requests.Response) -> DownloadState:
-        """Check what the headers promise and begin a new partial file."""
+    def _continue_or_begin(self, part: _Part | None, response: requests.Response) -> _Part:
+        """Return the part that the response continues, or a new one."""
+        if part and response.status_code == 206:
+            state = continued(response, part.size, part.state, has_checksum=self._has_checksum)
+            return replace(part, state=state)
+        if part and is_whole(response, part.size, part.state):
+            return replace(part, state=replace(part.state, size=part.size))
+        if response.status_code != 200:
+            raise Restart(f"the server answers with HTTP {response.status_code}")
+        return self._begin(response)
+
+    def _begin(self, response: requests.Response) -> _Part:
+        """Check the size in the headers and begin a new partial file."""
         size = content_length(response, self.url)
         if size is not None and not self.accept_any and not self.resource.accepts_size(size):
             kind = response.headers.get("Content-Type", "no content type")
             raise IntegrityError(
                 f"{self.url}: expected {self.resource.size} bytes, the server offers {size} "
-                f"({kind}). It is not the published file; {NO_VERIFY} accepts it."
+                f"({kind}). It is not the published file.",
+                expected=self.resource.size,
+                found=size,
+                advice=f"{NO_VERIFY} accepts it.",
             )
         etag = response.headers.get("ETag", "")
         strong = etag if etag.startswith('"') else None
@@ -158,63 +188,60 @@ class _Download:
                 self.partial.target.parent, size, f"{self.resource.filename} from {self.url}"
             )
         self.partial.begin(state)
-        return state
+        return _Part(state, self.resource.new_digests(), is_resumed=False)
 
-    def _stream(self, response: requests.Response, state: DownloadState, digests: Digests) -> None:
-        """Write and hash the body after the ``digests.size`` bytes that are already here."""
-        total = state.size
+    def _stream(self, response: requests.Response, part: _Part) -> None:
+        """Write and hash the bytes of the body, which follow those of the part."""
+        if part.is_complete:
+            return
+        digests, total = part.digests, part.state.size
         if total is None and not self.accept_any:
             total = self.resource.largest_size
         head_size = max(1, len(self.resource.magic))
-        for data in _chunks(response, self.url):
+        for data in self._body(response):
             is_head = digests.size < head_size
             digests.update(data)
             if is_head and digests.size >= head_size:
                 self.resource.check_magic(digests.head, self.url)
             if total is not None and digests.size > total:
-                raise IntegrityError(f"{self.url}: expected {total} bytes, the server sends more.")
+                raise IntegrityError(
+                    f"{self.url}: expected {total} bytes, the server sends more.", expected=total
+                )
             self.partial.write(data)
-            if digests.size != total:  # the end is told once the file is checked
+            if digests.size != total:  # the last bytes are reported once the file is checked
                 self.progress.fetching(self.resource.filename, digests.size, total)
         self.partial.flush()
-        if state.size is None:
+        if part.state.size is None:
             is_whole = self.accept_any or self.resource.accepts_size(digests.size)
         else:
-            is_whole = digests.size >= state.size
+            is_whole = digests.size >= part.state.size
         if not is_whole:
-            raise TransientError(f"{self.url} stopped at byte {digests.size} of {total}.")
-
-    def _complete(
-        self, state: DownloadState, digests: Digests, response: requests.Response | None = None
-    ) -> RawFile:
-        """Stream what is missing, check the whole file and give it its name."""
-        resumed = digests.size > 0
-        try:
-            if response is not None:
-                self._stream(response, state, digests)
-            self.resource.check_magic(digests.head, self.url)
-            file = verify(
-                self.resource,
-                self.partial.target,
-                self.origin,
-                digests,
-                validator=state.validator,
-                accept_any=self.accept_any,
+            raise TransientError(
+                f"{self.url} stopped at byte {digests.size} of {total}.",
+                expected=total,
+                found=digests.size,
             )
+
+    def _body(self, response: requests.Response) -> Iterator[bytes]:
+        with translated(self.url):
+            yield from read_body(response, self.http.limits)
+
+    def _check(self, part: _Part) -> RawFile:
+        """Return the file if its first bytes, size and checksums are those of the resource."""
+        self.resource.check_magic(part.digests.head, self.url)
+        return verify(
+            *(self.resource, self.partial.target, self.origin, part.digests),
+            validator=part.state.validator,
+            accept_any=self.accept_any,
+        )
+
+    @contextmanager
+    def _wrong_bytes_discarded(self, part: _Part) -> Iterator[None]:
+        """Discard the part if its bytes are wrong, and start again if it was resumed."""
+        try:
+            yield
         except IntegrityError as error:
-            self.partial.discard()  # bytes known to be wrong are never continued
-            if resumed:
+            self.partial.discard()
+            if part.is_resumed:
                 raise Restart(str(error)) from error
-            if self.origin in str(error):
-                raise
-            raise IntegrityError(
-                f"{error} It came from {self.url}. Try another {MIRROR}; {NO_VERIFY} takes it all "
-                "the same."
-            ) from error
-        self.partial.publish(replace(state, size=digests.size, sha256=file.sha256))
-        return file
-
-
-def _chunks(response: requests.Response, url: str) -> Iterator[bytes]:
-    with translated(url):
-        yield from response.raw.stream(READ_BYTES, decode_content=False)
+            raise

@@ -1,8 +1,7 @@
-"""The network: what is retried, which servers are asked, what an answer must be."""
+"""The HTTP client: retries, mirrors, pauses, offline mode and JSON documents."""
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import threading
@@ -22,36 +21,36 @@ from datasets_cli.errors import (
     NetworkError,
     OfflineError,
     RldsError,
+    SourceError,
     by_reader,
 )
-from datasets_cli.formats.limits import beyond, limit, raised_limits
+from datasets_cli.formats.json_document import read_json
+from datasets_cli.formats.limits import check_limit, raised_limits
 from datasets_cli.sources.failures import (
-    WORST,
+    WORST_FIRST,
     TransientError,
     all_failed,
     check_status,
     host_of,
     translated,
 )
-from datasets_cli.sources.pace import PaceLimits
+from datasets_cli.sources.pace import PaceLimits, read_body
 from datasets_cli.sources.resource import NoSuchData
 from datasets_cli.sources.session import Session
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
-# A connection that stalls loses less than this; larger reads are not faster.
-READ_BYTES = 1 << 16
 TIMEOUT_SECONDS = (10.0, 30.0)  # connect, read
 LONGEST_WAIT_SECONDS = 120.0
 MOST_PAGES = 100
-"""Of one list; Hugging Face has 1,000 entries on each."""
+"""Of one list; Hugging Face returns 1,000 entries a page."""
 CONNECTIONS_A_HOST = 4
-"""As few as a browser has: publishers limit what one address asks for."""
+"""As few as a browser has: publishers limit the requests of one address."""
 
 
 class HostLimits:
-    """Lets threads wait for their turn with a host; several clients may share it."""
+    """A limit on the connections to each host; several clients may share it."""
 
     def __init__(self, at_once: int = CONNECTIONS_A_HOST) -> None:
         self._at_once = at_once
@@ -60,8 +59,8 @@ class HostLimits:
 
     @contextmanager
     def turn(self, url: str) -> Iterator[None]:
-        """Wait until the host of an address has a connection to spare, and have it."""
-        # A thread has one turn at a time: with two, threads could wait for each other.
+        """Hold one of the connections to the host of an address; wait until one is free."""
+        # A thread holds one at a time: with two, threads could wait for each other.
         host = _place_of(url)
         with self._lock:
             turns = self._turns.setdefault(host, threading.BoundedSemaphore(self._at_once))
@@ -70,9 +69,9 @@ class HostLimits:
 
 
 class Http:
-    """A client that retries, honours Retry-After, mirrors and offline mode."""
+    """An HTTP client with retries, Retry-After, mirrors and offline mode."""
 
-    # A host that has no address is asked once more in all: without a network no pause would help.
+    # A host name without an address is retried once: without a network no pause would help.
 
     def __init__(
         self,
@@ -91,11 +90,11 @@ class Http:
         self._hosts = hosts or HostLimits()
         self._unresolved: set[str] = set()
         self._slow: set[str] = set()
-        limits = PaceLimits(config.lowest_speed, clock=clock)
-        self._session = Session(limits, timeout_seconds, allow_http=config.allow_http)
+        self.limits = PaceLimits(config.lowest_speed, clock=clock)
+        self._session = Session(timeout_seconds, allow_http=config.allow_http)
 
     def candidates(self, url: str) -> list[str]:
-        """Return the URLs to try for ``url``: mirrors whose prefix fits, then itself."""
+        """Return the URLs to try for ``url``: mirrors with a matching prefix, then itself."""
         mirrored = [
             replacement + url[len(prefix) :]
             for prefix, replacement in self.config.mirrors
@@ -107,13 +106,13 @@ class Http:
         """Return the JSON document at ``url``, trying mirrors first."""
         return self.first_answer(
             *(url, self.candidates(url)),
-            lambda each, retries: self._with_retries(each, retries, _read_document, no_such_data),
+            lambda each, retries: self._with_retries(each, retries, self._document, no_such_data),
         )
 
     def pages(self, url: str) -> Iterator[Any]:
-        """Yield the JSON documents of a list that comes in pages, trying mirrors first."""
-        # Each answer names the next page in its `Link` header, as Hugging Face does for a list of
-        # more than 1,000 entries.
+        """Yield the JSON documents of a list in pages, trying mirrors first."""
+        # Each response names the next page in its `Link` header, as Hugging Face does for a list
+        # of more than 1,000 entries.
         page = url
         for _ in range(MOST_PAGES):
             document, following = self.first_answer(
@@ -126,19 +125,24 @@ class Http:
             if following is None:
                 return
             page = following
-        raise NetworkError(f"{url} has more than {MOST_PAGES} pages, which is more than is read.")
+        raise NetworkError(
+            f"{url} has more than {MOST_PAGES} pages; no more are read.", expected=MOST_PAGES
+        )
 
     def _page(
         self, publisher: str, url: str, response: requests.Response
     ) -> tuple[Any, str | None]:
-        """Return the document of a page, and the address of the next; None after the last."""
+        """Return the document of a page and the address of the next page, None for the last."""
         following = _next_page(publisher, response)
         if following is not None:
             self._session.check_downgrade(url, response.url, following)
-        return _read_document(url, response), following
+        return self._document(url, response), following
+
+    def _document(self, url: str, response: requests.Response) -> Any:
+        return _parse(url, read_body(response, self.limits))
 
     def has(self, url: str) -> bool:
-        """Return whether there is a file at ``url``; the first server that knows decides."""
+        """Return whether a file exists at ``url``; the first server that answers decides."""
         return self.first_answer(url, self.candidates(url), self._has)
 
     def _has(self, url: str, slow_retries: int) -> bool:
@@ -152,11 +156,11 @@ class Http:
     def first_answer(
         self, what: str, urls: Iterable[str], ask: Callable[[str, int], Answer]
     ) -> Answer:
-        """Return what the first server that answers says.
+        """Return the result of ``ask`` for the first address that does not fail.
 
-        ``ask`` takes an address and how often it may be asked again where it is too slow.
+        ``ask`` takes an address and the number of retries if its server is too slow.
         """
-        # One that was too slow once is asked after all others, and only then again and again.
+        # A server that was too slow is asked after the others, and only then with retries.
         waiting = deque(sorted(urls, key=lambda url: _place_of(url) in self._slow))
         failures: dict[str, RldsError] = {}
         while waiting:
@@ -166,7 +170,7 @@ class Http:
                 return ask(url, self.retries if is_last else 0)
             except OfflineError:
                 raise
-            except WORST as error:
+            except WORST_FIRST as error:
                 if isinstance(error, TransientError) and error.slow:
                     self._slow.add(_place_of(url))
                     if not is_last:
@@ -202,14 +206,15 @@ class Http:
         headers: Mapping[str, str] | None = None,
         no_such_data: NoSuchData | None = None,
     ) -> Iterator[requests.Response]:
-        """Send one GET and give the response with its body still to be read."""
+        """Send one GET and yield the response with its body unread."""
         if self.config.offline:
             raise OfflineError(
                 f"{url} is needed, but offline mode is on (RLDS_OFFLINE"
-                f"{by_reader(' or --offline', '')}). Give the files with "
-                f"{by_reader('--source DIR', 'source=')}, or go online."
+                f"{by_reader(' or --offline', '')}).",
+                argument="offline",
+                advice=f"Pass the files with {by_reader('--source DIR', 'source=')}, or go online.",
             )
-        # Of redirects the first host counts, which decides where they lead.
+        # Of redirects, only the first host counts.
         with self._hosts.turn(url):
             with translated(url):
                 response = self._session.get(url, headers or {})
@@ -219,56 +224,54 @@ class Http:
                 yield response
 
     def pause(self, attempt: int, error: TransientError) -> None:
-        """Sleep as long as the server asks, else ever longer, before the next attempt."""
+        """Sleep for the server's Retry-After, or exponentially longer, before the next attempt."""
         if error.unresolved is not None:
-            if error.unresolved in self._unresolved:
+            if error.unresolved.host in self._unresolved:
                 raise error
-            self._unresolved.add(error.unresolved)
+            self._unresolved.add(error.unresolved.host)
         seconds = self.backoff_seconds * 2**attempt * random.uniform(0.75, 1.25)
         if error.wait is not None:
             if error.wait > LONGEST_WAIT_SECONDS:
                 raise NetworkError(
-                    f"{error} It asks to wait {error.wait:.0f} s; try again after that. "
-                    "What has been downloaded is kept."
+                    f"{error} It asks to wait {error.wait:.0f} s.",
+                    expected=LONGEST_WAIT_SECONDS,
+                    found=error.wait,
+                    advice="Try again after that. The partial download is kept.",
                 ) from error
             seconds = error.wait
-        # A host without an address is asked only once more, and the error then says so.
+        # The error that follows names a host without an address: no warning is needed.
         level = logging.WARNING if error.unresolved is None else logging.INFO
         logger.log(level, "%s; trying again in %.1f s", str(error).rstrip("."), seconds)
         time.sleep(seconds)
 
 
 def _place_of(url: str) -> str:
-    """Return the host and port of a URL, which may be none."""
+    """Return the host and port of a URL; "" if it has none."""
     return url.partition("://")[2].partition("/")[0]
 
 
-def _read_document(url: str, response: requests.Response) -> Any:
-    """Return the JSON document that an answer is."""
+def _parse(url: str, chunks: Iterable[bytes]) -> Any:
+    """Return the JSON document in the body of a response."""
     body = bytearray()
-    num_values = 0
-    for data in response.raw.stream(READ_BYTES, decode_content=False):
-        body += data
-        # Each value but the first follows one of these; in texts they count as well.
-        num_values += sum(map(data.count, (b"[", b"{", b",")))
-        for name, found in (("json_bytes", len(body)), ("json_values", num_values)):
-            if found > limit(name):
-                raise NetworkError(beyond(name, found, url))
     try:
-        return json.loads(body)
-    # ValueError is also what text that is not UTF-8 and a number of 5,000 digits are.
-    except (ValueError, RecursionError) as error:
-        raise NetworkError(f"{url} did not answer with JSON: {error}") from error
+        for data in chunks:
+            body += data
+            check_limit("json_bytes", len(body), url)
+        return read_json(bytes(body), url)
+    except SourceError as error:  # it may be the page of a proxy
+        raise NetworkError(str(error), key=error.key, found=error.found) from error
 
 
 def _next_page(publisher: str, response: requests.Response) -> str | None:
-    """Return the address of the next page of a list; None after the last."""
+    """Return the address of the next page of a list; None for the last page."""
     link = response.links.get("next", {}).get("url")
     if link is None:
         return None
     following = urljoin(response.url, link)
     if host_of(following) not in (publisher, host_of(response.url)):
         raise NetworkError(
-            f"{response.url} names a next page on another host, {following}, which is not asked."
+            f"{response.url} names a next page on another host: {following}. It is not requested.",
+            expected=publisher,
+            found=host_of(following),
         )
     return following

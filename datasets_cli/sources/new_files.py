@@ -1,11 +1,11 @@
-"""New files and folders: written under a temporary name, and put in place when they are whole.
+"""New files and folders: written under a temporary name and renamed when they are complete.
 
 <stem>-<host>-<process>-<token>          in a folder of temporaries, such as <root>/tmp
-.<name>-<host>-<process>-<token>         beside <name>, which it becomes when it is whole
-.<name>-<host>-<process>-<token>.old     what <name> was, whole, while its successor gets the name
+.<name>-<host>-<process>-<token>         beside <name>, which is its name when it is complete
+.<name>-<host>-<process>-<token>.old     the complete older <name> while its successor is renamed
 
-A process that is killed leaves them. The next call that writes to <name> deletes them, as
-``rlds prune`` does, or gives an older copy its name back where the name is free.
+A killed process leaves them behind. ``rlds prune`` and the next call that writes to <name> delete
+them, or rename an older copy back to <name> if that is free.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from datasets_cli.errors import DiskFull, UsageError, argument
+from datasets_cli.errors import DiskFull, NotWritable, UsageError, argument
 from datasets_cli.sources.disk import (
     MAX_NAME_BYTES,
     disk_errors,
@@ -36,17 +36,17 @@ from datasets_cli.sources.disk import (
 
 OLD = ".old"
 TEMPORARY = "rlds-"
-"""How names in the system's temporary folders begin."""
-IN_MEMORY = Path("/dev/shm")  # Linux: files that are memory
+"""The prefix of names in the system's temporary folders."""
+IN_MEMORY = Path("/dev/shm")  # Linux: files in memory
 SECONDS_A_DAY = 86_400
 
 _NAME = re.compile(r"(?P<stem>.+)-(?P<host>[0-9a-f]{8})-(?P<process>\d+)-[0-9a-f]{16}(\.old)?")
 _TRIES = 10
-_made: set[str] = set()  # names: a killed process may have had the number that is now ours
+_made: set[str] = set()  # names: a killed process may have had our process number
 
 
 def temporary_name(stem: str) -> str:
-    """Return a new name, from which every process can tell whether the temporary is in use."""
+    """Return a new name that states which process uses the temporary."""
     name = f"{stem}-{_host()}-{os.getpid()}-{secrets.token_hex(8)}"
     _made.add(name)
     return name
@@ -59,11 +59,11 @@ def stem_of(path: Path) -> str:
 
 
 def is_abandoned(path: Path) -> bool:
-    """Return whether a path is a temporary whose process does not run any more."""
+    """Return whether a path is a temporary whose process has ended."""
     named = _NAME.fullmatch(path.name)
     if named is None:
         return False
-    if named["host"] != _host():  # of another machine's processes nothing is known
+    if named["host"] != _host():  # the processes of another machine are not known
         with suppress(OSError):
             return time.time() - path.lstat().st_mtime > SECONDS_A_DAY
         return False
@@ -90,7 +90,7 @@ def _is_running(process: int) -> bool:
 
 @contextmanager
 def temporary_folder(stem: str) -> Iterator[Path]:
-    """Yield a new folder, which is deleted at the end."""
+    """Yield a new folder; delete it at the end."""
     folder = new_temporary_folder(stem, Path(tempfile.gettempdir()))
     try:
         yield folder
@@ -99,7 +99,7 @@ def temporary_folder(stem: str) -> Iterator[Path]:
 
 
 def new_temporary_folder(stem: str, place: Path) -> Path:
-    """Make a temporary folder that only this user can read."""
+    """Create a temporary folder that only this user can read."""
     folder = place / temporary_name(f"{TEMPORARY}{stem}")
     folder.mkdir(mode=0o700)
     return folder
@@ -107,7 +107,7 @@ def new_temporary_folder(stem: str, place: Path) -> Path:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside another one; what is there at the end is deleted."""
+    """Yield a temporary path beside another one; delete it at the end if it exists."""
     new = path.with_name(temporary_name(f".{path.name}"))
     with disk_errors(path):
         make_folder(path.parent)
@@ -119,10 +119,10 @@ def beside(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a new file or folder, which takes the place of ``path`` when it is whole.
+    """Yield the path of a new file or folder, which replaces ``path`` when the block ends.
 
-    Killed at any time, the older one or the new one is whole: at ``path``, or as a temporary that
-    the next call gives the name back.
+    If the process is killed, the older or the new one is complete: at ``path``, or as a temporary
+    that the next call renames back.
     """
     with beside(path) as new:
         yield new
@@ -133,9 +133,8 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def replace_file(new: Path, path: Path) -> None:
-    """Give a new file the name of an older one."""
-    # At no moment is there no file of that name, but where the file system does not rename over
-    # one.
+    """Rename a new file over an older one."""
+    # The name always exists, except on a file system that cannot rename over a file.
     try:
         os.replace(new, path)
     except FileExistsError:
@@ -144,7 +143,7 @@ def replace_file(new: Path, path: Path) -> None:
 
 
 def _replace_folder(new: Path, path: Path) -> None:
-    flush_all(new)  # to the disk, before the older one is deleted
+    flush_all(new)  # before the older one is deleted
     for _ in range(_TRIES):
         old = path.with_name(temporary_name(f".{path.name}") + OLD)
         try:
@@ -153,13 +152,15 @@ def _replace_folder(new: Path, path: Path) -> None:
         finally:
             if path.exists():
                 delete(old)
-    raise UsageError(f"{path} is replaced by other processes again and again. Wait for them.")
+    raise NotWritable(
+        f"Other processes replaced {path} {_TRIES} times.", path=path, advice="Wait for them."
+    )
 
 
 def put_in_place(new: Path, path: Path, old: Path | None = None) -> bool:
-    """Give a new folder its name if that is free; return whether it was.
+    """Rename a new folder to ``path`` if that is free; return whether it was.
 
-    With ``old``, what has the name is renamed to that first, and back if this fails.
+    With ``old``, an existing ``path`` is renamed to ``old`` first, and back after an error.
     """
     if old is None:
         return _move_if_free(new, path)
@@ -179,13 +180,13 @@ def _move_if_free(folder: Path, path: Path) -> bool:
         try:
             folder.rename(path)
             return True
-        except FileNotFoundError:  # another process has removed the parent, which was empty
+        except FileNotFoundError:  # another process has removed the empty parent
             if not retries:
                 raise
         except OSError as error:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
-            # Not every file system renames over an empty folder; this removes no other.
+            # Not every file system renames over an empty folder; rmdir removes no other.
             try:
                 path.rmdir()
             except OSError:
@@ -194,23 +195,23 @@ def _move_if_free(folder: Path, path: Path) -> bool:
 
 
 def recover(path: Path) -> None:
-    """Delete what killed processes left beside a path; give an older copy its name back first."""
-    for left in sorted(path.parent.glob(f".{glob.escape(path.name)}-*")):
-        if stem_of(left) != f".{path.name}" or not is_abandoned(left):
+    """Delete the temporaries of killed processes beside a path; restore an older copy first."""
+    for leftover in sorted(path.parent.glob(f".{glob.escape(path.name)}-*")):
+        if stem_of(leftover) != f".{path.name}" or not is_abandoned(leftover):
             continue
-        if brought_back(left) is None or not _move_if_free(left, path):
-            delete(left)
+        if restored_path(leftover) is None or not _move_if_free(leftover, path):
+            delete(leftover)
 
 
-def brought_back(temporary: Path) -> Path | None:
-    """Return the path that an older copy gets back because nothing else is there; else None."""
+def restored_path(temporary: Path) -> Path | None:
+    """Return the path to which an older copy can be renamed back; None if it exists."""
     path = temporary.with_name(stem_of(temporary)[1:] or temporary.name)
     return path if temporary.suffix == OLD and not os.path.lexists(path) else None
 
 
 def delete(path: Path) -> None:
-    """Delete a temporary file or folder, if it is there."""
-    if path.suffix == OLD:  # half of an older copy must never get its name back
+    """Delete a temporary file or folder if it exists."""
+    if path.suffix == OLD:  # a partly deleted older copy must never be restored
         whole, path = path, path.with_name(temporary_name(stem_of(path)))
         with suppress(FileNotFoundError):
             whole.rename(path)
@@ -221,38 +222,50 @@ def delete(path: Path) -> None:
 
 
 def write_text(path: Path, text: str, *, private: bool = False) -> None:
-    """Give a file that users write by hand another text at once, or leave it as it is."""
-    path = path.resolve()  # users lay links
-    is_there = path.exists()
+    """Replace the text of a user's file atomically."""
+    path = path.resolve()  # it may be a link
+    exists = path.exists()
     try:
         with path_errors(path), replacing(path) as new:
             recover(path)
-            new.touch(0o600 if private or is_there else 0o666)
+            new.touch(0o600 if private or exists else 0o666)
             new.write_text(text, encoding="utf-8")
-            if is_there and not private:
+            if exists and not private:
                 shutil.copymode(path, new)
     except DiskFull as error:
-        raise DiskFull(f"The disk is full: {path} is left as it was. Make room.") from error
+        raise DiskFull(
+            f"The disk is full: {path} is unchanged.", path=path, advice="Free some space."
+        ) from error
 
 
 def file_to_make(out: str | os.PathLike[str], endings: Sequence[str], force: bool) -> Path:
-    """Return the path of a file that a user wants, checked before there is work."""
+    """Return the path of a new file of the user; check it before the work begins."""
     path = Path(out)
     if len(os.fsencode(path.name)) > MAX_NAME_BYTES:
-        raise UsageError(f"{path.name} is too long: a name may have {MAX_NAME_BYTES} bytes.")
+        raise UsageError(
+            f"{path.name} is too long: a name may have {MAX_NAME_BYTES} bytes.",
+            argument="out",
+            expected=MAX_NAME_BYTES,
+            found=len(os.fsencode(path.name)),
+        )
     if path.suffix.lower() not in endings or path.is_dir():
         expected = f"{', '.join(endings[:-1])} or {endings[-1]}"
         raise UsageError(
-            f"{argument('out')} is {str(out)!r}; expected a file ending in {expected}."
+            f"{argument('out')} is {str(out)!r}; expected a file ending in {expected}.",
+            argument="out",
+            expected=expected,
+            found=str(out),
         )
     if os.path.lexists(path) and not force:
         raise UsageError(
-            f"{path} is there already. Add {argument('force')} to replace it, or choose another "
-            f"{argument('out')}."
+            f"{path} exists already.",
+            argument="out",
+            path=path,
+            advice=f"Add {argument('force')} to replace it, or choose another {argument('out')}.",
         )
     with suppress(DiskFull), path_errors(path):
         recover(path)
-        # Of a full disk what is written tells.
+        # A full disk is reported when the file is written.
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     return path

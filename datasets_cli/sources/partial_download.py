@@ -1,12 +1,11 @@
-"""A partial download: bytes so far, on this disk, until they get their name.
+"""A partial download: the bytes on this disk before they are complete and checked.
 
-    FILE.part        bytes so far          FILE.part.json   the state: what they belong to
+    FILE.part        bytes so far          FILE.part.json   the state: their URL, validator and size
     FILE             complete and checked  FILE.json        the same state, and the sha256
 
-Two processes may fetch the same file where locks do not work. Nothing is appended blindly or cut
-short under the other one: a process that continues writes the same bytes at the same offsets, one
-that starts again does so in a new file, and one that is done names the very bytes that it wrote and
-checked.
+Two processes may fetch the same file if locks do not work. Neither damages the file of the other: a
+process that resumes writes the same bytes at the same offsets, one that begins again does so in a
+new file, and one that finishes renames the very bytes that it has checked.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from datasets_cli.sources.new_files import replace_file
 MAX_STATE_BYTES = 1 << 16
 
 
-# No other text can be sent: the download would fail each time that it is continued.
+# No other text can be sent: the download would fail each time that it is resumed.
 Header = Annotated[
     str,
     Check("a header", lambda text: text.isascii() and text.isprintable() and text == text.strip()),
@@ -38,7 +37,7 @@ Header = Annotated[
 
 @dataclass(frozen=True)
 class DownloadState(JsonForm):
-    """What the bytes of a file belong to."""
+    """The version of a file that its bytes belong to: its URL, validator, size and sha256."""
 
     CLOSED = True
 
@@ -49,27 +48,28 @@ class DownloadState(JsonForm):
 
 
 def read_state(path: Path) -> DownloadState | None:
-    """Return the state in a file; None if it is missing or cannot be read."""
+    """Return the state in a file; None if the file is missing or unreadable."""
     try:
         with path.open("rb") as file:
             return decode(DownloadState, json.loads(file.read(MAX_STATE_BYTES)))
-    # RecursionError: of lists in lists in lists; ValueError: also of a number of 5,000 digits.
+    # RecursionError: for nested lists. ValueError: also for a number of 5,000 digits.
     except (OSError, ValueError, RecursionError):
         return None
 
 
-def is_note(path: Path) -> bool:
-    """Return whether a file is one that says what the bytes of a download beside it belong to."""
-    if path.name.endswith(".part.json"):  # also a garbled one
+def is_state_file(path: Path) -> bool:
+    """Return whether a file is the state of a download beside it."""
+    if path.name.endswith(".part.json"):  # even if it is garbled
         return True
     return path.name.endswith(".json") and read_state(path) is not None
 
 
 class PartialDownload:
-    """The bytes of one download so far."""
+    """The bytes of one download so far.
 
-    # Use it in a `with` statement around one attempt: what is there is continued (`resume`) or
-    # replaced (`begin`), then come `write` and `publish`; the end of the block closes the file.
+    Use it in a ``with`` statement around one attempt: ``resume`` or ``begin``, then ``write``,
+    ``flush`` and ``publish``. The end of the block closes the file.
+    """
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -85,7 +85,7 @@ class PartialDownload:
 
     @property
     def size(self) -> int:
-        """Bytes so far."""
+        """The number of bytes so far."""
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
@@ -93,13 +93,13 @@ class PartialDownload:
 
     @property
     def state(self) -> DownloadState | None:
-        """What the bytes so far belong to; None where nothing tells."""
+        """The state of the bytes so far; None if it is not known."""
         return read_state(self._state_path)
 
     def resume(self, digests: Digests) -> bool:
         """Open the bytes so far for appending and hash them; False if there are none."""
-        # A file with another name, or behind a link, is somebody else's as well, such as a copy of
-        # the whole cache by hard links: what follows goes into a file of its own.
+        # A file with several hard links, such as a copy of the whole cache, or behind a symbolic
+        # link has other users: a new file is begun.
         try:
             status = self.path.lstat()
             if status.st_nlink > 1 or not stat.S_ISREG(status.st_mode):
@@ -111,7 +111,7 @@ class PartialDownload:
         return digests.size > 0
 
     def begin(self, state: DownloadState) -> None:
-        """Replace the bytes so far by an empty file."""
+        """Replace the bytes so far with an empty file."""
         self._close()
         self.discard()
         make_folder(self.path.parent)
@@ -121,23 +121,23 @@ class PartialDownload:
         _write_state(self._state_path, state)
 
     def write(self, data: bytes) -> None:
-        """Add bytes at the end."""
+        """Append bytes."""
         self._open_file().write(data)
 
     def flush(self) -> None:
-        """Bring every byte to the disk."""
+        """Flush all bytes to the disk."""
         file = self._open_file()
         file.flush()
         os.fsync(file.fileno())
 
     def publish(self, state: DownloadState) -> None:
-        """Give the bytes that this object has read and written their name."""
+        """Rename the bytes that this object has read and written to the target."""
         make_folder(self.target.parent)
         _write_state(Path(f"{self.target}.json"), state)
         with suppress(FileNotFoundError):
             replace_file(self.path, self.target)
         if not self._has_file_at(self.target):
-            # Another process has started again, or is done: its file had the name of ours.
+            # Another process has begun again or finished: the renamed file was its own.
             copy = self._new_path()
             with copy.open("xb") as file:
                 self._open_file().seek(0)

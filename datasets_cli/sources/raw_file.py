@@ -1,4 +1,4 @@
-"""A raw file: a resource that is on this disk, and how far it is known to be the published one."""
+"""A raw file: a resource on this disk, and which of its facts were checked."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datasets_cli.sources.resource import Resource
 
 @dataclass(frozen=True)
 class RawFile(JsonForm):
-    """A resource that is on this disk, with what was actually seen."""
+    """A resource on this disk, with the size and hash that were found."""
 
     JSON = "filename url bytes=size sha256 validator checked version|null? describes|null?"
 
@@ -37,7 +37,11 @@ def verify(
     validator: str | None = None,
     accept_any: bool = False,
 ) -> RawFile:
-    """Return the checked file, given the digests of all its bytes."""
+    """Return the checked file, given the digests of all its bytes.
+
+    Raises:
+        IntegrityError: it is not the published file, unless ``accept_any``.
+    """
     stated = digests.hex()
     version = ""
     try:
@@ -46,9 +50,13 @@ def verify(
         checked = next(iter(content.checksums), "size" if content.size is not None else "nothing")
     except IntegrityError as error:
         if not accept_any:
-            raise type(error)(
-                f"{error} Download it again, or check {SOURCE} and {MIRROR}; {NO_VERIFY} accepts "
-                "the file anyway."
+            raise IntegrityError(
+                f"{error} It is from {url}.",
+                path=path,
+                expected=error.expected,
+                found=error.found,
+                advice=f"Download it again, or check {SOURCE} and {MIRROR}; {NO_VERIFY} accepts "
+                "the file anyway.",
             ) from error
         checked = f"not verified: {error}"
     return RawFile(

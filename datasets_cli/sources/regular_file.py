@@ -1,7 +1,7 @@
 """Regular files of a dataset: opened, read within a bound, and hashed.
 
-A file of a dataset is opened by ``open_regular`` alone, because whoever filled the folder may not
-be trusted: opening a named pipe waits forever, and a device or a link leads anywhere.
+Every file of a dataset is opened by ``open_regular``, because the author of the folder may not be
+trusted: opening a named pipe waits forever, and a device or a link leads anywhere.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from datasets_cli.core.system_errors import damaged
 from datasets_cli.errors import DamagedDataset
 
-# O_NONBLOCK: a named pipe that took the file's place since lstat does not block the opening.
+# O_NONBLOCK: a named pipe that replaced the file after lstat does not block.
 _REGULAR_ONLY = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -35,14 +35,13 @@ def kind_of(mode: int) -> str:
 
 def open_regular(path: Path | str) -> BufferedReader:
     """Open a regular file of a dataset for reading."""
-    # Anything else is not opened: no link is followed, no pipe waited for, no device touched.
     return os.fdopen(open_descriptor(path), "rb")
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a regular file; ValueError if it has more than ``most_bytes``."""
+    """Return the bytes of a regular file; raise ValueError if it has more than ``most_bytes``."""
     with os.fdopen(open_descriptor(path), "rb", buffering=0) as file:
-        # A read of n bytes takes memory for n, however short the file is.
+        # A read of n bytes allocates n, however short the file is.
         size = min(os.fstat(file.fileno()).st_size, most_bytes)
         data = file.read(size + 1)
     if len(data) > most_bytes:
@@ -51,12 +50,12 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
 
 
 def open_descriptor(path: Path | str) -> int:
-    """Open a regular file as ``open_regular`` does, and return a descriptor to be closed."""
+    """Open a regular file as ``open_regular`` does; return its descriptor, which you close."""
     return open_sized(path)[0]
 
 
 def open_sized(path: Path | str) -> tuple[int, int]:
-    """Open a regular file as ``open_descriptor`` does, and return its size in bytes, too."""
+    """Open a regular file as ``open_descriptor`` does; return its size in bytes too."""
     if not stat.S_ISREG(mode := os.lstat(path).st_mode):
         raise _not_regular(path, kind_of(mode))
     try:
@@ -66,7 +65,7 @@ def open_sized(path: Path | str) -> tuple[int, int]:
             raise
         raise _not_regular(path, "no longer a regular file") from error
     try:
-        # Another file may have taken the path since lstat; this is the one that is open.
+        # Another file may have replaced it after lstat: check the open one.
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _not_regular(path, kind_of(status.st_mode))
@@ -77,7 +76,7 @@ def open_sized(path: Path | str) -> tuple[int, int]:
 
 
 def _not_regular(path: Path | str, kind: str) -> DamagedDataset:
-    return damaged(path, f"{path} is {kind}, where a dataset has a regular file; it was not opened")
+    return damaged(path, f"{path} is {kind}; expected a regular file")
 
 
 def sha256_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""A resource: one remote file, and what its bytes must be."""
+"""A resource: one remote file, and the size and checksums that its bytes must have."""
 
 from __future__ import annotations
 
@@ -16,33 +16,37 @@ HTML = (b"<!doctype", b"<html")
 
 
 NoSuchData = Callable[[int, bytes], str | None]
-"""Returns, of a refusal's status and body, the publisher's words for unknown data, or None."""
+"""Returns the publisher's words for unknown data from a status and a body, or None."""
 
 
 class Web(Protocol):
-    """What a recipe may ask of the network."""
+    """The part of the network client that recipes use."""
 
     def json(self, url: str, no_such_data: NoSuchData | None = None) -> Any:
-        """Return the JSON document at ``url``; UnknownDataset where ``no_such_data`` says so."""
+        """Return the JSON document at ``url``.
+
+        Raises:
+            UnknownDataset: ``no_such_data`` recognises the refusal.
+        """
 
     def pages(self, url: str) -> Iterator[Any]:
-        """Yield the JSON documents of a list in pages, of which each names the next."""
+        """Yield the JSON documents of a list in pages. Each page names the next one."""
 
     def has(self, url: str) -> bool:
         """Return whether there is a file at ``url``."""
 
     def candidates(self, url: str) -> list[str]:
-        """Return what is tried for ``url``: the user's mirrors of it, then itself."""
+        """Return the addresses to try for ``url``: the user's mirrors of it, then itself."""
 
 
 class Place(Protocol):
-    """Where ``--source`` says that one dataset's raw files are; as text, what the user gave."""
+    """The folder or address of ``--source`` with the raw files of one dataset."""
 
     def names(self) -> list[str] | None:
-        """Return the names of the files there; None where they cannot be listed."""
+        """Return the names of its files; None if they cannot be listed."""
 
     def has(self, filename: str) -> bool:
-        """Return whether a file of that name is there."""
+        """Return whether it has a file of that name."""
 
     def json(self, filename: str) -> Any:
         """Return the JSON document in a file."""
@@ -53,23 +57,23 @@ class Content:
     """The size and checksums of one published version of a file.
 
     Args:
-        size: bytes, or None where the publisher does not say.
-        checksums: ``{"sha256": hex, …}``; empty where none is known.
-        label: what to call this version; empty for the current one.
+        size: bytes, or None if the publisher does not state it.
+        checksums: ``{"sha256": hex, …}``; empty if unknown.
+        label: the name of this version; empty for the current one.
     """
 
     size: int | None = None
     checksums: Mapping[str, str] = field(default_factory=dict)
     label: str = ""
 
-    def difference(self, size: int, digests: Mapping[str, str]) -> str:
-        """Return how a file differs from this content; empty when it does not."""
+    def difference(self, size: int, digests: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return an expected value and the different one that was found, if any."""
         if self.size is not None and size != self.size:
-            return f"expected {self.size} bytes, found {size}"
+            return f"{self.size} bytes", str(size)
         for algorithm, expected in self.checksums.items():
             if digests[algorithm] != expected:
-                return f"expected {algorithm} {expected}, found {digests[algorithm]}"
-        return ""
+                return f"{algorithm} {expected}", digests[algorithm]
+        return None
 
 
 @dataclass(frozen=True)
@@ -77,15 +81,15 @@ class Resource(JsonForm):
     """One remote file.
 
     Args:
-        urls: where it can be downloaded, tried in order.
-        filename: its own name, also under a ``--source`` folder; may hold ``/``.
+        urls: the addresses, tried in order.
+        filename: its name, also under a ``--source`` folder; may contain ``/``.
         size: bytes, or None.
         checksums: ``{algorithm: hex}`` of the current version.
         older: earlier published versions, accepted and named in the manifest.
         magic: the bytes that the file must begin with.
-        no_such_data: recognises the publisher's refusal of data that it does not have.
-        describes: whether it is a page about the data, whose bytes change without them, such as an
-            answer of the publisher's API; the data are then not known by its sha256.
+        no_such_data: recognises the publisher's refusal of unknown data.
+        describes: whether it is metadata, such as an answer of the publisher's API. Its bytes may
+            change while the data stay the same, so its sha256 does not identify the data.
     """
 
     JSON = "filename bytes=size urls=public_urls"
@@ -102,18 +106,22 @@ class Resource(JsonForm):
     def __post_init__(self) -> None:
         parts = self.filename.split("/")
         if any(part in ("", ".", "..") or "\\" in part or "\0" in part for part in parts):
-            raise IntegrityError(f"The file name {self.filename!r} would leave its folder.")
-        # Half of a surrogate pair, which JSON may have, has no bytes.
+            raise IntegrityError(
+                f"The file name {self.filename!r} would leave its folder.", found=self.filename
+            )
+        # JSON can contain half of a surrogate pair, which cannot be encoded.
         size = max(len(part.encode("utf-8", "surrogatepass")) for part in parts)
         if size > MAX_NAME_BYTES or any("\ud800" <= letter <= "\udfff" for letter in self.filename):
             raise IntegrityError(
-                f"The file name {self.filename!r} cannot be that of a file: expected text of up to "
-                f"{MAX_NAME_BYTES} bytes between two slashes, found {size}."
+                f"The file name {self.filename!r} is not valid: expected up to {MAX_NAME_BYTES} "
+                f"bytes between two slashes, found {size}.",
+                expected=MAX_NAME_BYTES,
+                found=size,
             )
 
     @property
     def public_urls(self) -> list[str]:
-        """Where it can be downloaded, without the secrets of addresses."""
+        """The addresses without their secrets."""
         return [public_text(url) for url in self.urls]
 
     @property
@@ -127,35 +135,39 @@ class Resource(JsonForm):
 
     @property
     def largest_size(self) -> int | None:
-        """The most bytes that an accepted content has; None where one's size is unknown."""
+        """The largest size of an accepted content; None if the size of one is unknown."""
         sizes = [content.size for content in self.contents]
         known = [size for size in sizes if size is not None]
         return max(known) if len(known) == len(sizes) else None
 
     def new_digests(self) -> Digests:
-        """Return running hashes: sha256 and every algorithm the checksums need."""
+        """Return running hashes: sha256 and every algorithm of the checksums."""
         return Digests({"sha256", *(name for c in self.contents for name in c.checksums)})
 
     def identify(self, size: int, digests: Mapping[str, str]) -> Content:
         """Return the accepted content that a file has.
 
         Raises:
-            IntegrityError: it has none of them.
+            IntegrityError: its content is not an accepted one.
         """
         differences = []
         for content in self.contents:
             difference = content.difference(size, digests)
-            if not difference:
+            if difference is None:
                 return content
             differences.append(difference)
-        raise IntegrityError(f"{self.filename} is not the published file: {differences[0]}.")
+        expected, found = differences[0]
+        raise IntegrityError(
+            f"{self.filename} is not the published file: expected {expected}, found {found}.",
+            expected=expected,
+            found=found,
+        )
 
     def check_magic(self, first_bytes: bytes, origin: str) -> None:
-        """Check how a file begins, before its checksum, for a clearer message.
+        """Check the first bytes of a file before its checksum: the message is clearer.
 
         Raises:
-            SourceError: it begins with other bytes; the message names a web page or LFS pointer.
-                Without a magic anything but a web page is accepted.
+            SourceError: they are not ``magic``; without one, the file is a web page.
         """
         start = first_bytes[:200].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
         fits = first_bytes.startswith(self.magic) if self.magic else not start.startswith(HTML)
@@ -165,10 +177,12 @@ class Resource(JsonForm):
         if start.startswith((*HTML, b"<?xml")):
             found = "a web page"
         elif start.startswith(b"version https://git-lfs"):
-            found = "a Git LFS pointer, not the file it stands for"
+            found = "a Git LFS pointer instead of the file"
         kind = f"a file that begins {self.magic!r}" if self.magic else "the published file"
         kind = "an HDF5 file" if self.magic == HDF5_MAGIC else kind
         raise SourceError(
-            f"{self.filename} from {origin}: expected {kind}, found {found}. "
-            f"Try another {MIRROR} or {SOURCE}."
+            f"{self.filename} from {origin}: expected {kind}, found {found}.",
+            expected=kind,
+            found=found,
+            advice=f"Try another {MIRROR} or {SOURCE}.",
         )

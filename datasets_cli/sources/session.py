@@ -1,4 +1,4 @@
-"""One GET: what is told to whom, which redirects are followed, by which proxy and certificates."""
+"""One GET request: its headers, redirects, proxy and certificates."""
 
 from __future__ import annotations
 
@@ -14,28 +14,23 @@ from requests.utils import requote_uri
 
 from datasets_cli.errors import MIRROR, NetworkError, UsageError, by_reader, public_url
 from datasets_cli.sources.failures import CA_VARIABLES, is_on_this_machine, not_an_address
-from datasets_cli.sources.pace import PacedAdapter, PaceLimits
 
 USER_AGENT = "rlds-cli"
 MAX_REDIRECTS = 10
 
 
 class Session:
-    """Connections that are kept between requests."""
+    """HTTP connections, reused between requests."""
 
-    def __init__(
-        self, limits: PaceLimits, timeout_seconds: tuple[float, float], *, allow_http: bool
-    ) -> None:
+    def __init__(self, timeout_seconds: tuple[float, float], *, allow_http: bool) -> None:
         self._timeout_seconds = timeout_seconds
         self._allow_http = allow_http
         self._session = _NoRedirects()
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, PacedAdapter(limits))
-        # identity: a server that compresses on the fly breaks lengths and ranges.
+        # identity: compression on the fly would break lengths and ranges.
         self._session.headers.update({"User-Agent": USER_AGENT, "Accept-Encoding": "identity"})
 
     def get(self, url: str, headers: Mapping[str, str]) -> requests.Response:
-        """Return the answer to a GET, its body still to be read, where redirects lead."""
+        """Follow redirects and return the response with its body unread."""
         _check_address(url, url)
         place = url
         sent = {**_authorization(url), **headers}
@@ -51,25 +46,30 @@ class Session:
             target = self._target(url, place, response)
             if target is None:
                 return response
-            # Its body is not read: nobody needs it, and it may have no end.
+            # The body of a redirect is not needed, and may be endless.
             response.close()
             self.check_downgrade(url, place, target)
             sent = self._headers_for(target, place, response, sent)
             place = target
-        raise NetworkError(f"{url} redirects more than {MAX_REDIRECTS} times.")
+        raise NetworkError(
+            f"{url} redirects more than {MAX_REDIRECTS} times.", expected=MAX_REDIRECTS
+        )
 
     def check_downgrade(self, url: str, place: str, target: str) -> None:
-        """Check that an address of a server is as safe as the one that it was asked by."""
+        """Reject a redirect or a next page that leads from https to http."""
         schemes = urlsplit(place).scheme, urlsplit(target).scheme
         if schemes == ("https", "http") and not self._allow_http:
             raise NetworkError(
-                f"{url} leads from https to {public_url(target)}, where anyone on the way can read "
-                f"and change what is sent; expected an https address. Try another {MIRROR}; "
-                f"{by_reader('--allow-http, ', '')}RLDS_ALLOW_HTTP=1 follows it all the same."
+                f"{url} leads from https to {public_url(target)}, whose traffic anyone on the way "
+                "can read and change; expected an https address.",
+                expected="https",
+                found=public_url(target),
+                advice=f"Try another {MIRROR}; {by_reader('--allow-http, ', '')}RLDS_ALLOW_HTTP=1 "
+                "follows it anyway.",
             )
 
     def _target(self, url: str, place: str, response: requests.Response) -> str | None:
-        """Return the address that a redirect leads to; None if the answer is not a redirect."""
+        """Return the target of a redirect; None if the response is not a redirect."""
         try:
             location = self._session.redirect_target(response)
             if location is None:
@@ -77,14 +77,14 @@ class Session:
             target = urljoin(place, requote_uri(location))
             _check_address(url, target)
             return target
-        except (NetworkError, ValueError):  # ValueError: it is not even text
+        except (NetworkError, ValueError):  # ValueError: its bytes are not text
             response.close()
             raise not_an_address(url) from None
 
     def _headers_for(
         self, target: str, place: str, response: requests.Response, headers: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return the headers for a redirect's target; another host is not told who asks."""
+        """Return the headers for a redirect's target; another host does not get the token."""
         kept = {name: value for name, value in headers.items() if name != "Authorization"}
         authorization = response.request.headers.get("Authorization")
         if authorization and not self._session.should_strip_auth(place, target):
@@ -93,18 +93,18 @@ class Session:
 
 
 class _NoRedirects(requests.Session):
-    """A session that follows no redirect: requests would read the whole body of one."""
+    """A session that follows no redirects: requests would read the whole body of each."""
 
     def get_redirect_target(self, resp: Any) -> None:
         return None
 
     def redirect_target(self, response: requests.Response) -> str | None:
-        """Return the location that a redirect states, unchanged."""
+        """Return the Location header of a redirect, unchanged."""
         return super().get_redirect_target(response)
 
 
 def _check_address(url: str, place: str) -> None:
-    """Refuse an invalid address before a library fails on it."""
+    """Reject an address with an invalid port before a library fails on it."""
     try:
         _ = urlsplit(place).port
     except ValueError:
@@ -112,26 +112,29 @@ def _check_address(url: str, place: str) -> None:
 
 
 def _check_certificates(place: str) -> None:
-    """Refuse a missing file of certificates by name; requests does not name it."""
+    """Reject a missing file of certificates by its variable, which requests does not name."""
     if not place.startswith("https:"):
         return
     name = next(filter(os.environ.get, CA_VARIABLES), None)
     if name is not None and not Path(os.environ[name]).exists():
         raise UsageError(
-            f"{name} names {os.environ[name]}, which does not exist. Expected a file, or a folder, "
-            "of the certificates that https servers are known by. Correct it or unset it."
+            f"{name} names {os.environ[name]}, which does not exist; expected a file or folder of "
+            "certificates.",
+            argument=name,
+            path=os.environ[name],
+            advice="Correct it or unset it.",
         )
 
 
 def _authorization(url: str) -> dict[str, str]:
-    """Return the user's Hugging Face token, for that host only."""
+    """Return the header with the user's Hugging Face token, for that host only."""
     token, parts = os.environ.get("HF_TOKEN"), urlsplit(url)
     is_theirs = parts.scheme == "https" and parts.hostname == "huggingface.co"
     return {"Authorization": f"Bearer {token}"} if token and is_theirs else {}
 
 
 class _PublicLog(logging.Filter):
-    """Takes secrets and tracebacks out of what urllib3 logs of requests."""
+    """Removes secrets and tracebacks from urllib3's log messages."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.exc_info = None

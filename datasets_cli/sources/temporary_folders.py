@@ -1,4 +1,4 @@
-"""Temporary folders of a process, which locks them; the kernel frees the locks when it ends."""
+"""Temporary folders of a process, which locks them; the kernel frees the locks at its end."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import math
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -19,7 +18,6 @@ from typing import BinaryIO
 
 import numpy as np
 
-from datasets_cli.errors import SourceError
 from datasets_cli.formats.limits import beyond, limit
 from datasets_cli.schema.columns import Key
 from datasets_cli.schema.texts import (
@@ -39,6 +37,9 @@ KEPT_LENGTH = 200
 """Longer values are known by a digest, so that memory grows by their number and not their size."""
 
 MAX_VALUES = 2**31 - 1
+
+DISTINCT_TEXT_BYTES = 64
+"""The weight of a distinct text against the limit of texts: all are in memory."""
 
 
 class TextWriter:
@@ -131,7 +132,8 @@ class VocabularyWriter:
         self.num_not_utf8 = 0
         self._codes: dict[str | bytes, int] = {}
         self._end = 0
-        self._most_values = min(limit("distinct_texts"), MAX_VALUES)  # as codes are int32
+        # Codes are int32.
+        self._most_values = min(limit("text_bytes") // DISTINCT_TEXT_BYTES, MAX_VALUES)
         self._files = ExitStack()
         self._values = self._files.enter_context((folder / VALUES_FILENAME).open("xb"))
         self._offsets = self._files.enter_context((folder / OFFSETS_FILENAME).open("xb"))
@@ -155,7 +157,7 @@ class VocabularyWriter:
         self.num_not_utf8 += is_escaped(value)
         code = len(self._codes)
         if code >= self._most_values:
-            raise SourceError(beyond("distinct_texts", math.inf, "A dataset"))
+            raise beyond("text_bytes", DISTINCT_TEXT_BYTES * (code + 1), "The vocabulary")
         self._end += len(data)
         self._values.write(data)
         self._offsets.write(_int64(self._end))

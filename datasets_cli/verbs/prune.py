@@ -18,8 +18,8 @@ from datasets_cli.core.options import DRY_RUN, takes_fields
 from datasets_cli.errors import DamagedDataset, LockedError, UsageError, argument
 from datasets_cli.install.find import condition_of, is_installed
 from datasets_cli.sources.disk import broken_link, no_folder, paths_below
-from datasets_cli.sources.new_files import brought_back, is_abandoned, recover, stem_of
-from datasets_cli.sources.partial_download import is_note
+from datasets_cli.sources.new_files import is_abandoned, recover, restored_path, stem_of
+from datasets_cli.sources.partial_download import is_state_file
 from datasets_cli.sources.temporary_folders import abandoned_folders
 from datasets_cli.store.cache_root import CacheRoot, is_id
 from datasets_cli.store.check import folder_size
@@ -174,7 +174,7 @@ def _judged(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
         return replace(leftover, kept="a download that keeps raw files may have kept them")
     if leftover.kind == TRASH and leftover.id and not is_installed(root, leftover.id):
         return replace(leftover, kept=f"it is the only copy of {leftover.id}, and is brought back")
-    if leftover.kind == UNFINISHED and (path := brought_back(leftover.path)):
+    if leftover.kind == UNFINISHED and (path := restored_path(leftover.path)):
         return replace(leftover, kept=f"it is the only copy of {path}, and is brought back")
     return leftover
 
@@ -188,7 +188,7 @@ def _delete(leftover: Leftover, root: CacheRoot, older_than_days: float, raw: bo
         with _lock(leftover, root):
             # Other processes may have worked on it until now.
             leftover = _judged(_looked_at_again(leftover, root), root, older_than_days, raw)
-            if path := brought_back(leftover.path):
+            if path := restored_path(leftover.path):
                 recover(path)
             elif leftover.kept and is_only_copy:
                 restore(root, leftover.id)
@@ -230,7 +230,7 @@ def raw_files(root: CacheRoot) -> Iterator[Leftover]:
         if any(path.is_relative_to(each) for each in recorded):
             continue
         if path.is_file() and (id := _id_of_raw(root, path.parent.relative_to(top))):
-            noted[id] |= is_note(path)
+            noted[id] |= is_state_file(path)
     for id in sorted(noted):
         if is_installed(root, id):
             yield leftover_of(RAW, root.downloads(id), id)

@@ -1,8 +1,8 @@
 """The DQN Replay Dataset: every transition of a DQN agent that learns an Atari 2600 game.
 
-60 games, 5 runs each, 50 million steps a run. Its bucket has refused everyone since about April
-2025; the logs are read from any copy of it. RL Unplugged published 46 of the games once more, in
-another form; such a dataset is ``Pong/5~unplugged``. Some checkpoints alone are ``Pong/5~ckpt0-5``.
+60 games, 5 runs each, 50 million steps a run. Its bucket has denied access since about April 2025;
+the logs are read from any copy of it. RL Unplugged republished 46 of the games in another form:
+``Pong/5~unplugged``. ``Pong/5~ckpt0-5`` has only the first five checkpoints.
 """
 
 from datasets_cli.recipe import Recipe, deferred

@@ -37,7 +37,7 @@ def _entry(name: str) -> CatalogueEntry:
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
-    """Return the entry of a variant of a run; None where there is no such run."""
+    """Return the entry of a variant of a run; None if the run does not exist."""
     base = name.partition("~")[0]
     if base not in NAMES:
         return None
@@ -55,6 +55,6 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:
-    """Return the files of a run that ``--source`` names; see ``log_files.placed``."""
+    """Return the files of a run under ``--source``; see ``log_files.placed``."""
     game, run, checkpoints, is_unplugged = parse(name)
     return unplugged.resources(game, run, None) if is_unplugged else placed(place, checkpoints)

@@ -1,4 +1,4 @@
-"""The frames of a DQN Replay run, log by log: a log is read once, from its first slot on."""
+"""The frames of a DQN Replay run, log by log. Each log is read once, in the order of its slots."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OBSERVATION: Key = ("observation",)
 
 
 class LogFrames(NamedTuple):
-    """The frames of one log that are of steps."""
+    """The frames of one log that belong to steps."""
 
     number: int
     path: Path
@@ -27,7 +27,7 @@ class LogFrames(NamedTuple):
 
 
 def frames_of(steps: Steps) -> LogFrames:
-    """Return what reads the frames of one segment's steps."""
+    """Return the part of ``DeferredFrames`` for one segment's steps."""
     log = steps.segment.log
     return LogFrames(log.number, log.files["observation"], log.capacity, steps.stretches)
 

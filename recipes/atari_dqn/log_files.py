@@ -27,9 +27,9 @@ BUCKET = "atari-replay-datasets"
 COUNT = "add_count"
 STORES = ("observation", "action", "reward", "terminal")
 LAST = 50
-"""Number of the last log that any run has; some end with the one before."""
+"""The number of the last log; some runs end with the one before."""
 EVERY = range(LAST)
-"""Numbers of the logs that every run has."""
+"""The numbers of the logs that every run has."""
 
 _FILE = re.compile(rf"(?:{COUNT}|\$store\$_(?:{'|'.join(STORES)}))_ckpt\.(\d+)\.gz")
 
@@ -45,7 +45,12 @@ def log_numbers(names: Collection[str]) -> list[int]:
 
 
 def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resource]:
-    """Return the files of a run in the bucket: those of its list, or found by asking for them."""
+    """Return the files of a run in the bucket, from its list or by requesting each.
+
+    Raises:
+        AccessError, NetworkError: the bucket does not have the run, or does not answer.
+        SourceError, UsageError: logs are missing.
+    """
     folder = f"dqn/{game}/{run}/replay_logs/"
     listed: dict[str, BucketObject] = {}
     try:
@@ -62,7 +67,10 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
         if not numbers:
             raise refusal
     if not numbers:
-        raise AccessError(f"gs://{BUCKET}/{folder} is empty: the bucket has no such run.")
+        raise AccessError(
+            f"gs://{BUCKET}/{folder} is empty: the bucket does not have this run.",
+            path=f"gs://{BUCKET}/{folder}",
+        )
     return [
         Resource(
             urls=(object_url(BUCKET, folder + name),),
@@ -76,14 +84,21 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
 
 
 def placed(place: Place, chosen: range | None) -> list[Resource]:
-    """Return the files of a run in a folder, or below a URL, of the user's own."""
+    """Return the files of a run in a folder, or below an address, of the user.
+
+    Raises:
+        SourceError, UsageError: logs are missing.
+    """
     names = place.names()
     numbers = _probe(chosen, place.has) if names is None else log_numbers(names)
     if not numbers:
         first = filename(COUNT, chosen.start if chosen else 0)
         raise UsageError(
-            f"{place} has no {first}. Give the place that holds a run's files under their own "
-            "names, which the publisher calls replay_logs."
+            f"{place} has no {first}.",
+            argument="source",
+            path=str(place),
+            expected=first,
+            advice="Pass the folder of a run's files under their published names (replay_logs).",
         )
     return [
         Resource(urls=(name,), filename=name, magic=GZIP_MAGIC)
@@ -92,9 +107,9 @@ def placed(place: Place, chosen: range | None) -> list[Resource]:
 
 
 def _probe(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
-    """Return the numbers of the logs that are there, found by asking for each."""
-    # A choice is asked for up to the first that is missing, for it may be long; all are asked for
-    # to the last one, so that the missing ones can be named.
+    """Return the numbers of the existing logs by requesting each."""
+    # A choice may be long: it is requested up to the first missing log. Without a choice, all are
+    # requested, so that the message can name the missing ones.
     numbers: list[int] = []
     for number in range(LAST + 1) if chosen is None else chosen:
         try:
@@ -102,7 +117,7 @@ def _probe(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
         except AccessError:
             if not numbers:
                 raise
-            found = False  # the mirror does not have it, and then the bucket is asked: it is closed
+            found = False  # the mirror does not have it, and the bucket denies access
         if found:
             numbers.append(number)
         elif chosen is not None:
@@ -111,7 +126,7 @@ def _probe(chosen: range | None, has: Callable[[str], bool]) -> list[int]:
 
 
 def _check_whole(numbers: list[int], names: Collection[str], where: str) -> None:
-    """Refuse logs that are not those of a whole run."""
+    """Reject an incomplete run."""
     lacking = [number for number in EVERY if number not in numbers]
     surplus = [number for number in numbers if number > LAST]
     if not (lacking or surplus):
@@ -127,17 +142,21 @@ def _check_whole(numbers: list[int], names: Collection[str], where: str) -> None
     if complete:
         longest = max(_runs(complete), key=len)
         remedy += (
-            ", or take the checkpoints that are there as a separate dataset: --checkpoints "
+            ", or install the existing checkpoints as a separate dataset: --checkpoints "
             f"{longest.start}:{longest.stop}"
         )
     raise SourceError(
         f"{where} {' and '.join(differs)} of the checkpoints; a whole run has 0 to "
-        f"{EVERY[-1]}, and some have {LAST}. {remedy}."
+        f"{EVERY[-1]}, and some have {LAST}.",
+        path=where,
+        expected=list(EVERY),
+        found=numbers,
+        advice=f"{remedy}.",
     )
 
 
 def _runs(numbers: list[int]) -> list[range]:
-    """Return sorted numbers as ranges without a gap."""
+    """Return sorted numbers as contiguous ranges."""
     found: list[range] = []
     for number in numbers:
         if found and number == found[-1].stop:
@@ -148,7 +167,7 @@ def _runs(numbers: list[int]) -> list[range]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """Return sorted numbers for people: ``3, 5 to 9``."""
+    """Return sorted numbers as text: ``3, 5 to 9``."""
     return ", ".join(
         str(run.start) if len(run) == 1 else f"{run.start} to {run.stop - 1}"
         for run in _runs(numbers)
@@ -164,7 +183,7 @@ def _missing_files(numbers: list[int], names: Collection[str]) -> list[str]:
 def _files(
     numbers: list[int], chosen: range | None, names: Collection[str], where: str
 ) -> list[str]:
-    """Return the names of the files to fetch; ``names`` are those known to be there, if any."""
+    """Return the names of the files to fetch; ``names`` are the files in a list, if any."""
     if chosen is None:
         _check_whole(numbers, names, where)
     wanted = [number for number in numbers if chosen is None or number in chosen]
@@ -175,15 +194,21 @@ def _files(
         listed = ", ".join(map(str, lacking[:5])) + (" …" if lacking[5:] else "")
         raise UsageError(
             f"{where} has the checkpoints {numbers[0]} to {numbers[-1]}, and lacks "
-            f"{listed or chosen.start} of --checkpoints {chosen.start}:{chosen.stop}. Take fewer, "
-            "or complete it."
+            f"{listed or chosen.start} of --checkpoints {chosen.start}:{chosen.stop}.",
+            argument="checkpoints",
+            path=where,
+            expected=list(chosen[:LAST]),
+            found=numbers,
+            advice="Choose fewer, or complete it.",
         )
     files = [filename(what, number) for number in wanted for what in (COUNT, *STORES)]
     if names and (missing := _missing_files(wanted, names)):
         raise SourceError(
             f"{where} lacks {missing[0]}"
             + (f" and {len(missing) - 1} more files" if missing[1:] else "")
-            + ", though others of the same checkpoint are there. Complete it, or take other "
-            "checkpoints with --checkpoints."
+            + ", though it has others of the same checkpoint.",
+            path=where,
+            expected=missing[0],
+            advice="Complete it, or choose other checkpoints with --checkpoints.",
         )
     return files

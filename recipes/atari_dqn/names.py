@@ -1,4 +1,4 @@
-"""What the names of DQN Replay datasets mean: a game, a run, and a part or another form of it."""
+"""The names of DQN Replay datasets: a game, a run, and a part or another form of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPTIONS = (
 
 
 class Name(NamedTuple):
-    """What a name says."""
+    """The parts of a name."""
 
     game: str
     run: int
@@ -29,21 +29,33 @@ class Name(NamedTuple):
 
 
 def parse(name: str) -> Name:
-    """Return what a name of this family says."""
+    """Return the parts of a name of this family.
+
+    Raises:
+        UsageError: it is not such a name.
+    """
     base, tilde, text = name.partition("~")
     game, _, run = base.partition("/")
     part = re.fullmatch(r"ckpt(0|[1-9]\d*)-([1-9]\d*)", text)
     chosen = range(int(part[1]), int(part[2])) if part else None
     if (tilde and text != UNPLUGGED and chosen is None) or chosen == range(0):
         raise UsageError(
-            f"atari_dqn/{name} has no meaning. Expected {base}, {base}~ckptA-B for its checkpoints "
-            f"A to B - 1 with A < B, or {base}~{UNPLUGGED} for RL Unplugged's form."
+            f"atari_dqn/{name} is not a valid name. Expected {base}, {base}~ckptA-B for its "
+            f"checkpoints A to B - 1 with A < B, or {base}~{UNPLUGGED} for RL Unplugged's form.",
+            argument="id",
+            id=f"atari_dqn/{name}",
+            expected=[base, f"{base}~ckptA-B", f"{base}~{UNPLUGGED}"],
+            found=name,
         )
     return Name(game, int(run), chosen, text == UNPLUGGED)
 
 
 def variant(name: str, options: Mapping[str, str]) -> str:
-    """Return the name of what ``checkpoints`` (``"0:5"``) and ``upstream`` make of a name."""
+    """Return the name of a variant by ``checkpoints``, such as ``"0:5"``, and ``upstream``.
+
+    Raises:
+        UsageError: an option is not valid, or the options contradict each other.
+    """
     base, tilde, _ = name.partition("~")
     wanted = []
     if "checkpoints" in options:
@@ -51,13 +63,21 @@ def variant(name: str, options: Mapping[str, str]) -> str:
         part = re.fullmatch(r"(\d+):(\d+)", text)
         if part is None or int(part[1]) >= int(part[2]):
             raise UsageError(
-                f"--checkpoints {text!r} is not A:B, which takes the checkpoints A to B - 1 and "
-                "needs A < B. Example: --checkpoints 0:5"
+                f"--checkpoints {text!r} is not A:B with A < B, for the checkpoints A to B - 1.",
+                argument="checkpoints",
+                expected="A:B",
+                found=text,
+                advice="Example: --checkpoints 0:5",
             )
         wanted.append(f"{base}~ckpt{int(part[1])}-{int(part[2])}")
     upstream = options.get("upstream", "auto")
     if upstream not in UPSTREAMS:
-        raise UsageError(f"--upstream {upstream!r} is not one of {', '.join(UPSTREAMS)}.")
+        raise UsageError(
+            f"--upstream {upstream!r} is not one of {', '.join(UPSTREAMS)}.",
+            argument="upstream",
+            expected=list(UPSTREAMS),
+            found=upstream,
+        )
     if upstream == "rl_unplugged":
         wanted.append(f"{base}~{UNPLUGGED}")
     if tilde or not wanted:
@@ -65,14 +85,16 @@ def variant(name: str, options: Mapping[str, str]) -> str:
     if len(set(wanted)) > 1 or (upstream == "dqn_replay" and parse(name).unplugged):
         given = [f"atari_dqn/{name}", *(f"--{key} {value}" for key, value in options.items())]
         raise UsageError(
-            f"{' and '.join(given)} do not go together: the checkpoints are parts of the "
-            f"upstream dqn_replay, and names that end in ~{UNPLUGGED} are of rl_unplugged."
+            f"{' and '.join(given)} contradict each other: checkpoints belong to the upstream "
+            f"dqn_replay, names ending in ~{UNPLUGGED} to rl_unplugged.",
+            argument="checkpoints" if "checkpoints" in options else "upstream",
+            id=f"atari_dqn/{name}",
         )
     return wanted[0]
 
 
 def fallback(name: str, options: Mapping[str, str]) -> str | None:
-    """Return what is taken for a name that is not available: RL Unplugged's form of a whole run."""
+    """Return the substitute for an unavailable name: RL Unplugged's form of a whole run."""
     parsed = parse(name)
     whole = not parsed.unplugged and parsed.checkpoints is None
     may = whole and options.get("upstream", "auto") == "auto" and parsed.game in UNPLUGGED_GAMES
@@ -80,7 +102,7 @@ def fallback(name: str, options: Mapping[str, str]) -> str | None:
 
 
 def references(name: str) -> dict[str, str]:
-    """Return the paper of DQN Replay, and RL Unplugged's for what comes from there."""
+    """Return the paper of DQN Replay, and RL Unplugged's for its datasets."""
     papers = read_bibtex(Path(__file__).with_name("references.bib"))
     if not parse(name).unplugged:
         del papers["gulcehre2020rlunplugged"]

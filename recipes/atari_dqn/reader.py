@@ -20,7 +20,7 @@ ROW_BYTES = 16  # of a step without its frame
 
 
 def describe(source: Source) -> Description:
-    """Return what is known of the run, its checkpoints, and what its rows turn out to be."""
+    """Return the metadata of the run, its checkpoints, and notes on its rows."""
     name = parse(source.name)
     if name.unplugged:
         return unplugged.describe(source)
@@ -75,7 +75,7 @@ def deferred_frames(source: Source) -> DeferredFrames:
 
 
 class RunSummary(NamedTuple):
-    """What is known of a run, but for the columns of its steps, which take memory."""
+    """A run without the columns of its steps, which take memory."""
 
     segments: list[LogSegment]
     checkpoints: list[dict[str, Any]]
@@ -83,7 +83,7 @@ class RunSummary(NamedTuple):
 
 
 def _summarize(source: Source) -> RunSummary:
-    """Read the small columns of all logs, and the few frames that say how they join."""
+    """Read the small columns of all logs, and the few frames that show how they join."""
     stamps = [(name, path, path.stat()) for name, path in sorted(source.files.items())]
     return _summary_of(
         tuple((name, path, stat.st_size, stat.st_mtime_ns) for name, path, stat in stamps)

@@ -1,12 +1,12 @@
 """The steps of a DQN Replay run: which rows are steps, and how episodes end.
 
     terminal   . . . .  .  .  T  . . . .
-    row        p p p o0 o1 o2 o3 p p p o0       p: three empty rows before every episode
+    row        p p p o0 o1 o2 o3 p p p o0       p: one of three empty rows before every episode
     step             0  1  2  3        4
 
 Facts: dopamine of June 2019, the time of the data. ``circular_replay_buffer.add`` writes three
-empty rows where the row before is terminal, and at the start; ``dqn_agent.end_episode`` marks the
-last row of *every* episode terminal, also of one that ``run_experiment`` ended after 27,000 steps.
+empty rows after a terminal row, and at the start; ``dqn_agent.end_episode`` marks the last row of
+*every* episode terminal, even if ``run_experiment`` ended it after 27,000 steps.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ EMPTY = -1
 class Steps(NamedTuple):
     """The steps of one segment."""
 
-    # columns: all but the frames, each `[n]`, in order.
-    # stretches: int64 `[k, 3]`, by slot: the first slot, one past the last, and the number of the
-    # step there, counted over the whole run; `EMPTY` where the rows are empty ones.
+    # columns: each `[n]`, in order, without the frames.
+    # stretches: int64 `[k, 3]`, by slot: the first slot, one past the last, and the number of its
+    # step, counted over the whole run; `EMPTY` for empty rows.
 
     segment: LogSegment
     columns: dict[Key, np.ndarray]
@@ -44,7 +44,7 @@ class Steps(NamedTuple):
 
 
 class Before(NamedTuple):
-    """What is known where a segment begins."""
+    """The state at the beginning of a segment: empty rows to come, and the unfinished episode."""
 
     num_empty: int
     length: int | None
@@ -53,8 +53,8 @@ class Before(NamedTuple):
 
 def read_steps(segments: list[LogSegment]) -> Iterator[Steps]:
     """Yield the steps of each segment, in order."""
-    # A terminal step that is its episode's 27,000th is truncated, every other one terminated. The
-    # last step before rows that are missing is marked `TRAJECTORY_END`.
+    # A terminal step that is the 27,000th of its episode is truncated, every other one terminated.
+    # The last step before missing rows is marked `TRAJECTORY_END`.
     before = Before(0, None, 0)
     for number, segment in enumerate(segments):
         is_cut = number + 1 < len(segments) and not segments[number + 1].follows
@@ -63,13 +63,17 @@ def read_steps(segments: list[LogSegment]) -> Iterator[Steps]:
 
 
 def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[Steps, Before]:
-    """Return a segment's steps and what is known after them; ``is_cut`` where rows are missing."""
+    """Return a segment's steps and the state after them; ``is_cut`` if rows are missing there."""
     slots = segment.slots
     action, reward, terminal = (segment.log.column(store)[slots] for store in SMALL)
     if (wrong := terminal[terminal > 1]).size:
         raise SourceError(
             f"{segment.log.files['terminal'].name}: expected 0 or 1 in every row, "
-            f"found {wrong[0]}. It is damaged."
+            f"found {wrong[0]}. It is damaged.",
+            path=segment.log.files["terminal"],
+            row=int((terminal > 1).argmax()),
+            expected=[0, 1],
+            found=int(wrong[0]),
         )
     has_content = (action != 0) | (reward != 0) | (terminal != 0)
     if not segment.follows:
@@ -78,10 +82,10 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
     is_empty = _empty_rows(ends, len(terminal), before.num_empty)
     if (is_wrong := is_empty & has_content).any():
         raise not_empty(segment.log.number, int(slots[is_wrong.argmax()]))
-    num_before = np.cumsum(~is_empty)  # steps of the segment up to each row and including it
-    # Steps of each episode that ends here; the first one has those of the segments before as well.
+    num_before = np.cumsum(~is_empty)  # steps of the segment up to and including each row
+    # The length of each episode that ends here; the first may have begun in an earlier segment.
     limited = np.diff(num_before[ends], prepend=-(before.length or 0)) == MAX_EPISODE_STEPS
-    limited[:1] &= before.length is not None  # else its length is not known
+    limited[:1] &= before.length is not None  # else its length is unknown
     truncated = np.zeros(len(terminal), np.bool_)
     truncated[ends[limited]] = True
     cut = np.zeros(len(terminal), np.bool_)
@@ -104,11 +108,11 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
 
 
 def _state_after(before: Before, ends: np.ndarray, num_before: np.ndarray) -> Before:
-    """Return what is known after a segment, given where episodes end in it."""
+    """Return the state after a segment, given the rows in which episodes end."""
     num_rows, num_steps = len(num_before), int(num_before[-1])
     if len(ends):
         last = int(ends[-1])
-        # The rows after the last end are empty ones first; what they leave open comes next.
+        # Three empty rows follow the last end; some of them may be in the next segment.
         num_empty, length = NUM_EMPTY - (num_rows - 1 - last), num_steps - int(num_before[last])
         return Before(max(0, num_empty), length, before.num_steps + num_steps)
     all_steps = None if before.length is None else before.length + num_steps
@@ -116,7 +120,7 @@ def _state_after(before: Before, ends: np.ndarray, num_before: np.ndarray) -> Be
 
 
 def _empty_rows(ends: np.ndarray, num_rows: int, num_empty: int) -> np.ndarray:
-    """Return which rows are empty, bool ``[num_rows]``: the first ones, and those after ends."""
+    """Return which rows are empty, bool ``[num_rows]``: the first ones and three after an end."""
     is_empty = np.zeros(num_rows, np.bool_)
     is_empty[:num_empty] = True
     for distance in range(1, NUM_EMPTY + 1):
@@ -129,8 +133,8 @@ def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.
     """Return the runs of steps and of empty rows by slot; see ``Steps``."""
     # slots: of each row, int64 `[n]`.
     # is_empty: which rows are empty, bool `[n]`.
-    # step: the number of the step that each other row is, int64 `[n]`.
-    # A stretch ends where empty rows begin or end, and where the ring begins again at slot 0.
+    # step: the number of each other row's step, int64 `[n]`.
+    # A stretch ends where empty rows begin or end, and where the ring returns to slot 0.
     changes = np.flatnonzero((is_empty[1:] != is_empty[:-1]) | (slots[1:] == 0)) + 1
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.concatenate((starts, [len(slots)])))
@@ -140,9 +144,11 @@ def _stretches(slots: np.ndarray, is_empty: np.ndarray, step: np.ndarray) -> np.
 
 
 def not_empty(number: int, slot: int) -> SourceError:
-    """Return the error of a row that holds something where the writer leaves three empty."""
+    """Return the error of a row with content among the three empty rows before an episode."""
     return SourceError(
         f"Checkpoint {number}, row {slot}: expected one of the {NUM_EMPTY} empty rows before an "
-        "episode, found something else. It is damaged, or another program wrote it; take other "
-        "checkpoints with --checkpoints."
+        "episode, found content. It is damaged, or another program wrote it.",
+        row=slot,
+        expected="an empty row",
+        advice="Choose other checkpoints with --checkpoints.",
     )

@@ -1,4 +1,4 @@
-"""Which runs RL Unplugged published again, and their files: one a checkpoint."""
+"""The runs that RL Unplugged republished, and their files: one a checkpoint."""
 
 from __future__ import annotations
 
@@ -32,12 +32,19 @@ FILES_LESS_ONE = ("Carnival", "Gravitar", "StarGunner")
 
 
 def resources(game: str, run: int, web: Web | None) -> list[Resource]:
-    """Return the files of a run, a checkpoint each and in their order."""
-    # Sizes and checksums come from the bucket's list; a plain mirror of the files has none.
+    """Return the files of a run, one a checkpoint, in order.
+
+    Raises:
+        AccessError, NetworkError: the bucket does not have the run, or does not answer.
+        SourceError: files are missing.
+    """
+    # Sizes and checksums are in the bucket's list; a plain mirror of the files has no list.
     if game not in GAMES:
         raise AccessError(
             f"RL Unplugged has {len(GAMES)} of the 60 games of the DQN Replay, and {game} is not "
-            "one of them. Use --mirror or --source if you have a copy of the DQN Replay itself."
+            "one of them.",
+            found=game,
+            advice="Use --mirror or --source if you have a copy of the DQN Replay itself.",
         )
     prefix = f"{FOLDER}/{game}/run_{run}-"
     listed = {}
@@ -47,7 +54,7 @@ def resources(game: str, run: int, web: Web | None) -> list[Resource]:
         except (AccessError, NetworkError) as error:
             if not may_lack_list(error, object_url(BUCKET, prefix), web):
                 raise
-            web = None  # a mirror may have the files alone; a closed bucket will refuse them too
+            web = None  # a mirror may have the files without a list
     total = FILES - (game in FILES_LESS_ONE) if web is None else _num_files(prefix, listed)
     names = [f"{prefix}{number:05d}-of-{total:05d}" for number in range(total)]
     return [
@@ -63,18 +70,23 @@ def resources(game: str, run: int, web: Web | None) -> list[Resource]:
 
 
 def _num_files(prefix: str, names: Iterable[str]) -> int:
-    """Return how many files a run has, all of which are among these names."""
+    """Return the number of files of a run, after checking that no name is missing."""
     found = [match for name in names if (match := re.search(r"-(\d{5})-of-(\d{5})$", name))]
     if not found:
         raise AccessError(
-            f"gs://{BUCKET}/{prefix}* is not available: the bucket has no such files (any more). "
-            "Use --mirror or --source if you have a copy."
+            f"gs://{BUCKET}/{prefix}* is not available: the bucket does not have these files.",
+            path=f"gs://{BUCKET}/{prefix}",
+            advice="Use --mirror or --source if you have a copy.",
         )
     total = int(found[0][2])
     missing = set(range(total)) - {int(match[1]) for match in found if int(match[2]) == total}
     if missing:
         raise SourceError(
-            f"gs://{BUCKET}/{prefix}* lacks {len(missing)} of {total} files, the first of them "
-            f"number {min(missing)}. Try another --mirror or --source."
+            f"gs://{BUCKET}/{prefix}* lacks {len(missing)} of {total} files; the first missing one "
+            f"is number {min(missing)}.",
+            path=f"gs://{BUCKET}/{prefix}",
+            expected=total,
+            found=total - len(missing),
+            advice="Try another --mirror or --source.",
         )
     return total

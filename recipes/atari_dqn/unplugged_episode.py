@@ -2,16 +2,16 @@
 
     observations       T PNG files, grey, 84 x 84: the frame before each action
     actions            T int64
-    clipped_rewards    T float32, what each action led to
+    clipped_rewards    T float32, the reward of each action
     unclipped_rewards  T float32; clipped as well, as TFDS found
     discounts          T float32: 1, and 0 at the last step of a game that was over
 
     and one number each: checkpoint_idx, episode_idx, episode_return, clipped_episode_return
 
-Facts: the reader of tensorflow/datasets 4.9.10, ``rl_unplugged/atari_utils.py``, which needs as
-many observations as actions. It takes the last step of a game for one whose observation alone
-counts. Here it is a step like the others: the runs are those of the DQN Replay, where the last row
-of an episode has an action and its reward, and no frame after it was ever kept.
+Facts: the reader of tensorflow/datasets 4.9.10, ``rl_unplugged/atari_utils.py``, which requires as
+many observations as actions. It ignores the action and reward of the last step of a game. Here that
+is a step like any other: in the DQN Replay, the source of these runs, the last row of an episode
+has an action and its reward, and the frame after it was never stored.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class UnpluggedEpisode:
 
     @property
     def num_steps(self) -> int:
-        """T."""
+        """The number of steps T."""
         return len(self.columns["actions"])
 
     @property
@@ -65,7 +65,7 @@ class UnpluggedEpisode:
 
     @property
     def terminated(self) -> bool:
-        """Whether the game was over, rather than at its limit of steps."""
+        """Whether the game was over, and not at its limit of steps."""
         return self.ends_in_zero and self.num_steps != MAX_EPISODE_STEPS
 
 
@@ -100,5 +100,7 @@ def _episode(record: TFRecord) -> UnpluggedEpisode:
 def _unexpected(record: TFRecord, expected: str, found: str) -> SourceError:
     return SourceError(
         f"{record.where} is not an episode of RL Unplugged: {expected}. "
-        f"Found: {found or 'nothing'}."
+        f"Found: {found or 'nothing'}.",
+        expected=expected,
+        found=found,
     )

@@ -31,7 +31,7 @@ EXTRA: dict[str, Key] = {
     "unclipped_rewards": ("info", "unclipped_reward"),
     "discounts": ("info", "discount"),
 }
-"""Columns that are kept only where they say something that reward and flags do not."""
+"""Columns that are stored only if they do not follow from reward and flags."""
 
 
 class FrameFile(NamedTuple):
@@ -42,15 +42,15 @@ class FrameFile(NamedTuple):
 
 
 def describe(source: Source) -> Description:
-    """Return what the first reading finds, and a table of the episodes."""
+    """Return the metadata and notes of the first reading, and a table of the episodes."""
     return _summarize(_paths(source)).description()
 
 
 def blocks(source: Source) -> Iterator[Block]:
-    """Yield the steps of all episodes, as they are stored, without their frames."""
+    """Yield the steps of all episodes in the order of the files, without their frames."""
     paths = _paths(source)
-    telling = _summarize(paths).telling
-    columns = STEPS | {name: key for name, key in EXTRA.items() if name in telling}
+    informative = _summarize(paths).informative
+    columns = STEPS | {name: key for name, key in EXTRA.items() if name in informative}
     ready: list[dict[Key, np.ndarray]] = []
     num_ready = 0
     for path in paths:
@@ -105,10 +105,10 @@ def _paths(source: Source) -> tuple[Path, ...]:
 
 @dataclass
 class UnpluggedSummary:
-    """What is known of the episodes so far."""
+    """The counts and the table of the episodes so far."""
 
     checkpoints: list[dict[str, Any]] = field(default_factory=list)
-    telling: set[str] = field(default_factory=set)
+    informative: set[str] = field(default_factory=set)
     num_limited: int = 0
     disorder: str = ""
     last: tuple[float, float] = (-1, -1)
@@ -116,10 +116,10 @@ class UnpluggedSummary:
     modes: Counter[str] = field(default_factory=Counter)
 
     def add(self, episode: UnpluggedEpisode) -> None:
-        """Count one more episode of the last file."""
+        """Add an episode of the last file."""
         self.checkpoints[-1]["episodes"] += 1
         self.checkpoints[-1]["steps"] += episode.num_steps
-        self.telling |= _telling(episode)
+        self.informative |= _informative(episode)
         self.num_limited += episode.ends_in_zero and not episode.terminated
         numbers = (episode.numbers["checkpoint_idx"], episode.numbers["episode_idx"])
         if numbers <= self.last and not self.disorder:
@@ -130,7 +130,7 @@ class UnpluggedSummary:
         self.lines.append("\t".join(map(str, cells)))
 
     def description(self) -> Description:
-        """Return what the manifest and a person should know, and the table of episodes."""
+        """Return the metadata, the notes and the table of episodes."""
         notes = []
         if self.num_limited:
             notes.append(
@@ -143,7 +143,7 @@ class UnpluggedSummary:
                 f"{self.disorder}"
             )
         if self.modes:
-            # Frames that show more than greys are refused when they are decoded, by their record.
+            # A frame with other colours is rejected when it is decoded.
             modes = "; ".join(f"{mode}: {count}" for mode, count in sorted(self.modes.items()))
             notes.append(
                 f"{self.modes.total()} frames are not 8-bit grey PNG files, and are converted to "
@@ -177,10 +177,13 @@ def _summary_of(stamped: tuple[tuple[Path, int, int], ...]) -> UnpluggedSummary:
     return found
 
 
-def _telling(episode: UnpluggedEpisode) -> set[str]:
+def _informative(episode: UnpluggedEpisode) -> set[str]:
+    """Return the columns of ``EXTRA`` that do not follow from the other columns."""
     implied = np.ones(episode.num_steps, np.float32)
     implied[-1:] = not episode.ends_in_zero
-    told = {"unclipped_rewards": episode.columns["clipped_rewards"], "discounts": implied}
+    known = {"unclipped_rewards": episode.columns["clipped_rewards"], "discounts": implied}
     return {
-        name for name, values in told.items() if episode.columns[name].tobytes() != values.tobytes()
+        name
+        for name, values in known.items()
+        if episode.columns[name].tobytes() != values.tobytes()
     }

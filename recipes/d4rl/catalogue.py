@@ -1,7 +1,7 @@
-"""What D4RL has published, and where.
+"""The datasets that D4RL has published, and their files.
 
-Sizes and sha256 in ``catalogue.tsv`` are tensorflow/datasets' records of the Berkeley server; files
-without them there are taken as they come.
+Sizes and sha256 in ``catalogue.tsv`` are tensorflow/datasets' records of the Berkeley server. Any
+content of a file without a record is accepted.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .traps import trap_rules, traps_of
 BERKELEY = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 HUGGING_FACE = "https://huggingface.co/datasets/imone/D4RL/resolve/main/"
 ENVIRONMENTS = {"halfcheetah": "HalfCheetah-v4", "hopper": "Hopper-v4", "walker2d": "Walker2d-v4"}
-"""Gymnasium's successors of the ``-v2`` that was recorded; ``-v5`` has other rewards and bodies."""
+"""Gymnasium's successors of the recorded ``-v2``; ``-v5`` has other rewards and bodies."""
 OLDER = "as first published, before D4RL 1.2.0"
 
 
 def datasets(web: Web | None) -> Entries:
-    """Return the 179 published ids; D4RL has no catalogue to ask."""
+    """Return the 179 published ids; D4RL has no catalogue online."""
     return Entries(_table(), _entry)
 
 

@@ -31,11 +31,11 @@ KEYS: dict[str, Key] = {
 }
 REQUIRED = ("observations", "actions", "rewards", "terminals")
 ALIGNED = (*REQUIRED, "timeouts")
-"""What no row can do without: a file in which one of them has another length is refused."""
+"""The columns of every row. A file in which they differ in length is rejected."""
 
 
 def describe(source: Source) -> Description:
-    """Return the reference scores, the file's metadata scalars, and what a user should know."""
+    """Return the reference scores, the file's metadata scalars, and notes for the user."""
     assert source.entry is not None
     metadata = dict(source.entry.details)
     notes = []
@@ -86,7 +86,7 @@ def blocks(source: Source) -> Iterator[Block]:
 
 
 def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h5py.Dataset]]:
-    """Return the datasets with one entry a step, by path, and all others."""
+    """Return the datasets with one entry a step, by path, and the other datasets."""
     arrays = _arrays(file)
     datasets = {path: item for path, item in arrays.items() if not path.startswith("metadata/")}
     first, *rest = textwrap.wrap(", ".join(datasets), 1_000) or ["nothing"]
@@ -94,12 +94,19 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
     if missing := [path for path in REQUIRED if path not in datasets]:
         raise SourceError(
             f"{filename} has no {', '.join(missing)}; found {found}. "
-            "A D4RL file has observations, actions, rewards and terminals."
+            "A D4RL file has observations, actions, rewards and terminals.",
+            path=filename,
+            key=missing[0],
+            expected=list(REQUIRED),
+            found=found,
         )
     if "episode_terminals" in datasets:
         raise SourceError(
-            f"{filename} has episode_terminals: it is a d3rlpy file, whose ends mean something "
-            f"else than D4RL's. Expected D4RL's keys, found {found}."
+            f"{filename} has episode_terminals: it is a d3rlpy file, in which terminals have "
+            f"another meaning. Expected D4RL's keys, found {found}.",
+            path=filename,
+            key="episode_terminals",
+            found=found,
         )
     lengths = {path: datasets[path].shape[:1] for path in ALIGNED if path in datasets}
     length = lengths["observations"]
@@ -107,7 +114,10 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
         raise SourceError(
             f"{filename} is ragged: expected one entry a step in {', '.join(lengths)}, found "
             + ", ".join(f"{path} {list(shape)}" for path, shape in lengths.items())
-            + ". The file is damaged or was cut."
+            + ". The file is damaged or cut off.",
+            path=filename,
+            expected=f"{list(length)} in each",
+            found={path: list(shape) for path, shape in lengths.items()},
         )
     rows = {path: item for path, item in datasets.items() if _has_rows(path, item, length)}
     return rows, {path: item for path, item in datasets.items() if path not in rows}
@@ -115,7 +125,7 @@ def _row_datasets(file: h5py.File) -> tuple[dict[str, h5py.Dataset], dict[str, h
 
 def _has_rows(path: str, item: h5py.Dataset, length: tuple[int, ...]) -> bool:
     """Return whether a dataset has one entry of numbers or text a step."""
-    # A column of `KEYS` is not asked for its element type: the core names it where that is wrong.
+    # The dtype of a column of `KEYS` is not checked here: the core names a wrong one.
     is_kept = path in KEYS or item.dtype.kind in "biufc" or _is_text(item)
     return bool(item.shape[:1] == length) and is_kept
 
@@ -125,16 +135,16 @@ def _is_text(item: h5py.Dataset) -> bool:
 
 
 def _arrays(group: h5py.Group, parent: str = "") -> dict[str, h5py.Dataset]:
-    """Return every dataset below a group that is not empty, by its path."""
+    """Return every non-empty dataset below a group, by its path."""
     found: dict[str, h5py.Dataset] = {}
-    most = limit("arrays")
+    most = limit("columns")
     for name, item in group.items():
         if isinstance(item, h5py.Dataset) and item.shape is not None:
             found[parent + name] = item
         elif isinstance(item, h5py.Group):
             found |= _arrays(item, f"{parent}{name}/")
         if len(found) > most:
-            raise SourceError(beyond("arrays", inf, Path(group.file.filename).name))
+            raise beyond("columns", inf, Path(group.file.filename).name)
     return found
 
 
@@ -164,14 +174,14 @@ def _split_metadata(file: h5py.File) -> tuple[dict[str, Any], list[str]]:
 
 
 def _time_limits(terminated: np.ndarray, age: int, limit: int) -> tuple[np.ndarray, int]:
-    """Return which rows reach the step limit, and the age of the trajectory that is open then."""
+    """Return which rows reach the step limit, and the age of the unfinished trajectory."""
     # terminated: bool `[n]`.
     rows = np.arange(len(terminated))
     # The first row of the trajectory that each row is in: the row after the last termination, and
-    # 0 before the first one. The running maximum carries it on to the rows that follow.
+    # 0 before the first one. The running maximum copies it to the following rows.
     begins = np.zeros(len(terminated), dtype=np.int64)
     begins[1:] = np.where(terminated[:-1], rows[1:], 0)
     first = np.maximum.accumulate(begins)
-    # The trajectory of row 0 is the open one, whose age is counted on.
+    # The trajectory of row 0 began `age` rows before.
     steps = rows - first + np.where(first == 0, age, 0)
     return steps % limit == limit - 1, 0 if terminated[-1] else int(steps[-1] + 1) % limit

@@ -1,7 +1,7 @@
-"""What is known to be odd in D4RL's published files.
+"""The known defects of D4RL's published files.
 
-A trap is told and never repaired: every value stays the publisher's. Each has its source: an issue
-(of Farama-Foundation/D4RL where nothing else is said), or rows of a published file that show it.
+A trap is reported and never repaired: every value stays the publisher's. Each names its source: an
+issue (of Farama-Foundation/D4RL by default), or rows of a published file that show it.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ STATE_AFTER_THE_STEP = (
     "infos/qpos and infos/qvel are the state after each step, as next_observations are, not before "
     "it as in the newer file (all rows of hopper-medium-v2 as first published)"
 )
-"""The trap of ``gym_mujoco_v2`` as first published; its infos are float32, the newer ones float64.
+"""The trap of ``gym_mujoco_v2`` as first published: its infos are float32, in later files float64.
 """
 
 
 def traps_of(name: str) -> list[str]:
-    """Return what is odd in a dataset's file whichever version of it there is, a line each."""
+    """Return the traps that every version of a dataset's file has, a line each."""
     return [trap.text for trap in TRAPS if re.fullmatch(trap.names, name)]
 
 

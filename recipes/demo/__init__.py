@@ -1,6 +1,6 @@
 """Small real-format files that ship with the package, under their own ids: ``demo/pong``.
 
-They are read by the recipe of the family that they come from, and installed without a network.
+They are read by the recipe of their family, and installed without a network.
 """
 
 from datasets_cli.recipe import Recipe, deferred

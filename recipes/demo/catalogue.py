@@ -1,7 +1,7 @@
-"""What ships with the package, and what it is a sample of.
+"""The datasets that ship with the package, each a sample of a published one.
 
-``catalogue.tsv`` has every file: the dataset it belongs to, its path in the package, the name that
-its family's recipe gives it, its size in bytes and its sha256.
+``catalogue.tsv`` lists every file: its dataset, its path in the package, its name in the recipe of
+its family, its size in bytes and its sha256.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FOLDER = Path(__file__).parent / "data"
 
 
 def datasets(web: Web | None) -> Entries:
-    """Return the datasets that ship; there is nothing to ask for."""
+    """Return the datasets that ship with the package."""
     return Entries(SAMPLES, _entry)
 
 
@@ -77,7 +77,7 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 
 def files_of(name: str) -> list[dict[str, str]]:
-    """Return the rows of the table that are of a dataset."""
+    """Return the rows of the table for a dataset."""
     return [row for row in _table() if row["name"] == name]
 
 

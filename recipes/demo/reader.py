@@ -11,7 +11,7 @@ from .catalogue import SAMPLES, files_of
 
 
 def describe(source: Source) -> Description:
-    """Return what the family's recipe says, and what the files are."""
+    """Return the description by the family's recipe, with the origin of the files."""
     recipe, published = _published(source)
     sample, found = SAMPLES[source.name], recipe.describe(published)
     metadata = {"licence": sample.licence, **found.metadata}
@@ -27,7 +27,7 @@ def blocks(source: Source) -> Iterator[Block]:
 
 
 def deferred_frames(source: Source) -> DeferredFrames | None:
-    """Return the frames that the family's recipe reads apart, if any."""
+    """Return the deferred frames of the family's recipe, if any."""
     recipe, published = _published(source)
     return recipe.deferred_frames(published)
 
@@ -39,7 +39,7 @@ def references(name: str) -> Mapping[str, str]:
 
 
 def _published(source: Source) -> tuple[Recipe, Source]:
-    """Return the family's recipe, and the files as those of the dataset that they sample."""
+    """Return the family's recipe, and the files under the names of the published dataset."""
     recipe, name = _recipe_and_name(source.name)
     entries = recipe.datasets(None)
     assert isinstance(entries, Entries), "every family that ships has a table"
@@ -49,8 +49,8 @@ def _published(source: Source) -> tuple[Recipe, Source]:
 
 
 def _recipe_and_name(name: str) -> tuple[Recipe, str]:
-    """Return the recipe and the name of the published dataset that one is a sample of."""
-    # Found by name: what one recipe imports of another would be imported by `rlds list`.
+    """Return the recipe and the name of the published dataset of a sample."""
+    # Imported by name: `rlds list` would otherwise import the other recipes too.
     family, _, published = SAMPLES[name].id.partition("/")
     recipe: Recipe = importlib.import_module(f"datasets_cli.recipes.{family}").RECIPE
     return recipe, published

@@ -1,4 +1,4 @@
-"""Minari's Arrow form: a folder for each episode, which holds its rows as Arrow or Parquet.
+"""Minari's Arrow form: a folder for each episode, with its rows as Arrow or Parquet.
 
     row            0  1  2  3     an episode of three steps
     observations   o0 o1 o2 o3
@@ -65,18 +65,20 @@ class ArrowStorage:
                 self._parts.setdefault(int(match[1]), {})[int(match[2])] = path
         if not self._parts:
             raise SourceError(
-                f"no episodes found: expected files 0/part-0.{format}, 1/part-0.{format}, …"
+                f"no episodes found: expected files 0/part-0.{format}, 1/part-0.{format}, …",
+                expected=f"0/part-0.{format}",
+                found=sorted(files)[:10],
             )
         self.names = [f"episode_{number}" for number in sorted(self._parts)]
         self.others: list[str] = []
         self._open: tuple[str, dict[str, _Array]] = ("", {})
 
     def arrays(self, episode: str) -> dict[str, Stored]:
-        """Return how an episode's arrays are stored, by path."""
+        """Return the storage of an episode's arrays, by path."""
         return {path: array.stored for path, array in self._load(episode).items()}
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
-        """Return rows of an array as they are stored."""
+        """Return the stored rows of an array."""
         values, stored = self._load(episode)[path]
         rows = values.slice(start, max(0, stop - start))
         if stored.jpeg:
@@ -88,9 +90,9 @@ class ArrowStorage:
         return array if stored.dtype == TEXT else array.reshape(len(rows), *stored.shape)
 
     def _load(self, episode: str) -> dict[str, _Array]:
-        """Return an episode's arrays; those of the last one are kept."""
+        """Return an episode's arrays; the last episode stays in memory."""
         if self._open[0] != episode:
-            self._open = ("", {})  # so that two are never in memory
+            self._open = ("", {})  # only one episode is in memory
             parts = self._parts[int(episode.removeprefix("episode_"))]
             table = read_table([parts[number] for number in sorted(parts)], self._format)
             padding = self._padding(table)
@@ -101,9 +103,9 @@ class ArrowStorage:
         return self._open[1]
 
     def _padding(self, table: pa.Table) -> int:
-        """Return 1 where the last row is an observation alone, 0 where it has a step."""
-        # An episode without an observation after its last step has no padding, and by Minari's own
-        # reader loses that step; a flag in it tells.
+        """Return 1 if the last row has only an observation, 0 if it has a step."""
+        # An episode without an observation after its last step has no padding; Minari's own reader
+        # loses that step. A flag in the last row reveals it.
         last = table.slice(max(0, table.num_rows - 1))
         flags = [last.column(name).to_pylist() for name in FLAGS if name in table.column_names]
         return 0 if any(any(values) for values in flags) else 1
@@ -125,7 +127,7 @@ class ArrowStorage:
     def _shape(
         self, episode: str, path: str, column: ArrowColumn, stored: tuple[int, ...]
     ) -> tuple[int, ...]:
-        """Return the shape of a row, which is stored flat; the writer says it elsewhere."""
+        """Return the shape of a row, which is stored flat; the shape is metadata."""
         shape = None
         if (stated := column.metadata.get(b"shape")) is not None and column.path[0] == "infos":
             shape = tuple(int(size) for size in stated.split(b",") if size)
@@ -135,14 +137,17 @@ class ArrowStorage:
             return stored
         if math.prod(shape) != math.prod(stored):
             raise SourceError(
-                f"{episode}: {path} has rows of shape {list(stored)}; expected {list(shape)}, as "
-                "metadata.json or the file says. The files are damaged, or not of one dataset."
+                f"{episode}: {path} has rows of shape {list(stored)}; expected {list(shape)}, the "
+                "shape in metadata.json or the file. The files are damaged, or not of one dataset.",
+                key=path,
+                expected=list(shape),
+                found=list(stored),
             )
         return shape
 
 
 def _dtype(values: pa.Array) -> np.dtype:
-    """Return what an array's elements are as ``Stored`` has it."""
+    """Return the dtype of an array's elements in ``Stored``."""
     dtype = element_type(values.type)
     if row_shape(values.type) and values.null_count:
         return np.dtype(object)
@@ -151,7 +156,7 @@ def _dtype(values: pa.Array) -> np.dtype:
     if pa.types.is_boolean(dtype):
         return np.dtype(object if values.null_count else np.bool_)
     if pa.types.is_integer(dtype) and values.null_count:
-        return np.dtype(np.float64)  # as Minari reads them: what is missing is NaN
+        return np.dtype(np.float64)  # as in Minari: missing values are NaN
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype):
         found: np.dtype = np.dtype(dtype.to_pandas_dtype())
         return found

@@ -1,7 +1,7 @@
-"""What Farama and the community publish on Hugging Face, and which files a dataset has there.
+"""The datasets of Farama and the community on Hugging Face, and their files.
 
-The table ``catalogue.tsv`` is that of Minari's documentation of April 2026. The first part of a
-name is a repository on Hugging Face, the rest a folder in it.
+The table ``catalogue.tsv`` is from Minari's documentation of April 2026. The first part of a name
+is a repository on Hugging Face, the rest a folder in it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ METADATA = "metadata.json"
 DATA = "main_data.hdf5"
 HDF5 = "hdf5"
 ARROW_FORMATS = {"arrow": b"ARROW1", "parquet": b"PAR1"}
-"""Of the form with a folder for each episode: the format of its files, and how they begin."""
+"""The formats of the form with a folder for each episode, and the first bytes of their files."""
 
 
 def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
-    """Return the documented datasets; online what Farama publishes now, and the community's."""
+    """Return the documented datasets; online, Farama's current ones and the community's."""
     known = Entries(_table(), _entry)
     if web is None:
         return known
@@ -51,7 +51,12 @@ def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the dataset's files, pinned to a commit where Hugging Face can be asked."""
+    """Return the dataset's files, pinned to a commit if Hugging Face answers.
+
+    Raises:
+        AccessError, NetworkError: Hugging Face does not have the dataset, or does not answer.
+        SourceError: the dataset is in another form than Minari's.
+    """
     repository, folder = _remote(name)
     listing = f"{HUGGING_FACE}api/datasets/{repository}"
     revision = "main"
@@ -65,8 +70,10 @@ def resources(name: str, web: Web | None) -> list[Resource]:
                 raise
             revision = "main"  # a plain mirror of the files has no API
         except (KeyError, TypeError) as error:
-            raise SourceError(f"{listing} does not answer as Hugging Face does.") from error
-    # A mirror may hold only the files of the main branch; size and sha256 still tell a change.
+            raise SourceError(
+                f"{listing} did not answer like Hugging Face.", advice="Check --mirror."
+            ) from error
+    # A mirror may have only the files of the main branch; size and sha256 reveal a change.
     bases = [
         f"{HUGGING_FACE}datasets/{repository}/resolve/{name}/{folder}data/"
         for name in dict.fromkeys((revision, "main"))
@@ -77,15 +84,18 @@ def resources(name: str, web: Web | None) -> list[Resource]:
         try:
             published = web.json(f"{bases[-1]}{METADATA}")
         except (AccessError, NetworkError):
-            published = None  # what is wrong with it is said when it is downloaded
+            published = None  # the download reports the problem
         return _resources_of(name, published, bases)
     if METADATA not in files or not any(file.isdecimal() for file in files):
         raise SourceError(
             f"minari/{name} is not published as HDF5, nor in Minari's Arrow form: expected {DATA}, "
             f"or {METADATA} and a folder for each episode, found "
-            f"{', '.join(sorted(files)[:5]) or 'nothing'}."
+            f"{', '.join(sorted(files)[:5]) or 'nothing'}.",
+            id=f"minari/{name}",
+            expected=[DATA, METADATA],
+            found=sorted(files)[:5],
         )
-    # With what is in the folders of the episodes.
+    # With the files in the folders of the episodes.
     files = _list(listing, revision, f"{folder}data", web, "?recursive=true")
     return _arrow_resources(name, web.json(f"{bases[0]}{METADATA}"), bases, files)
 
@@ -95,7 +105,7 @@ def resources_at(name: str, place: Place) -> list[Resource]:
     try:
         published = place.json(METADATA)
     except (ValueError, NetworkError):
-        published = None  # no JSON: the check of its first bytes says better what it is
+        published = None  # not JSON: the check of its first bytes reports it better
     return _resources_of(name, published, [])
 
 
@@ -144,13 +154,13 @@ def _remote(name: str) -> tuple[str, str]:
 def _list(
     listing: str, revision: str, folder: str, web: Web, query: str = ""
 ) -> dict[str, dict[str, Any]]:
-    """Return what is in a folder on Hugging Face, by path within it."""
+    """Return the files and folders of a folder on Hugging Face, by path within it."""
     pages = web.pages(f"{listing}/tree/{revision}/{folder}{query}")
     return {entry["path"].removeprefix(f"{folder}/"): entry for page in pages for entry in page}
 
 
 def _resources_of(name: str, published: Any, bases: list[str]) -> list[Resource]:
-    """Return the files that ``metadata.json`` says, where there is no list of them."""
+    """Return the files of the form that ``metadata.json`` names, without a list of them."""
     if not _is_arrow(published):
         return _hdf5_resources(bases, {})
     return _arrow_resources(name, published, bases, {})
@@ -170,17 +180,21 @@ def _is_arrow(published: Any) -> bool:
 def _arrow_resources(
     name: str, published: Any, bases: list[str], files: dict[str, Any]
 ) -> list[Resource]:
-    """Return the files of the Arrow form: Minari's reader takes the episodes from 0 on."""
+    """Return the files of the Arrow form: like Minari's reader, count the episodes from 0."""
     count = published.get("total_episodes") if isinstance(published, dict) else None
     if not _is_arrow(published) or not isinstance(count, int):
         raise SourceError(
             f"minari/{name} has no {DATA}, and its {METADATA} is not that of Minari's Arrow form: "
-            f"expected a data_format that is one of {', '.join(ARROW_FORMATS)}, and total_episodes."
+            f"expected total_episodes, and {', '.join(ARROW_FORMATS)} as data_format.",
+            id=f"minari/{name}",
+            path=METADATA,
+            expected=[*ARROW_FORMATS],
         )
     if find_spec("pyarrow") is None:
         raise UsageError(
-            f"minari/{name} is in Minari's Arrow form, and pyarrow, which reads it, is not "
-            "installed. Run: pip install 'rlds-cli[parquet]'"
+            f"minari/{name} is in Minari's Arrow form, which needs pyarrow.",
+            id=f"minari/{name}",
+            advice="Run: pip install 'rlds-cli[parquet]'",
         )
     format = published["data_format"]
     parts = [f"{number}/part-0.{format}" for number in range(count)]
@@ -191,7 +205,7 @@ def _arrow_resources(
 
 
 def _resource(bases: list[str], filename: str, magic: bytes, entry: dict[str, Any]) -> Resource:
-    large = entry.get("lfs") or {}  # small files have a git hash only, which is not of their bytes
+    large = entry.get("lfs") or {}  # small files have only a git hash, not of their bytes
     return Resource(
         urls=tuple(base + filename for base in bases),
         filename=filename,

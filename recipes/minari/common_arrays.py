@@ -1,4 +1,4 @@
-"""The arrays that the episodes of a Minari dataset have in common, and of which types."""
+"""The arrays that all episodes of a Minari dataset have, and their dtypes."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ KEYS: dict[str, Key] = {
     "terminations": ("next", "terminated"),
     "truncations": ("next", "truncated"),
 }
-"""What every episode must have."""
+"""The arrays of every episode."""
 NUMBERS = ("rewards", "terminations", "truncations")
 
 
 @dataclass
 class CommonArrays:
-    """The arrays that the episodes have in common, as far as they have been looked at."""
+    """The arrays that all episodes so far have."""
 
     arrays: dict[str, Stored] = field(default_factory=dict)
     types: dict[str, set[np.dtype]] = field(default_factory=dict)
     varying: set[str] = field(default_factory=set)
 
     def add(self, name: str, found: Mapping[str, Stored]) -> None:
-        """Compare another episode's arrays, whose ``rows`` are those beyond one a step."""
+        """Compare the arrays of another episode; ``rows`` counts rows beyond one a step."""
         self.arrays = self.arrays or dict(found)
         if found == self.arrays:
             return
@@ -43,20 +43,23 @@ class CommonArrays:
     def _add_other(self, name: str, path: str, first: Stored | None, other: Stored | None) -> None:
         root = path.partition("/")[0]
         if first and other and (path in NUMBERS or root not in KEYS) and _widen(first, other):
-            # Lists of Python numbers: an episode that never scores has whole numbers as rewards.
+            # Lists of Python numbers: an episode that never scores has integers as rewards.
             self.types.setdefault(path, {first.dtype}).add(other.dtype)
             self.arrays[path] = first._replace(dtype=np.result_type(first.dtype, other.dtype))
         elif root in KEYS:
             raise SourceError(
-                f"{name} is unlike the episodes before it: {path} is {_show(other)}, and was "
-                f"{_show(first)}. One dataset has one observation and one action."
+                f"{name} differs from the episodes before it: {path} is {_show(other)}, and was "
+                f"{_show(first)}. One dataset has one observation and one action.",
+                key=path,
+                expected=_show(first),
+                found=_show(other),
             )
         else:
             self.varying.add(path)
 
 
 def _widen(first: Stored, other: Stored) -> bool:
-    """Return whether two arrays differ in nothing but the types of their numbers."""
+    """Return whether two arrays differ only in their numeric dtypes."""
     kinds = {first.dtype.kind, other.dtype.kind}
     return first._replace(dtype=other.dtype) == other and kinds <= set("biufc") and not first.jpeg
 
@@ -64,7 +67,7 @@ def _widen(first: Stored, other: Stored) -> bool:
 def inexact_paths(
     storage: EpisodeStorage, episodes: list[StoredEpisode], common: CommonArrays
 ) -> set[str]:
-    """Return the paths of infos with an integer that the common type cannot hold exactly."""
+    """Return the paths of infos with an integer that the common dtype cannot represent exactly."""
     inexact = set()
     for path in common.types.keys() - common.varying - set(NUMBERS):
         dtype = common.arrays[path].dtype
@@ -77,10 +80,10 @@ def inexact_paths(
 
 
 def _is_exact(integers: np.ndarray, dtype: np.dtype) -> bool:
-    """Return whether every integer keeps its value as another type."""
+    """Return whether another dtype represents every integer exactly."""
     if dtype.kind not in "fc":
         return True
-    limit = 1 << (np.finfo(dtype).nmant + 1)  # up to here every integer is one of the floats
+    limit = 1 << (np.finfo(dtype).nmant + 1)  # every smaller integer is exact
     large = integers[(integers > limit) | (integers < -limit)]
     return all(int(large[i]) == int(large[i].astype(dtype).real) for i in range(len(large)))
 

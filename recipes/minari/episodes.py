@@ -6,8 +6,8 @@
 
     transitions   o0 a0 o1   o1 a1 o2   o2 a2 o3
 
-The last observation is the one that the last action led to, whether the episode ended there by
-itself or was cut off. Where an episode lacks it, and ended in a terminal state, it is zeros.
+The last observation follows the last action, whether the episode terminated or was cut off. If an
+episode lacks it and ended in a terminal state, it is zeros.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def read_blocks(
 
 
 def _pack(episodes: Iterable[StoredEpisode], num_rows: int) -> Iterator[list[Piece]]:
-    """Yield blocks of up to ``num_rows`` steps; only an episode longer than that is cut."""
+    """Yield blocks of up to ``num_rows`` steps. Only a longer episode is divided."""
     pieces: list[Piece] = []
     room = num_rows
     for episode in episodes:
@@ -57,7 +57,7 @@ def _pack(episodes: Iterable[StoredEpisode], num_rows: int) -> Iterator[list[Pie
 
 
 def _read_block(storage: EpisodeStorage, pieces: list[Piece], leaves: Sequence[Leaf]) -> Block:
-    """Return the transitions of some pieces, and the successors of what has any."""
+    """Return the transitions of some pieces, with the successors of each leaf that has any."""
     num_rows = sum(piece.stop - piece.start for piece in pieces)
     columns = {TRAJECTORY_END: np.zeros(num_rows, dtype=np.bool_)}
     for leaf in leaves:
@@ -68,7 +68,7 @@ def _read_block(storage: EpisodeStorage, pieces: list[Piece], leaves: Sequence[L
     for piece in pieces:
         here = slice(row, row + piece.stop - piece.start)
         row = here.stop
-        # The last step of every episode ends its trajectory, whatever its flags say.
+        # The last step of every episode ends its trajectory, regardless of its flags.
         columns[TRAJECTORY_END][row - 1] = piece.stop == piece.episode.steps
         for leaf in leaves:
             following = columns["next", *leaf.key][here] if leaf.successors else None
@@ -79,8 +79,8 @@ def _read_block(storage: EpisodeStorage, pieces: list[Piece], leaves: Sequence[L
 def _read_piece(
     storage: EpisodeStorage, leaf: Leaf, piece: Piece, now: np.ndarray, following: np.ndarray | None
 ) -> None:
-    """Fill the rows ``[n, *shape]`` of a piece, and their successors where the leaf has any."""
-    stop = piece.stop + leaf.successors  # one row more: the last one's successor
+    """Fill the rows ``[n, *shape]`` of a piece, and their successors if the leaf has any."""
+    stop = piece.stop + leaf.successors  # one row more: the successor of the last one
     rows = read_rows(storage, piece.episode.name, leaf, piece.start, stop)
     now[:] = rows[: len(now)]
     if following is None:

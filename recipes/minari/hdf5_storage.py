@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ import h5py
 import numpy as np
 
 from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
-from datasets_cli.formats.limits import beyond, limit
+from datasets_cli.formats.limits import check_limit
 from datasets_cli.formats.structure.hdf5 import read_array, read_texts, rows_per_read
 from datasets_cli.recipe import SourceError
 
@@ -32,17 +31,16 @@ class Hdf5Storage:
         self.others = sorted(set(file) - set(self.names))
 
     def arrays(self, episode: str) -> dict[str, Stored]:
-        """Return how an episode's arrays are stored, by path."""
+        """Return the storage of an episode's arrays, by path."""
         group = h5py.h5g.open(self._file.id, episode.encode())
         found: dict[str, Stored] = {}
         for path, array in _arrays(group):
             found[path] = self._stored(array, path)
-            if len(found) > limit("arrays"):
-                raise SourceError(beyond("arrays", math.inf, episode))
+            check_limit("columns", len(found), episode)
         return found
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
-        """Return rows of an array as they are stored."""
+        """Return the stored rows of an array."""
         # The low-level API: with 10,000 short episodes the high-level one takes twice as long.
         name = f"{episode}/{path}".encode(errors="surrogateescape")
         array = h5py.h5d.open(self._file.id, name)
@@ -58,7 +56,7 @@ class Hdf5Storage:
         return rows
 
     def _stored(self, array: h5py.h5d.DatasetID, path: str) -> Stored:
-        """Return how an array is stored, alike for all ways of storing the same thing."""
+        """Return the storage of an array, equal for all encodings of the same values."""
         shape, dtype = array.shape or (), array.dtype
         rows = shape[0] if shape else None
         if self._jpeg and rows and dtype.kind in "Ou":
@@ -73,12 +71,15 @@ class Hdf5Storage:
 
 
 def _episode_names(file: h5py.File) -> list[str]:
-    """Return the episodes' names by number: h5py gives episode_10 before episode_2."""
+    """Return the episodes' names by number: h5py sorts episode_10 before episode_2."""
     numbers = {name: int(match[1]) for name in file if (match := EPISODE.fullmatch(name))}
     if not numbers:
         raise SourceError(
             f"{Path(file.filename).name} has no episodes: expected groups episode_0, episode_1, … "
-            f"and found {', '.join(sorted(file)[:10]) or 'nothing'}. It is not a Minari file."
+            f"and found {', '.join(sorted(file)[:10]) or 'nothing'}. It is not a Minari file.",
+            path=file.filename,
+            expected="episode_0",
+            found=sorted(file)[:10],
         )
     return sorted(numbers, key=lambda name: numbers[name])
 
@@ -96,9 +97,9 @@ def _arrays(group: h5py.h5g.GroupID, above: str = "") -> Iterator[tuple[str, h5p
 
 
 def _is_jpeg(array: h5py.h5d.DatasetID, dtype: np.dtype, space: Space | None) -> bool:
-    """Return whether the rows are JPEG files, by what they are and not by what wrote them."""
-    # Minari 0.5.3 encoded small frames and infos too, though no space asks for it. Frames are rows
-    # of variable length; where all of an episode have the same length, a matrix of bytes.
+    """Return whether the rows are JPEG files, judged by their bytes."""
+    # Minari 0.5.3 also encoded small frames and infos. Frames are rows of variable length, or a
+    # matrix of bytes if all frames of an episode have the same length.
     matrix = dtype == np.uint8 and array.rank == 2
     if matrix and space is not None and len(space.get("shape", ())) not in (2, 3):
         return False

@@ -26,11 +26,11 @@ from .structure import Structure, note_inner_ends, read_structure
 NEWEST = (0, 5, 4)
 
 SPEC = ("dataset_id", "combined_datasets", "total_episodes", "total_steps", "minari_version")
-"""What TorchRL's ``env_metadata.json`` repeats unchanged."""
+"""The fields that TorchRL's ``env_metadata.json`` repeats unchanged."""
 
 
 def describe(source: Source) -> Description:
-    """Return what ``metadata.json`` says, what is left out of the file, and TorchRL's metadata."""
+    """Return the content of ``metadata.json``, notes on omitted arrays, and TorchRL's metadata."""
     published, spaces = _read_metadata(source)
     with _open(source, published, spaces) as storage:
         structure = read_structure(storage)
@@ -42,8 +42,7 @@ def describe(source: Source) -> Description:
         metadata["jpeg_frames"] = frames
         notes.append(f"decoded from JPEG, not the pixels as recorded: {', '.join(frames)}")
     if lasts := structure.last_rows_of_short:
-        told = {"rows": lasts, "episodes": structure.num_episodes}
-        metadata["without_last_observation"] = told
+        metadata["without_last_observation"] = {"rows": lasts, "episodes": structure.num_episodes}
     if structure.num_empty:
         metadata["empty_episodes"] = structure.num_empty
         notes.append(f"{structure.num_empty} episodes without a step are left out")
@@ -68,7 +67,7 @@ def _open(
     jpeg = published.get("jpeg_encoding") is not False
     format = published.get("data_format", HDF5)
     if format in ARROW_FORMATS:
-        from .arrow_storage import ArrowStorage  # pyarrow need not be installed
+        from .arrow_storage import ArrowStorage  # pyarrow is optional
 
         yield ArrowStorage(source.files, format, spaces, jpeg=jpeg)
         return
@@ -80,11 +79,21 @@ def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | No
     """Return ``metadata.json``, and the spaces of ``observations`` and ``actions`` from it."""
     published = read_json_file(source.files[METADATA])
     if not isinstance(published, dict):
-        raise SourceError(f"{METADATA} is not Minari's: expected an object, found {published!r}.")
+        raise SourceError(
+            f"{METADATA} is not Minari's: expected an object, found {published!r}.",
+            path=METADATA,
+            expected="an object",
+            found=published,
+        )
     if (found := published.get("data_format", HDF5)) not in (HDF5, *ARROW_FORMATS):
         raise SourceError(
-            f"{METADATA} says that the data is in the format {found}; expected one of "
-            f"{', '.join((HDF5, *ARROW_FORMATS))}. Load it with the minari package."
+            f"{METADATA} names the data format {found}; expected one of "
+            f"{', '.join((HDF5, *ARROW_FORMATS))}.",
+            path=METADATA,
+            key="data_format",
+            expected=[HDF5, *ARROW_FORMATS],
+            found=found,
+            advice="Load it with the minari package.",
         )
     return published, {
         f"{name}s": parse_space(published.get(f"{name}_space"), f"{name}_space")
@@ -93,7 +102,7 @@ def _read_metadata(source: Source) -> tuple[dict[str, Any], dict[str, Space | No
 
 
 def _differences(source: Source, published: dict[str, Any], structure: Structure) -> list[str]:
-    """Return notes on where ``metadata.json`` differs from the file or from what is known here."""
+    """Return notes on the differences between ``metadata.json`` and the file."""
     name = source.name
     notes = []
     counted = {"total_episodes": structure.num_episodes, "total_steps": structure.num_steps}
@@ -107,15 +116,19 @@ def _differences(source: Source, published: dict[str, Any], structure: Structure
     if not name.endswith(found := str(published.get("dataset_id", name))):
         if source.entry is not None:
             raise SourceError(
-                f"{METADATA} is that of another dataset: expected {name}, found {found}. "
-                "Check --source, or use another name for a dataset of your own."
+                f"{METADATA} belongs to another dataset: expected {name}, found {found}.",
+                path=METADATA,
+                key="dataset_id",
+                expected=name,
+                found=found,
+                advice="Check --source, or use another name for your own dataset.",
             )
         notes.append(f"{METADATA} names another dataset: {found}")
     return notes
 
 
 def _finite(value: Any) -> Any:
-    """Return JSON values with None for NaN and infinities, which JSON does not have."""
+    """Return JSON values with None for NaN and infinity, which JSON does not have."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -124,7 +137,7 @@ def _finite(value: Any) -> Any:
 
 
 def _torchrl_metadata(published: dict[str, Any], spaces: dict[str, Space | None]) -> dict[str, Any]:
-    """Return what TorchRL's loader of a converted folder reads beside the data."""
+    """Return the metadata that TorchRL's loader reads beside the data."""
     env = published.get("env_spec")
     return {
         "env_spec": read_json(env, f"env_spec of {METADATA}") if isinstance(env, str) else env,

@@ -1,4 +1,4 @@
-"""The spaces of a Minari dataset: JSON texts inside ``metadata.json``, as gymnasium names them."""
+"""The spaces of a Minari dataset: JSON texts in ``metadata.json``, with gymnasium's names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from datasets_cli.recipe import SourceError
 Space = dict[str, Any]
 
 TUPLE_ITEM = re.compile(r"_index_(\d+)")
-"""The name that an item of a Tuple has in an HDF5 file."""
+"""The name of a Tuple's item in an HDF5 file."""
 
 
 def parse_space(text: Any, name: str) -> Space | None:
-    """Return a space as JSON values, or None where the publisher gives none."""
+    """Return a space as JSON values; None if the publisher does not state it.
+
+    Raises:
+        SourceError: it is not a space.
+    """
     if text is None:
         return None
     space = read_json(text, f"metadata.json: {name}") if isinstance(text, str) else text
@@ -26,7 +30,7 @@ def parse_space(text: Any, name: str) -> Space | None:
 
 
 def find_space(spaces: Mapping[str, Space | None], path: str) -> Space | None:
-    """Return the space of an array in the file, or None where it is not known."""
+    """Return the space of an array in the file; None if it is unknown."""
     root, *below = path.split("/")
     space = spaces.get(root)
     for part in below:
@@ -40,7 +44,7 @@ def find_space(spaces: Mapping[str, Space | None], path: str) -> Space | None:
 
 
 def space_shape(space: Space) -> tuple[int, ...] | None:
-    """Return the shape of a value of a space; None where it is not an array, or not stated."""
+    """Return the shape of a value of a space; None if it is not an array, or not stated."""
     kind = space["type"]
     if kind == "MultiBinary":
         size = space.get("n")
@@ -53,8 +57,8 @@ def space_shape(space: Space) -> tuple[int, ...] | None:
 
 
 def torchrl_form(space: Space | None) -> Space | None:
-    """Return a space as TorchRL's ``env_metadata.json`` has it; None for text, which it lacks."""
-    # MultiDiscrete, MultiBinary and Tuple, which it does not know, keep gymnasium's names.
+    """Return a space in the form of TorchRL's ``env_metadata.json``; None for text."""
+    # TorchRL's form lacks MultiDiscrete, MultiBinary and Tuple: they have gymnasium's names.
     kind = None if space is None else space["type"]
     if space is None or kind == "Text":
         return None
@@ -75,14 +79,17 @@ def _shape(values: Any) -> list[int]:
 
 
 def _check(space: Any, name: str) -> None:
-    """Refuse what is not made as a space is, before anything relies on it."""
+    """Reject JSON values that are not a space."""
     inner: Any = space.get("subspaces", []) if isinstance(space, dict) else None
     kind = space.get("type") if isinstance(space, dict) else None
     fits = isinstance(inner, dict if kind == "Dict" else list)
     if not (isinstance(kind, str) and fits and isinstance(space.get("shape", []), list)):
         raise SourceError(
             f"metadata.json: {name} is not a space: expected an object with a type, and subspaces "
-            f"where it is a Dict or a Tuple; found {str(space)[:80]}."
+            f"in a Dict or a Tuple; found {str(space)[:80]}.",
+            path="metadata.json",
+            key=name,
+            found=str(space)[:80],
         )
     for item in inner.values() if kind == "Dict" else inner:
         _check(item, f"{name}.subspaces")

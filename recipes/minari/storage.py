@@ -1,4 +1,4 @@
-"""What a Minari dataset is read from, whatever the form of its files: episodes of named arrays."""
+"""The storage of a Minari dataset, in any form of its files: episodes of named arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datasets_cli.formats.limits import TEXT_ROW_BYTES
 from datasets_cli.recipe import Key, rows_per_block
 
 TEXT = np.dtype(str)
-"""The element type of text in ``Stored``, whatever its length and encoding in the file."""
+"""The dtype of text in ``Stored``, of any length and encoding in the file."""
 
 
 class Stored(NamedTuple):
@@ -27,7 +27,7 @@ class Stored(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Size of one row."""
+        """The size of one row."""
         return math.prod(self.shape) * (self.dtype.itemsize or TEXT_ROW_BYTES)
 
 
@@ -52,7 +52,7 @@ class Leaf:
 
     @property
     def row_bytes(self) -> int:
-        """Size of what one step becomes."""
+        """The size of one step, with its successor if the array has any."""
         itemsize = TEXT_ROW_BYTES if self.dtype == object else self.dtype.itemsize
         return math.prod(self.shape) * itemsize * (1 + self.successors)
 
@@ -64,16 +64,16 @@ class EpisodeStorage(Protocol):
     others: list[str]
 
     def arrays(self, episode: str) -> Mapping[str, Stored]:
-        """Return how an episode's arrays are stored, by path."""
+        """Return the storage of an episode's arrays, by path."""
 
     def read(self, episode: str, path: str, start: int, stop: int) -> np.ndarray:
-        """Return rows of an array as they are stored; of JPEG files objects or uint8 ``[n, b]``."""
+        """Return the stored rows of an array; JPEG files are objects or uint8 ``[n, b]``."""
 
 
 def read_runs(
     storage: EpisodeStorage, episode: str, path: str, num_rows: int, stored: Stored
 ) -> Iterator[np.ndarray]:
-    """Yield the first rows of an array in runs of bounded size; fewer at its end."""
+    """Yield the first rows of an array in bounded blocks."""
     step = rows_per_block(stored.row_bytes)
     for start in range(0, num_rows, step):
         yield storage.read(episode, path, start, min(start + step, num_rows))
@@ -82,7 +82,7 @@ def read_runs(
 def read_rows(
     storage: EpisodeStorage, episode: str, leaf: Leaf, start: int, stop: int
 ) -> np.ndarray:
-    """Return the rows ``start`` up to ``stop`` of an array, frames decoded; fewer at its end."""
+    """Return the rows ``start`` to ``stop - 1`` of an array, with frames decoded."""
     stored = storage.read(episode, leaf.path, start, stop)
     if not leaf.jpeg:
         return stored

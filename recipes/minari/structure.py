@@ -18,7 +18,7 @@ from .storage import TEXT, EpisodeStorage, Leaf, Stored, StoredEpisode, read_run
 
 @dataclass(frozen=True)
 class Structure:
-    """What a whole dataset holds."""
+    """The episodes and arrays of a whole dataset."""
 
     episodes: tuple[StoredEpisode, ...]
     num_episodes: int
@@ -30,7 +30,11 @@ class Structure:
 
 
 def read_structure(storage: EpisodeStorage) -> Structure:
-    """Return what the files hold, from the structure of every episode."""
+    """Return the structure of a dataset from that of every episode.
+
+    Raises:
+        SourceError: the episodes are ragged, incomplete or different, or beyond the limits.
+    """
     episodes: list[StoredEpisode] = []
     common = CommonArrays()
     short: dict[str, tuple[int, Mapping[str, Stored]]] = {}
@@ -45,12 +49,12 @@ def read_structure(storage: EpisodeStorage) -> Structure:
         ):
             short[name] = steps, arrays
             terminated = bool(storage.read(name, "terminations", steps - 1, steps)[0])
-            # The successor rule: a terminated step stays, one that was cut off is dropped.
+            # The successor rule: a terminated step stays, a truncated one is dropped.
             episodes.append(StoredEpisode(name, steps if terminated else steps - 1, terminated))
         elif steps:
             episodes.append(StoredEpisode(name, steps))
             common.add(name, _beyond_steps(arrays, steps))
-    # Last, because it is the others that tell whether an info has a row beyond one a step.
+    # Last, because only complete episodes show whether an info has a row beyond one a step.
     for name, (steps, arrays) in short.items():
         common.add(name, _beyond_steps(arrays, steps, common.arrays, short=True))
     leaves, notes = _choose(common, inexact_paths(storage, episodes, common))
@@ -61,12 +65,11 @@ def read_structure(storage: EpisodeStorage) -> Structure:
     kept = tuple(episode for episode in episodes if episode.steps)
     if kept:
         leaves = [_with_frame_shape(leaf, storage, kept[0]) for leaf in leaves]
-    # What the files say they have, before memory or disk is spent on it.
+    # Before memory or disk is spent.
     row_bytes = sum(leaf.row_bytes for leaf in leaves)
     num_rows = sum(episode.steps for episode in kept)
     check_limit("row_bytes", row_bytes, "a step of all arrays")
     check_limit("rows", num_rows, "the dataset")
-    check_limit("dataset_bytes", num_rows * row_bytes, "the dataset")
     count = len(storage.names)
     lasts = np.cumsum([episode.steps for episode in kept]) - 1
     cut = tuple(int(last) for last, each in zip(lasts, kept, strict=True) if each.name in short)
@@ -74,7 +77,7 @@ def read_structure(storage: EpisodeStorage) -> Structure:
 
 
 def note_inner_ends(storage: EpisodeStorage, episodes: tuple[StoredEpisode, ...]) -> str:
-    """Return a note on flags that are set before the last step of an episode; "" where none is."""
+    """Return a note on flags before the last step of an episode; "" without any."""
     notes = []
     for flag in ("terminations", "truncations"):
         stored = Stored(None, (), np.dtype(np.bool_))
@@ -98,13 +101,16 @@ def _is_observation(path: str) -> bool:
 
 
 def _count_steps(name: str, arrays: Mapping[str, Stored]) -> int:
-    """Return an episode's number of steps T, having checked the rows of all that must have them."""
+    """Return an episode's number of steps T, after checking the length of its arrays."""
     roots = {path.partition("/")[0] for path in arrays}
     missing = [root for root in KEYS if root not in (arrays if root in NUMBERS else roots)]
     if arrays and missing:
         raise SourceError(
             f"{name} has no {', '.join(missing)}; found {', '.join(sorted(roots))}. "
-            f"A Minari episode has {', '.join(KEYS)}."
+            f"A Minari episode has {', '.join(KEYS)}.",
+            key=missing[0],
+            expected=[*KEYS],
+            found=sorted(roots),
         )
     steps = (arrays["rewards"].rows or 0) if arrays else 0
     for path, stored in arrays.items():
@@ -117,7 +123,10 @@ def _count_steps(name: str, arrays: Mapping[str, Stored]) -> int:
             raise SourceError(
                 f"{name} is ragged: {path} has shape {shape}, and {steps} rewards need "
                 f"{expected} rows. Minari records one observation more than actions, rewards and "
-                "flags. The file is damaged, or a faulty tool wrote it."
+                "flags. The file is damaged, or a faulty tool wrote it.",
+                key=path,
+                expected=expected,
+                found=shape,
             )
     return steps
 
@@ -129,7 +138,7 @@ def _beyond_steps(
     *,
     short: bool = False,
 ) -> dict[str, Stored]:
-    """Return arrays with the rows beyond one a step, 0 or 1, for ``rows``; None for any other."""
+    """Return arrays whose ``rows`` counts rows beyond one a step: 0, 1, or None for any other."""
     found = {}
     for path, stored in arrays.items():
         extra = stored.rows - steps if stored.rows is not None else None
@@ -141,7 +150,7 @@ def _beyond_steps(
 
 
 def _choose(common: CommonArrays, inexact: set[str]) -> tuple[list[Leaf], list[str]]:
-    """Return the arrays that can be leaves, and notes of those that are changed or left out."""
+    """Return the arrays that can be columns, and notes on changed and omitted arrays."""
     leaves = []
     left_out: dict[str, list[str]] = {}
     texts: list[Key] = []
@@ -179,13 +188,18 @@ def _choose(common: CommonArrays, inexact: set[str]) -> tuple[list[Leaf], list[s
 
 def _check_keys(keys: list[Key], texts: list[Key], common: CommonArrays) -> None:
     if twice := sorted({".".join(key) for key in keys if keys.count(key) > 1}):
-        raise SourceError(f"two arrays of each episode would both be {', '.join(twice)}.")
+        raise SourceError(
+            f"two arrays of each episode would both be {', '.join(twice)}.", key=twice[0]
+        )
     for root in ("observation", "action"):
         if common.arrays and not any(key[0] == root for key in keys if key not in texts):
             found = ", ".join(path for path in common.arrays if _key(path)[0] == root)
             raise SourceError(
-                f"nothing of the {root} can be stored: expected numbers, found text or arrays of "
-                f"variable length ({found})."
+                f"the {root} cannot be stored: expected numbers, found text or arrays of variable "
+                f"length ({found}).",
+                key=root,
+                expected="numbers",
+                found=found,
             )
 
 

@@ -1,8 +1,7 @@
-"""What OpenML answers: its API was XML once, so numbers are texts and a list of one may be bare.
+"""OpenML's API. It was XML once: numbers are texts, and a list of one element may be that element.
 
-HTTP 412 with its own error text is its way to say that there is no such thing. A file's
-address names one of several hosts of openml.org, which have changed over the years and redirect to
-each other.
+HTTP 412 with an error text means that the data do not exist. A file's address names one of several
+hosts of openml.org, which have changed over the years and redirect to each other.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ HOSTS = ("www.openml.org", "api.openml.org")
 PAGE = 1000
 NO_SUCH_DATA = 412
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")  # others cannot be a part of an id
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+=-]*")  # a part of an id
 
 Entry = Mapping[str, Any]
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return a list, also where it stands for its only element, or is missing."""
+    """Return a list from a list, its only element, or None."""
     if isinstance(value, list):
         return value
     return [] if value is None else [value]
 
 
 def text(entry: Entry, key: str) -> str:
-    """Return a field that is one text, or several joined; empty where it is missing."""
+    """Return a field as text, several values joined; empty if it is missing."""
     return ", ".join(str(value) for value in as_list(entry.get(key)))
 
 
@@ -47,9 +46,8 @@ def is_true(entry: Entry, key: str) -> bool:
 
 
 def no_such_data(status: int, body: bytes) -> str | None:
-    """Return OpenML's words where its answer is that there is no such data."""
-    # A mirror that passes OpenML's answers on gives the same; a 412 without these words is that of
-    # a server that knows nothing of OpenML, and an ordinary failure.
+    """Return OpenML's error text for unknown data; None for any other refusal."""
+    # A 412 without this text is an ordinary failure of another server.
     if status != NO_SUCH_DATA:
         return None
     try:
@@ -59,28 +57,37 @@ def no_such_data(status: int, body: bytes) -> str | None:
 
 
 def description(data_id: str, web: Web) -> Entry:
-    """Return what OpenML says of a dataset."""
+    """Return OpenML's description of a dataset.
+
+    Raises:
+        UnknownDataset: OpenML does not have it.
+    """
     url = f"{API}/{data_id}"
     try:
         return content(web.json(url, no_such_data), "data_set_description", url)
     except UnknownDataset as error:
         raise UnknownDataset(
-            f"openml/{data_id} is not a known dataset: {error} Look for one: {SEARCH}"
+            f"openml/{data_id} is not a known dataset: {error}",
+            id=f"openml/{data_id}",
+            advice=f"Search: {SEARCH}",
         ) from error
 
 
 def content(document: Any, key: str, where: str) -> Entry:
-    """Return what stands below the only key of one of the API's answers."""
+    """Return the object below the only key of an answer of the API."""
     try:
         return dict(document[key])
     except (KeyError, TypeError, ValueError) as error:
         raise SourceError(
-            f"{where} is not OpenML's: expected an object {key!r}. Check --mirror or --source."
+            f"{where} is not OpenML's: expected an object {key!r}.",
+            path=where,
+            key=key,
+            advice="Check --mirror or --source.",
         ) from error
 
 
 def column_entries(path: Path) -> list[Entry]:
-    """Return what OpenML says of each column, in the order of their numbers."""
+    """Return OpenML's description of each column, sorted by number."""
     where = path.name
     entries = as_list(content(read_json_file(path), "data_features", where).get("feature"))
     try:
@@ -88,18 +95,21 @@ def column_entries(path: Path) -> list[Entry]:
             int(entry["index"]): {**entry, "name": str(entry["name"])} for entry in entries
         }
     except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(f"{where} is not OpenML's: {error!r} of a column.") from error
+        raise SourceError(f"{where} is not OpenML's: {error!r} of a column.", path=where) from error
     if sorted(by_number) != list(range(len(entries))):
         found = [str(entry["index"]) for entry in entries]
         raise SourceError(
             f"{where} is damaged: expected the columns 0 to {len(entries) - 1}, found "
-            f"{shown(found)}."
+            f"{shown(found)}.",
+            path=where,
+            expected=len(entries),
+            found=found,
         )
     return [by_number[number] for number in range(len(entries))]
 
 
 def shown(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first ten names and the number of the others."""
     more = f" and {len(names) - 10} more" if len(names) > 10 else ""
     return ", ".join(names[:10]) + more
 
@@ -113,18 +123,21 @@ def data_id(name: str, version: str, web: Web) -> str:
     others = ", ".join(f"openml/{name}@{number}" for number in versions(name, "active", web))
     raise UnknownDataset(
         f"openml/{name}@{version} is not a known dataset: OpenML has "
-        f"{others or 'no active dataset of that name'}. Look for one: {SEARCH}"
+        f"{others or 'no active dataset of that name'}.",
+        id=f"openml/{name}@{version}",
+        found=others,
+        advice=f"Search: {SEARCH}",
     )
 
 
 def versions(name: str, status: str, web: Web) -> list[int]:
-    """Return the versions of a name that have a status, ``active`` or ``deactivated``, sorted."""
+    """Return the versions of a name with status ``active`` or ``deactivated``, sorted."""
     found = search(f"data_name/{quote(name.lower())}/limit/{PAGE}/status/{status}", web)
     return sorted(entry["version"] for entry in found)
 
 
 def search(filters: str, web: Web) -> list[Entry]:
-    """Return the datasets that the filters leave; OpenML answers 412 where they leave none."""
+    """Return the datasets that match the filters. OpenML answers 412 if no dataset matches."""
     url = f"{API}/list/{filters}"
     try:
         return [
@@ -134,7 +147,7 @@ def search(filters: str, web: Web) -> list[Entry]:
     except UnknownDataset:
         return []
     except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(f"{url} does not answer as OpenML does. Check --mirror.") from error
+        raise SourceError(f"{url} did not answer like OpenML.", advice="Check --mirror.") from error
 
 
 def published(web: Web) -> Iterator[CatalogueEntry]:
@@ -146,7 +159,7 @@ def published(web: Web) -> Iterator[CatalogueEntry]:
 
 
 def file_urls(url: str) -> tuple[str, ...]:
-    """Return where a file is: at its own address, then at the other hosts of OpenML."""
+    """Return the addresses of a file: its stated one, then the same at OpenML's other hosts."""
     parts = urlsplit(url)
     if not (parts.hostname or "").endswith("openml.org"):
         return (url,)

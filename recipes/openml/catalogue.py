@@ -1,9 +1,9 @@
-"""What OpenML has, by any of its names, and the files of a dataset.
+"""The datasets of OpenML, by any of their names, and the files of each.
 
 ``openml/61`` is a dataset by its id, ``openml/adult@2`` a version of a name, ``openml/iris`` the
-newest active version of one, and ``openml/adult_num`` a name of ``catalogue.tsv``, as TorchRL has
-and prepares it. The file is ARFF, whose md5 OpenML states. Parquet, of which it states none and
-which may declare labels in another order, serves where there is no ARFF.
+newest active version of a name, and ``openml/adult_num`` a name of ``catalogue.tsv``, in TorchRL's
+encoding. The file is ARFF, whose md5 OpenML states. Parquet, whose md5 it does not state and which
+may declare labels in another order, is used if ARFF does not exist.
 
 Facts of the API: ``sklearn.datasets.fetch_openml`` 1.9.1, its captured answers, and openml-python.
 """
@@ -47,7 +47,11 @@ def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
-    """Return what an id, a version of a name, or a bare name means; None where that is nothing."""
+    """Return the entry of an id, a version of a name, or a bare name; None if it is unknown.
+
+    Raises:
+        UnknownDataset: every version of the name is deactivated.
+    """
     base, at, version = name.partition("@")
     if _is_number(name):
         same = (row for row in _table().values() if row["data_id"] == name and not row["encoding"])
@@ -64,14 +68,21 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
     if old := api.versions(name, "deactivated", web):
         ids = ", ".join(f"openml/{name}@{version}" for version in old)
         raise UnknownDataset(
-            f"openml/{name} has no active version: OpenML has deactivated {ids}, in which problems "
-            "were found. Name one of them to take it all the same."
+            f"openml/{name} has no active version: OpenML has deactivated {ids} because of "
+            "problems.",
+            id=f"openml/{name}",
+            found=ids,
+            advice="Name one of them to install it anyway.",
         )
     return None
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the two documents on a dataset, and its file."""
+    """Return the two documents on a dataset and its file.
+
+    Raises:
+        UnknownDataset: OpenML does not have it.
+    """
     assert web is not None, "files under --source are found by resources_at"
     number = _data_id(name, web)
     return [
@@ -82,13 +93,16 @@ def resources(name: str, web: Web | None) -> list[Resource]:
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:
-    """Return the same three files where ``--source`` says; the ARFF has the md5 that is stated."""
+    """Return the same three files under ``--source``; ARFF must have the stated md5."""
     names = place.names()
     if names is not None and DESCRIPTION not in names:
         raise UsageError(
-            f"openml/{name} needs the file {DESCRIPTION}, which is not in {place}. OpenML's files "
-            f"have no file names: save what {api.API}/ID answers as {DESCRIPTION}, "
-            f"{api.API}/features/ID as {FEATURES}, and the url in the former as {ARFF}."
+            f"openml/{name} needs the file {DESCRIPTION}, which is not in {place}.",
+            argument="source",
+            path=str(place),
+            expected=DESCRIPTION,
+            advice=f"OpenML's files have no names: save {api.API}/ID as {DESCRIPTION}, "
+            f"{api.API}/features/ID as {FEATURES}, and the url in the former as {ARFF}.",
         )
     stated = api.content(place.json(DESCRIPTION), "data_set_description", DESCRIPTION)
     documents = [Resource((), page, describes=True) for page in (DESCRIPTION, FEATURES)]
@@ -123,7 +137,7 @@ def _data_id(name: str, web: Web) -> str:
     if _is_number(name):
         return name
     entry = _entry(name) if name in _table() else find(name, None)
-    assert entry is not None, "what resolves has a version"
+    assert entry is not None, "resolved names have a version"
     return api.data_id(entry.details["openml_name"], entry.details["version"], web)
 
 
@@ -148,8 +162,9 @@ def _md5(description: api.Entry) -> dict[str, str]:
 def _check_parquet_reader(name: str) -> None:
     if find_spec("pyarrow") is None:
         raise UsageError(
-            f"openml/{name} is published as Parquet alone, and pyarrow, which reads it, is not "
-            "installed. Run: pip install 'rlds-cli[parquet]'"
+            f"openml/{name} is published only as Parquet, which needs pyarrow.",
+            id=f"openml/{name}",
+            advice="Run: pip install 'rlds-cli[parquet]'",
         )
 
 

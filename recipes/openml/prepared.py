@@ -8,8 +8,8 @@ What TorchRL does to each (``torchrl/data/datasets/openml.py``, 0.14.1) is in ``
 
 Labels become codes. A ``target`` that OpenML has among the features becomes the label once the rows
 with a missing feature are dropped: in adult, TorchRL predicts the occupation, not the income.
-Scaling needs the whole table in memory, some three times: 0.8 GB for the largest, covertype. A
-table of more values than ``--limit table_values`` is refused before that.
+Scaling needs three copies of the whole table in memory: 0.8 GB for the largest, covertype. A larger
+table than ``--limit table_bytes`` is rejected before that.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
     import pandas
 
 CODES, ONE_HOT, NUMBERS = "codes", "onehot", "numbers"
+VALUE_BYTES = 8
 
 Classes = list[str | None]
-"""What each code of a column means; None is a missing value."""
+"""The label of each code of a column; None is a missing value."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A table as TorchRL has it."""
+    """A table in TorchRL's encoding."""
 
     # observation: float64 `[N, F]`.
     # action: int64 `[N]`.
@@ -81,13 +82,16 @@ def _label(table: Table, target: str) -> TableColumn:
     if len(columns) != 1:
         raise SourceError(
             f"expected one label{f' {target!r}' if target else ''}, found "
-            f"{', '.join(column.name for column in columns) or 'none'}."
+            f"{', '.join(column.name for column in columns) or 'none'}.",
+            key=target or None,
+            expected=1,
+            found=len(columns),
         )
     return columns[0]
 
 
 def _frame(source: Source, columns: Sequence[TableColumn]) -> pandas.DataFrame:
-    """Return all rows; nominal columns are categories, and what is missing is NaN."""
+    """Return all rows: nominal columns are categories, missing values NaN."""
     import pandas
 
     blocks: list[np.ndarray] = []
@@ -95,7 +99,7 @@ def _frame(source: Source, columns: Sequence[TableColumn]) -> pandas.DataFrame:
     with open_rows(source) as rows:
         for block in rows.blocks([column.index for column in columns]):
             num_values += block.size
-            check_limit("table_values", num_values, source.name)
+            check_limit("table_bytes", VALUE_BYTES * num_values, source.name)
             blocks.append(block)
     named: dict[str, Any] = {}
     for column, values in zip(columns, np.concatenate(blocks).T, strict=True):
@@ -107,7 +111,7 @@ def _frame(source: Source, columns: Sequence[TableColumn]) -> pandas.DataFrame:
 
 
 def _encoded(column: pandas.Series) -> tuple[np.ndarray, Classes]:
-    """Return int64 codes ``[N]``, in the labels' alphabetical order, and what they mean."""
+    """Return int64 codes ``[N]``, in the alphabetical order of the labels, and their labels."""
     from sklearn.preprocessing import LabelEncoder
 
     encoder = LabelEncoder()
@@ -116,11 +120,11 @@ def _encoded(column: pandas.Series) -> tuple[np.ndarray, Classes]:
 
 
 def _scaled(frame: pandas.DataFrame) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return every column with mean 0 and variance 1, and what undoes it."""
+    """Return every column with mean 0 and variance 1, and the means and scales."""
     from sklearn.preprocessing import StandardScaler
 
     scaler = StandardScaler(copy=False)
-    # Another order in memory than that of columns gives sums of another last bit.
+    # Fortran order: another order in memory changes the last bit of sums.
     scaled = scaler.fit_transform(np.asfortranarray(frame.to_numpy(float)))
     scaling = {"means": scaler.mean_.tolist(), "scales": scaler.scale_.tolist()}
     return scaled, {"feature_names": [*frame.columns]} | scaling
@@ -129,12 +133,13 @@ def _scaled(frame: pandas.DataFrame) -> tuple[np.ndarray, dict[str, Any]]:
 def _one_hot(
     name: str, frame: pandas.DataFrame, categories: Mapping[str, Classes]
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the numeric columns scaled, then one column for each label of the others."""
+    """Return the numeric columns, scaled, and one column for each label of the nominal ones."""
     from sklearn.preprocessing import OneHotEncoder
 
     numeric = frame.drop(columns=[*categories])
     width = numeric.shape[1] + sum(map(len, categories.values()))
-    check_limit("table_values", len(frame) * width, f"{name}: one column a label")
+    num_bytes = VALUE_BYTES * len(frame) * width
+    check_limit("table_bytes", num_bytes, f"{name}, with one column a label,")
     observation = OneHotEncoder(sparse_output=False).fit_transform(frame[[*categories]])
     names = [f"{name}={label}" for name, classes in categories.items() for label in classes]
     if numeric.empty:

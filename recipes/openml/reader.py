@@ -1,4 +1,4 @@
-"""Reading an OpenML dataset: what OpenML says of it, and its rows."""
+"""Reading an OpenML dataset: its description and its rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATED = ("name", "version", "status", "licence", "citation", "creator", "upload
 
 
 def describe(source: Source) -> Description:
-    """Return what OpenML says of the dataset and its columns, and what is left out."""
+    """Return OpenML's description of the dataset and its columns, and notes."""
     table = read_table(source)
     _check_identity(source, table)
     stated = table.description
@@ -48,19 +48,24 @@ def blocks(source: Source) -> Iterator[Block]:
 
 
 def _check_identity(source: Source, table: Table) -> None:
-    """Refuse the files of another dataset than the name says; a bare name says no version."""
+    """Reject the files of another dataset. A name without a version fits every version."""
     expected = source.entry.details if source.entry else {"openml_name": source.name}
     for key, field in IDENTITY.items():
         wanted, found = expected.get(key), text(table.description, field)
         if wanted and str(wanted).lower() != found.lower():
             raise SourceError(
-                f"{DESCRIPTION} is that of another dataset: expected the {field} {wanted}, "
-                f"found {found or 'none'}. Check --source."
+                f"{DESCRIPTION} belongs to another dataset: expected the {field} {wanted}, "
+                f"found {found or 'none'}.",
+                path=DESCRIPTION,
+                key=field,
+                expected=wanted,
+                found=found,
+                advice="Check --source.",
             )
 
 
 def _prepared(source: Source, table: Table) -> Prepared | None:
-    """Return the table as TorchRL prepares it, where the name asks for that."""
+    """Return the table in TorchRL's encoding if the name is one of TorchRL's."""
     details = source.entry.details if source.entry else {}
     if not details.get("encoding"):
         return None

@@ -1,4 +1,4 @@
-"""The rows of an OpenML dataset, from its file of either form."""
+"""The rows of an OpenML dataset, from its ARFF or Parquet file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .api import as_list, column_entries
 from .catalogue import ARFF, FEATURES, PARQUET
 
 NOMINAL = "nominal"
-"""``data_type`` of a column in OpenML's list of them."""
+"""The ``data_type`` of a nominal column in OpenML's list of columns."""
 
 
 class TableRows(Protocol):
@@ -28,16 +28,16 @@ class TableRows(Protocol):
     notes: tuple[str, ...]
 
     def blocks(self, columns: Sequence[int]) -> Iterator[np.ndarray]:
-        """Yield float64 ``[n, len(columns)]``; nominal values as positions, missing ones NaN."""
+        """Yield float64 ``[n, len(columns)]``: nominal values are positions, missing ones NaN."""
 
 
 def open_rows(source: Source) -> AbstractContextManager[TableRows]:
-    """Open the dataset's file, whichever of the two it is."""
+    """Open the dataset's file."""
     return _open(*_files(source))
 
 
 def num_missing(source: Source, columns: Sequence[int]) -> int:
-    """Return how many values of some columns the file lacks, whatever OpenML counts."""
+    """Return the number of missing values of some columns in the file; OpenML's may be wrong."""
     path, features = _files(source)
     stat = path.stat()
     stamp = (path, features, stat.st_size, stat.st_mtime_ns)
@@ -51,7 +51,7 @@ def _num_missing(stamp: tuple[Path, Path | None, int, int], columns: tuple[int, 
 
 
 def _files(source: Source) -> tuple[Path, Path | None]:
-    """Return the file of the rows; where it is Parquet, also the list of its columns."""
+    """Return the file of the rows and, for Parquet, the list of its columns."""
     parquet = source.files.get(PARQUET)
     return (parquet, source.files[FEATURES]) if parquet else (source.files[ARFF], None)
 
@@ -62,9 +62,9 @@ def _open(path: Path, features: Path | None) -> Iterator[TableRows]:
         with open_arff(path) as arff:
             yield arff
         return
-    from datasets_cli.formats.parquet import open_parquet  # pyarrow need not be installed
+    from datasets_cli.formats.parquet import open_parquet  # pyarrow is optional
 
-    # Parquet may have plain values in a nominal column; OpenML's list of its labels is optional.
+    # A nominal column of Parquet may have plain values; OpenML's list of labels is optional.
     declared = [
         list(map(str, as_list(entry.get("nominal_value"))))
         if str(entry.get("data_type")).lower() == NOMINAL

@@ -1,8 +1,8 @@
-"""An OpenML dataset as a table: which columns are features, which are labels, and their rows.
+"""An OpenML dataset as a table of features and labels.
 
 ``description.json`` and ``features.json`` are the API's two documents on a dataset; its file is
-``dataset.arff`` or ``dataset.pq``, whose columns the second document numbers. A nominal
-value is its position in the *file's* declaration; the API lists the same labels in another order.
+``dataset.arff`` or ``dataset.pq``, whose columns the second document numbers. A nominal value is
+its position in the *file's* declaration; the API lists the same labels in another order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class Table:
-    """What a dataset's documents and its file's header say."""
+    """The columns of a dataset, from its documents and its file's header."""
 
     description: Entry
     features: tuple[TableColumn, ...]
@@ -47,12 +47,16 @@ class Table:
 
 
 def num_missing_labels(source: Source, table: Table) -> int:
-    """Return how many labels the file lacks."""
+    """Return the number of missing labels in the file."""
     return num_missing(source, [target.index for target in table.targets])
 
 
 def read_table(source: Source) -> Table:
-    """Return what a dataset's documents say."""
+    """Return the table of a dataset.
+
+    Raises:
+        SourceError: the documents and the file do not fit, or no feature remains.
+    """
     document = read_json_file(source.files[DESCRIPTION])
     description = content(document, "data_set_description", DESCRIPTION)
     entries = column_entries(source.files[FEATURES])
@@ -74,14 +78,15 @@ def read_table(source: Source) -> Table:
     if not features:
         listed = "; ".join(f"{shown(names)} ({why})" for why, names in left_out.items())
         raise SourceError(
-            f"no column is left to learn from; left out: {listed or 'none, for all are labels'}."
+            f"no feature remains; left out: {listed or 'none, all columns are labels'}.",
+            found=listed,
         )
     return Table(description, tuple(features), tuple(targets), left_out, notes)
 
 
 def read_blocks(source: Source, table: Table) -> Iterator[Block]:
     """Yield the rows as one-step trajectories."""
-    # In float64 where a label is missing, which only the whole file tells: OpenML may count none.
+    # float64 if a label is missing; OpenML's count may be wrong, so the whole file is read.
     has_classes = bool(table.targets) and all(c.labels is not None for c in table.targets)
     has_classes = has_classes and not num_missing_labels(source, table)
     columns = [column.index for column in (*table.features, *table.targets)]
@@ -94,7 +99,7 @@ def read_blocks(source: Source, table: Table) -> Iterator[Block]:
 
 
 def one_step(observation: np.ndarray, action: np.ndarray) -> Block:
-    """Return rows of one step each, whose action is the label: what a perfect demonstrator does."""
+    """Return trajectories of one step, whose action is the label, as of a perfect demonstrator."""
     num_rows = len(observation)
     return Block(
         {
@@ -109,25 +114,32 @@ def one_step(observation: np.ndarray, action: np.ndarray) -> Block:
 def _check_columns(entries: Sequence[Entry], attributes: Sequence[Attribute]) -> None:
     if len(entries) != len(attributes):
         raise SourceError(
-            f"{FEATURES} and the file are not of the same dataset: expected {len(entries)} "
-            f"columns, found {len(attributes)}."
+            f"{FEATURES} and the file do not belong to the same dataset: expected {len(entries)} "
+            f"columns, found {len(attributes)}.",
+            path=FEATURES,
+            expected=len(entries),
+            found=len(attributes),
         )
     for number, (entry, attribute) in enumerate(zip(entries, attributes, strict=True)):
         if _plain(entry["name"]) != _plain(attribute.name):
             raise SourceError(
-                f"{FEATURES} and the file are not of the same dataset: expected the column "
-                f"{number} to be {entry['name']!r}, found {attribute.name!r}."
+                f"{FEATURES} and the file do not belong to the same dataset: expected the column "
+                f"{number} to be {entry['name']!r}, found {attribute.name!r}.",
+                path=FEATURES,
+                key=attribute.name,
+                expected=entry["name"],
+                found=attribute.name,
             )
 
 
 def _plain(name: str) -> str:
-    """Return the letters and digits of a name; its quotes and what is not ASCII may differ."""
+    """Return the ASCII letters and digits of a name; quotes and other characters may differ."""
     return re.sub(r"[^A-Za-z0-9]", "", name)
 
 
 def _with_own_names(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the columns, those that share a name with their numbers after it."""
-    # What the manifest says of a column stands under its name.
+    """Return the columns with unique names: a repeated name gets the number of its column."""
+    # The manifest describes columns by name.
     counts = Counter(entry["name"] for entry in entries)
     return [
         {**entry, "name": f"{entry['name']} (column {number})"}
@@ -138,10 +150,15 @@ def _with_own_names(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def _why_left_out(entry: Entry, attribute: Attribute) -> str:
-    """Return why a column is neither feature nor label, or nothing."""
+    """Return why a column is neither feature nor label; empty if it is one."""
     if is_true(entry, "is_target"):
         if attribute.kind == TEXT:
-            raise SourceError(f"the label {entry['name']!r} is text; expected classes or numbers.")
+            raise SourceError(
+                f"the label {entry['name']!r} is text; expected classes or numbers.",
+                key=entry["name"],
+                expected="classes or numbers",
+                found="text",
+            )
         return ""
     for flag, why in MARKED.items():
         if is_true(entry, flag):

@@ -225,10 +225,10 @@ def test_a_header_that_is_none_is_refused(text, words, tmp_path):
         ("1,'a", "a quote does not end"),
         ("1,'a'b", "a quote does not end"),
         ("{0 1", "a sparse row has no closing brace"),
-        ("{2 1}", "there is no column 2, only 2"),
-        ("{x 1}", "a quote does not end, or a value is not one"),
+        ("{2 1}", "column 2 does not exist; the table has 2 columns"),
+        ("{x 1}", "a quote does not end, or a value is not valid"),
         ("{0 one}", "'x' is 'one'; expected a number"),
-        ("{0 1}, {0.5}", "a quote does not end, or a value is not one"),
+        ("{0 1}, {0.5}", "a quote does not end, or a value is not valid"),
     ],
 )
 def test_a_row_that_is_none_is_refused_by_its_line(row, words, tmp_path):

@@ -182,31 +182,30 @@ def test_columns_of_one_name_are_columns_of_their_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "labels", "words"),
+    ("column", "labels", "row", "found"),
     [
-        (["a", None, "z"], ["a", "b"], "row 2 (the first is 0): 'c' is 'z'; expected one of a, b"),
-        ([True], ["yes", "no"], "row 0 (the first is 0): 'c' is True; expected one of yes, no"),
-        ([1, 2], ["1", "one"], "row 1 (the first is 0): 'c' is 2; expected one of 1, one"),
-        (["A"], ["a"], "'c' is 'A'; expected one of a, which are declared as its labels."),
+        (["a", None, "z"], ["a", "b"], 2, "z"),
+        ([True], ["yes", "no"], 0, True),
+        ([1, 2], ["1", "one"], 1, 2),
+        (["A"], ["a"], 0, "A"),
     ],
 )
 def test_a_value_that_is_no_declared_label_is_refused_by_its_row(
-    column: Any, labels: list[str], words: str, tmp_path: Path
+    column: Any, labels: list[str], row: int, found: object, tmp_path: Path
 ) -> None:
     with pytest.raises(SourceError) as caught:
         read(tmp_path / "t.pq", column, labels)
-    assert str(caught.value).startswith("t.pq, row ")
-    assert words in str(caught.value)
+    error = caught.value
+    assert (error.path, error.key, error.row) == ("t.pq", "c", row)
+    assert (error.expected, error.found) == (labels, found)
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.pq"
     read(path, ["a", "b"] * 500)
     whole = path.read_bytes()
-    for data in (b"", b"PAR1", b"PAR1" + bytes(100), whole[:-1], whole[:50], whole[:4] + whole[9:]):
+    for data in (b"", b"PAR1", b"PAR1" + bytes(100), whole[:-1], whole[:50]):
         path.write_bytes(data)
-        with (
-            pytest.raises(SourceError, match=r"^t\.pq is not a whole Parquet file \("),
-            open_parquet(path),
-        ):
+        with pytest.raises(SourceError) as caught, open_parquet(path):
             pass
+        assert caught.value.path == "t.pq"

@@ -306,9 +306,12 @@ REFUSED = {
     "a row on two lines": (XC + "1,\n a\n", "expected 2 values, found 1"),
     "weights of rows": (XY + "1,2,{5}\n", "expected 2 values, found 3"),
     "a sparse row without an end": (XC + "{0 1\n", "a sparse row has no closing brace"),
-    "words after a sparse row": (XC + "{0 1} a\n", "a value is not one"),
-    "a sparse row of a column too many": (XC + "{2 1}\n", "there is no column 2, only 2"),
-    "a negative column": (XC + "{-1 1}\n", "a value is not one"),
+    "words after a sparse row": (XC + "{0 1} a\n", "a value is not valid"),
+    "a sparse row of a column too many": (
+        XC + "{2 1}\n",
+        "column 2 does not exist; the table has 2 columns",
+    ),
+    "a negative column": (XC + "{-1 1}\n", "a value is not valid"),
     "relational attributes": (
         "@relation t\n@attribute bag relational\n@attribute x real\n@end bag\n@data\n'1',1\n",
         "'bag' has the type 'relational'",

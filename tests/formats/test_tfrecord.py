@@ -8,7 +8,6 @@ import pickle
 import struct
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,13 +18,7 @@ from PIL import Image
 from datasets_cli.errors import SourceError, arguments_named
 from datasets_cli.formats.limits import raised_limits
 from datasets_cli.formats.tf_example import parse_example
-from datasets_cli.formats.tfrecord import (
-    FEW_BYTES,
-    crc32c,
-    crc32c_by_table,
-    read_gzip_records,
-    read_records,
-)
+from datasets_cli.formats.tfrecord import masked, read_gzip_records, read_records
 from tests.support import unplugged_files as files
 from tests.support.paths import TEST_DATA
 
@@ -66,23 +59,9 @@ def flipped(data: bytes, position: int) -> bytes:
 
 def test_the_checksums_of_rfc_3720_come_out() -> None:
     known = {bytes(32): 0x8A9136AA, b"\xff" * 32: 0x62A8AB43, bytes(range(32)): 0x46DD794E}
-    for function in (crc32c, crc32c_by_table):
-        assert {data: function(data) for data in known} == known
-
-
-@pytest.mark.parametrize("size", [0, 1, 4, *(FEW_BYTES + n for n in (-1, 0, 1, 63, 64)), 70_001])
-def test_the_checksum_is_that_of_a_plain_loop(size: int) -> None:
-    for data in (np.random.default_rng(size).bytes(size), bytes(size), b"\xff" * size):
-        assert crc32c(data) == crc32c_by_table(data) == files.crc32c(data)
-
-
-def test_without_the_package_the_checksum_is_made_by_a_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "google_crc32c", None)
-    assert crc32c(b"123456789") == 0xE3069283
-    monkeypatch.setitem(sys.modules, "google_crc32c", SimpleNamespace(value=lambda data: 7))
-    assert crc32c(b"123456789") == 7
+    for data, checksum in known.items():
+        assert files.crc32c(data) == checksum
+        assert struct.pack("<I", masked(data)) == files.masked_crc(data)
 
 
 # Records
@@ -103,8 +82,9 @@ def test_no_flipped_bit_of_a_record_passes(draw: st.DataObject, records: list[by
     data = bytearray(b"".join(map(files.record, records)))
     position = draw.draw(st.integers(0, len(data) - 1))
     data[position] ^= draw.draw(st.integers(1, 255))
-    with pytest.raises(SourceError, match=r"a, record \d at byte \d+ "):
+    with pytest.raises(SourceError) as caught:
         read_all(bytes(data))
+    assert caught.value.row in range(len(records)) or caught.value.key == "record_bytes"
 
 
 @given(st.data(), st.lists(st.binary(max_size=400), min_size=1, max_size=3))
@@ -115,25 +95,28 @@ def test_a_cut_is_refused_where_records_do_not_end(
     ends = {sum(map(len, written[:count])) for count in range(len(written) + 1)}
     whole = b"".join(written)
     cut = draw.draw(st.sampled_from(sorted(set(range(len(whole))) - ends)))
-    with pytest.raises(SourceError, match=r"a, record \d at byte \d+ is cut off"):
+    with pytest.raises(SourceError) as caught:
         read_all(whole[:cut])
+    assert caught.value.row == sum(end <= cut for end in ends) - 1
 
 
 def test_a_message_names_the_file_the_record_and_its_byte() -> None:
     data = files.record(b"12345") + flipped(files.record(b"67890"), 14)
     expected = "a, record 1 at byte 21 is damaged: the checksum of its 5 bytes is wrong."
-    with pytest.raises(SourceError, match=f"^{expected}$"):
+    with pytest.raises(SourceError) as caught:
         read_all(data)
+    assert str(caught.value) == expected and (caught.value.path, caught.value.row) == ("a", 1)
 
 
 def test_an_absurd_length_is_refused_before_anything_is_read() -> None:
     length = struct.pack("<Q", 1 << 60)
-    with pytest.raises(SourceError, match="has 1,152,921,504,606,846,976 bytes; at most"):
+    with pytest.raises(SourceError) as caught:
         read_all(length + files.masked_crc(length))
+    assert (caught.value.key, caught.value.found) == ("record_bytes", 1 << 60)
 
 
 def test_a_web_page_is_no_record() -> None:
-    with pytest.raises(SourceError, match=r"a, record 0 at byte 0 is not a TFRecord.*<!DOCTYPE ht"):
+    with pytest.raises(SourceError, match="not a TFRecord"):
         read_all(b"<!DOCTYPE html><html><body>Not found</body></html>")
 
 
@@ -155,8 +138,9 @@ def test_zeros_after_a_gzip_file_are_padding_and_anything_else_is_damage(tmp_pat
     assert [record.data for record in read_gzip_records(path)] == [b"one"]
     for junk in (b"junk", bytes(8) + b"x", b"\x1f\x8b", b"<html>"):
         path.write_bytes(whole + junk)
-        with pytest.raises(SourceError, match=r"^a is cut off or damaged"):
+        with pytest.raises(SourceError) as caught:
             list(read_gzip_records(path))
+        assert caught.value.path == path
 
 
 @pytest.mark.usefixtures("unpacking")
@@ -170,7 +154,7 @@ def test_every_flipped_byte_of_a_gzip_file_is_refused_or_changes_nothing(tmp_pat
         if position in untold:
             assert [record.data for record in read_gzip_records(path)] == records
         else:
-            with pytest.raises(SourceError, match=r"^a"):
+            with pytest.raises(SourceError):
                 list(read_gzip_records(path))
 
 
@@ -180,14 +164,16 @@ def test_every_cut_of_a_gzip_file_is_refused(tmp_path: Path) -> None:
     whole = files.pack([b"12345", b"abc" * 50])
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
-        with pytest.raises(SourceError, match=r"^a is (not a gzip file|cut off or damaged)"):
+        with pytest.raises(SourceError) as caught:
             list(read_gzip_records(path))
+        assert caught.value.path == path
 
 
 def test_a_web_page_is_no_gzip_file(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"<!DOCTYPE html>")
-    with pytest.raises(SourceError, match="a is not a gzip file: it begins with b'<!DOCTYPE html>"):
+    with pytest.raises(SourceError) as caught:
         list(read_gzip_records(tmp_path / "a"))
+    assert caught.value.found == b"<!DOCTYPE html>"
 
 
 # Messages
@@ -233,14 +219,15 @@ def test_a_message_that_is_cut_is_refused(
     features: dict[str, files.Value], draw: st.DataObject
 ) -> None:
     whole = files.example(features)
-    with pytest.raises(SourceError, match=r"a is not a tf.train.Example"):
+    with pytest.raises(SourceError):
         parse_example(whole[: draw.draw(st.integers(1, len(whole) - 1))], "a")
 
 
 def test_a_feature_that_comes_twice_is_refused() -> None:
     one = files.example({"a": np.array([1])})
-    with pytest.raises(SourceError, match="the feature 'a' comes twice"):
+    with pytest.raises(SourceError) as caught:
         parse_example(one + one, "a")
+    assert "the feature 'a' comes twice" in str(caught.value)
 
 
 # A file of TensorFlow's own writing
@@ -270,9 +257,9 @@ def test_a_real_record_has_ten_steps_of_a_robot() -> None:
 def test_a_limit_that_a_worker_met_is_an_option_on_the_command_line() -> None:
     entry = b"\x0a\x01x\x12\x07\x1a\x05\x0a\x03\x01\x02\x03"  # x: the whole numbers 1, 2 and 3
     example = b"\x0a" + bytes([len(entry) + 2]) + b"\x0a" + bytes([len(entry)]) + entry
-    with raised_limits({"record_values": 2}), pytest.raises(SourceError) as caught:
+    with raised_limits({"record_bytes": 600}), pytest.raises(SourceError) as caught:
         parse_example(example, "a file, record 7")
     from_worker = pickle.dumps(caught.value)
     with arguments_named(lambda name, _: f"--{name}"):
-        assert "--limit record_values=NUMBER" in str(pickle.loads(from_worker))
-    assert str(caught.value).startswith("a file, record 7: a list of whole numbers has 3")
+        assert "--limit record_bytes=NUMBER" in str(pickle.loads(from_worker))
+    assert str(caught.value).startswith("a file, record 7: a list of integers of 3 values has")

@@ -59,14 +59,15 @@ def test_what_is_no_regular_file_is_named_and_not_opened(
     make(path, kind)
     opened: list[object] = []
     monkeypatch.setattr(disk.os, "open", lambda *arguments: opened.append(arguments))
-    with pytest.raises(DamagedDataset, match=f"file is {kind}, where"):
+    with pytest.raises(DamagedDataset) as caught:
         open_regular(path)
-    assert not opened
+    assert f"file is {kind};" in str(caught.value) and not opened
 
 
 def test_a_device_is_named_and_not_opened() -> None:
-    with pytest.raises(DamagedDataset, match="/dev/null is a device"):
+    with pytest.raises(DamagedDataset) as caught:
         open_regular(Path("/dev/null"))
+    assert "/dev/null is a device" in str(caught.value)
 
 
 def next_descriptor() -> int:

@@ -178,8 +178,9 @@ def test_file_in_a_folder_of_its_own_is_laid_there(client: Client, origin: Origi
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "a//b", "a\\b", "", "a\0b", "."])
 def test_file_name_that_leaves_its_folder_is_refused(name: str) -> None:
-    with pytest.raises(IntegrityError, match="would leave its folder"):
+    with pytest.raises(IntegrityError) as caught:
         Resource(("http://127.0.0.1/x",), name)
+    assert caught.value.found == name
 
 
 def test_redirected_file_is_named_by_the_url_asked_for(client: Client, origin: Origin) -> None:
@@ -198,7 +199,7 @@ def test_stalled_body_is_resumed(client: Client, origin: Origin) -> None:
     assert client.fetch(**PINNED).path.read_bytes() == DATA
     first, second = origin.ranges("file.bin")
     assert first is None
-    assert second == "bytes=65536-"  # what had been read in whole blocks
+    assert second == REST  # every byte that had come
 
 
 def test_attempts_that_make_progress_are_not_counted(client: Client, origin: Origin) -> None:
@@ -264,7 +265,8 @@ def test_second_writer_without_locks_continues_and_the_first_one_is_done_too(
     first = Writer(client)
     second = client.fetch()
     assert [raw.path.read_bytes() for raw in (first.finish(), second)] == [DATA, DATA]
-    assert origin.ranges("file.bin") == [None, "bytes=65536-"]
+    begun, resumed = origin.ranges("file.bin")
+    assert begun is None and resumed is not None
     assert client.names() == ["file.bin", "file.bin.json"]
 
 
@@ -288,15 +290,17 @@ def test_other_size_than_the_catalogue_is_refused_before_the_body(
     longer: int, client: Client, origin: Origin
 ) -> None:
     origin.always("file.bin", Fault(longer=longer))
-    with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes.*offers {SIZE + longer}"):
+    with pytest.raises(IntegrityError) as caught:
         client.fetch(**PINNED)
+    assert (caught.value.expected, caught.value.found) == (SIZE, SIZE + longer)
     assert (len(origin.requests), client.names(), client.seen.done) == (1, [], [0])
 
 
 def test_body_that_is_longer_than_the_file_is_stopped(client: Client, origin: Origin) -> None:
     origin.always("file.bin", Fault(chunked=1000, body=DATA + bytes(1 << 20)))
-    with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes, the server sends more"):
+    with pytest.raises(IntegrityError) as caught:
         client.fetch(**PINNED)
+    assert caught.value.expected == SIZE
     assert max(client.seen.done) <= SIZE
     assert client.names() == []
 
@@ -309,7 +313,7 @@ def test_body_that_is_longer_than_the_file_is_stopped(client: Client, origin: Or
         (b"<?xml version='1.0'?><Error/>", "a web page"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0", "a Git LFS pointer"),
         (b"nonsense", "b'nonsense'"),
-        (b"\x89HDF", r"b'\\x89HDF'"),
+        (b"\x89HDF", r"b'\x89HDF'"),
         (b"", "b''"),
     ],
 )
@@ -317,23 +321,26 @@ def test_page_instead_of_the_file_is_named_and_not_kept(
     page: bytes, found: str, client: Client, origin: Origin
 ) -> None:
     origin.put("file.bin", page, content_type="text/html")
-    with pytest.raises(SourceError, match=f"expected an HDF5 file, found {found}") as caught:
+    with pytest.raises(SourceError) as caught:
         client.fetch(magic=HDF5_MAGIC)
     assert caught.value.exit_code == 4
+    assert caught.value.expected == "an HDF5 file" and found in str(caught.value.found)
     assert origin.url + "file.bin" in str(caught.value)
     assert (len(origin.requests), client.names()) == (1, [])
 
 
 def test_no_verify_does_not_take_a_page_for_the_file(client: Client, origin: Origin) -> None:
     origin.put("file.bin", b"<html>Sign in</html>")
-    with pytest.raises(SourceError, match="a web page"):
+    with pytest.raises(SourceError) as caught:
         client.fetch(magic=HDF5_MAGIC, any=True)
+    assert caught.value.found == "a web page"
 
 
 def test_a_page_is_refused_also_for_a_file_of_any_beginning(client: Client, origin: Origin) -> None:
     origin.always("file.bin", Fault(chunked=1, body=b"<!DOCTYPE html><p>Not found"))
-    with pytest.raises(SourceError, match="expected the published file, found a web page"):
+    with pytest.raises(SourceError) as caught:
         client.fetch()
+    assert (caught.value.expected, caught.value.found) == ("the published file", "a web page")
     assert client.names() == []
 
 
@@ -350,9 +357,9 @@ def test_file_is_known_by_its_first_bytes_though_they_come_one_by_one(
 
 def test_wrong_checksum_names_both_hashes_and_keeps_nothing(client: Client, origin: Origin) -> None:
     origin.put("file.bin", OTHER)
-    with pytest.raises(IntegrityError, match="is not the published file") as caught:
+    with pytest.raises(IntegrityError) as caught:
         client.fetch(**PINNED)
-    assert caught.value.exit_code == 4
+    assert caught.value.exit_code == 4 and caught.value.found == sha256(OTHER)
     for text in (sha256(DATA), sha256(OTHER), origin.url + "file.bin", "verify=False"):
         assert text in str(caught.value)
     assert (len(origin.requests), client.names()) == (1, [])
@@ -371,8 +378,9 @@ def test_checksums_of_other_kinds_are_checked_too(client: Client, origin: Origin
     md5 = hashlib.md5(DATA).hexdigest()
     assert client.fetch(checksums={"md5": md5}).checked == "md5"
     client.path.unlink()
-    with pytest.raises(IntegrityError, match=f"expected md5 {'0' * 32}, found {md5}"):
+    with pytest.raises(IntegrityError) as caught:
         client.fetch(checksums={"md5": "0" * 32})
+    assert (caught.value.expected, caught.value.found) == (f"md5 {'0' * 32}", md5)
 
 
 def test_file_that_nobody_vouches_for_is_taken_and_says_so(client: Client) -> None:
@@ -390,8 +398,9 @@ def test_older_version_is_accepted_and_labelled(client: Client, origin: Origin) 
 def test_size_and_checksum_must_be_of_the_same_version(client: Client, origin: Origin) -> None:
     older = Content(len(OTHER) - 8, {"sha256": sha256(OTHER[:-8])}, "before the fix")
     origin.put("file.bin", DATA[:-8])
-    with pytest.raises(IntegrityError, match=f"expected {SIZE} bytes, found {SIZE - 8}"):
+    with pytest.raises(IntegrityError) as caught:
         client.fetch(**PINNED, older=(older,))
+    assert (caught.value.expected, caught.value.found) == (f"{SIZE} bytes", str(SIZE - 8))
 
 
 @pytest.mark.parametrize("data", [OTHER, OTHER + b"more"])
@@ -444,7 +453,7 @@ def test_offline_mode_opens_no_socket(client: Client, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(socket, "socket", no_socket)
     client.config = replace(client.config, offline=True)
-    with pytest.raises(OfflineError, match="offline mode") as caught:
+    with pytest.raises(OfflineError) as caught:
         client.fetch("http://one.example/file.bin", "http://two.example/file.bin")
     assert caught.value.exit_code == 5
     assert "two.example" not in str(caught.value)  # one answer is enough
@@ -499,7 +508,8 @@ def test_file_that_will_not_fit_is_refused_before_its_body(
     monkeypatch.setattr(
         "shutil.disk_usage", lambda path: SimpleNamespace(total=1 << 40, free=SIZE - 1)
     )
-    with pytest.raises(DiskFull, match=f"needs about {SIZE:,} bytes.*root= or") as caught:
+    with pytest.raises(DiskFull) as caught:
         client.fetch()
-    assert caught.value.exit_code == 7
+    assert (caught.value.exit_code, caught.value.expected) == (7, SIZE)
+    assert "root=" in str(caught.value.advice)
     assert (client.names(), client.seen.done) == ([], [0])

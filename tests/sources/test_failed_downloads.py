@@ -20,8 +20,8 @@ NOTHING: list[str] = []
 PART = ["file.bin.part", "file.bin.part.json"]
 TORN = (
     Fault(chunked=1000, cut=CUT + 500),
-    Fault(chunked=1000, cut=500),
-)  # in the middle of a chunk
+    Fault(chunked=1000, cut=0),
+)  # in the middle of a chunk, then before the first
 DAY = Fault(status=429, headers={"Retry-After": "86400"})
 
 
@@ -46,7 +46,7 @@ class End:
     faults: tuple[Fault, ...]  # of the first answers; the last one is that of all others too
     code: int
     requests: int | None  # None where it depends on the moment of a cut
-    words: str
+    shown: str  # in the message
     names: list[str]  # of the files that stay
     fields: Any = None  # of the resource
 
@@ -67,7 +67,7 @@ ENDS = {
     ),
     "10 always another range": End(
         (CUT_FIRST, Fault(shift_range=1), CUT_FIRST, Fault(shift_range=1), CUT_FIRST,
-         Fault(shift_range=1)), 5, 6, "cannot be continued", NOTHING,
+         Fault(shift_range=1)), 5, 6, "with the range bytes", NOTHING,
     ),
     "16 another encoding": End((Fault(headers={"Content-Encoding": "br"}),), 5, 1, "br", NOTHING),
     "18 a circle of redirects": End((redirect("/file.bin"),), 5, 11, "more than 10 times", NOTHING),
@@ -79,7 +79,7 @@ ENDS = {
     ),
     "12 never said of which version": End(
         (CUT_FIRST, UNNAMED, CUT_FIRST, UNNAMED, CUT_FIRST, UNNAMED), 5, 6,
-        "does not say whether the file is still the same", NOTHING,
+        "neither ETag nor Last-Modified", NOTHING,
     ),
     "24 a pause of a day after a part": End((CUT_FIRST, DAY), 5, 2, "is kept", PART),
     "25 a busy server after a part": End((CUT_FIRST, Fault(status=503)), 5, 3, "HTTP 503", PART),
@@ -92,9 +92,9 @@ def test_a_failure_for_good_has_its_code_and_keeps_what_may_be_continued(
 ) -> None:
     origin.script("file.bin", *end.faults)
     origin.always("file.bin", end.faults[-1])
-    with pytest.raises(RldsError, match=end.words) as caught:
+    with pytest.raises(RldsError) as caught:
         client.fetch(retries=1, **(end.fields or {}))
-    assert caught.value.exit_code == end.code
+    assert caught.value.exit_code == end.code and end.shown in str(caught.value)
     assert "file.bin" in str(caught.value) and origin.url in str(caught.value)
     assert client.names() == end.names
     origin.heal("file.bin")
@@ -115,9 +115,10 @@ def test_a_server_that_is_not_there_leaves_nothing(
 
     if "invalid" in (url := place()):
         monkeypatch.setattr(socket, "getaddrinfo", no_address)
-    with pytest.raises(RldsError, match=r"refused|not known") as caught:
+    with pytest.raises(RldsError) as caught:
         client.fetch(f"{url}file.bin")
     assert caught.value.exit_code == 5
+    assert caught.value.found in ("ConnectionRefusedError", "Name or service not known")
     assert f"{url}file.bin" in str(caught.value) and client.names() == NOTHING
 
 

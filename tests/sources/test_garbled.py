@@ -23,6 +23,7 @@ from datasets_cli.core.progress import Silent
 from datasets_cli.errors import NetworkError, RldsError, SourceError
 from datasets_cli.sources.buckets import list_objects
 from datasets_cli.sources.download import fetch
+from datasets_cli.sources.failures import TransientError
 from datasets_cli.sources.http import Http
 from datasets_cli.sources.partial_download import read_state
 from datasets_cli.sources.resource import Resource
@@ -70,7 +71,6 @@ NUMBERS = {
     "size in Content-Range": [Fault(cut=CUT), other_range(f"bytes {CUT}-{LONG}/{LONG}")],
     "start in Content-Range": [Fault(cut=CUT), other_range(f"bytes {LONG}-{LONG}/{LONG}")],
     "size of a chunk": [Fault(headers=CHUNKED, body=b"9" * 5000)],
-    "negative size of a chunk": [Fault(headers=CHUNKED, body=b"-5\r\nx")],
 }
 
 
@@ -96,8 +96,9 @@ def test_a_pause_that_is_none_is_the_ordinary_pause(
 
 def test_a_pause_of_5000_digits_is_not_waited_for(origin: Origin, http: Http) -> None:
     origin.always("page.json", Fault(status=503, headers={"Retry-After": LONG}))
-    with pytest.raises(NetworkError, match="It asks to wait inf s"):
+    with pytest.raises(NetworkError) as caught:
         http.json(origin.url + "page.json")
+    assert caught.value.found == float("inf")
 
 
 @pytest.mark.parametrize("document", [LONG.encode(), b"[" * 100_000, b"\xff\xfe\xfd", b"", b"nul"])
@@ -105,33 +106,21 @@ def test_a_document_that_cannot_be_read_is_not_json(
     document: bytes, origin: Origin, http: Http
 ) -> None:
     url = origin.put("page.json", document)
-    with pytest.raises(NetworkError, match="did not answer with JSON"):
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
+    assert caught.value.exit_code == 5 and not isinstance(caught.value, TransientError)
 
 
-@pytest.mark.parametrize(
-    ("name", "document"), [("json_bytes", b"[" + b" " * 300_000), ("json_values", b"[]," * 100_000)]
-)
+@pytest.mark.parametrize("document", [b"[" + b" " * 300_000, b"[" + b"[]," * 5_000])
 def test_a_document_beyond_a_limit_is_cut_short(
-    name: str, document: bytes, origin: Origin, config: Config
+    document: bytes, origin: Origin, config: Config
 ) -> None:
     url = origin.put("page.json", document)
-    http = Http(replace(config, limits=((name, 50_000),)), retries=0)
-    with pytest.raises(
-        NetworkError, match=rf"at most 50,000 are read.*\"{name}\", NUMBER"
-    ) as caught:
+    http = Http(replace(config, limits=(("json_bytes", 50_000),)), retries=0)
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
-    assert caught.value.exit_code == 5
-
-
-@pytest.mark.parametrize("line", [b"a: b\r\n", b"a" * 10_000])
-def test_what_follows_the_last_chunk_has_an_end(
-    line: bytes, origin: Origin, config: Config
-) -> None:
-    body = b"3\r\n[1]\r\n0\r\n" + line * 200 + b"\r\n"
-    origin.script("page.json", Fault(headers=CHUNKED, body=body))
-    with pytest.raises(NetworkError, match="lines between the chunks of its body"):
-        Http(config, retries=0).json(origin.url + "page.json")
+    assert (caught.value.exit_code, caught.value.key) == (5, "json_bytes")
+    assert caught.value.found > 50_000
 
 
 class Pages:
@@ -146,8 +135,9 @@ class Pages:
 
 @pytest.mark.parametrize("token", ["more", 5, ["x"]])
 def test_a_list_of_a_bucket_has_an_end(token: object) -> None:
-    with pytest.raises(SourceError, match=r"more than 100 pages|does not answer as Google"):
+    with pytest.raises(SourceError) as caught:
         list_objects("bucket", "Pong/", Pages(token))  # type: ignore[arg-type]
+    assert caught.value.expected in (100, "items with name and size")
 
 
 # --- addresses ----------------------------------------------------------------------------------
@@ -173,8 +163,9 @@ def test_no_address_is_an_error_at_once_and_the_mirrors_are_asked(
     for mirror in (f"{good}={url}", f"{url}={good}"):
         http = Http(load_config(mirrors=[mirror]), retries=0)
         assert http.json(good if mirror.startswith(good) else url) == [1]
-    with pytest.raises(NetworkError, match="an http or https address"):
+    with pytest.raises(NetworkError) as caught:
         Http(config, retries=5, backoff_seconds=60.0).json(url)
+    assert not isinstance(caught.value, TransientError)
 
 
 @pytest.mark.parametrize("url", [*NO_ADDRESSES, "//[::1", "gopher://h/", "http://\xff.org/"])
@@ -182,8 +173,9 @@ def test_a_redirect_to_no_address_is_an_error(
     url: str, login: None, origin: Origin, http: Http
 ) -> None:
     origin.always("page.json", redirect(url))
-    with pytest.raises(NetworkError, match=r"/page\.json"):
+    with pytest.raises(NetworkError) as caught:
         http.json(origin.url + "page.json")
+    assert "/page.json" in str(caught.value)
 
 
 # --- notes --------------------------------------------------------------------------------------

@@ -43,8 +43,9 @@ def test_a_name_without_an_address_is_asked_once_more_in_a_run(
     http: Http, asked: list[str]
 ) -> None:
     for page in ("one", "two"):
-        with pytest.raises(NetworkError, match="Name or service not known"):
+        with pytest.raises(NetworkError) as caught:
             http.json(f"http://one.invalid/{page}")
+        assert caught.value.found == "Name or service not known"
     assert asked == ["one.invalid"] * 3
 
 
@@ -81,8 +82,9 @@ def test_a_redirect_to_a_name_without_an_address_is_followed_twice(
 ) -> None:
     with Origin() as origin:
         origin.always("moved", redirect("http://one.invalid/"))
-        with pytest.raises(NetworkError, match="Name or service not known"):
+        with pytest.raises(NetworkError) as caught:
             http.json(origin.url + "moved")
+        assert caught.value.found == "Name or service not known"
     assert asked.count("one.invalid") == 2
 
 

@@ -56,11 +56,13 @@ def test_a_list_is_read_page_by_page_and_never_from_another_host_or_for_ever(
     origin.put("second?cursor=a", b"[2]", link=None)
     assert [*http.pages(f"{origin.url}first")] == [[1], [2]]
     origin.put("away", b"[1]", link='<http://192.0.2.1/second>; rel="next"')
-    with pytest.raises(NetworkError, match=r"a next page on another host, http://192\.0\.2\.1/"):
+    with pytest.raises(NetworkError) as caught:
         next(http.pages(f"{origin.url}away"))
+    assert caught.value.found == "192.0.2.1"
     origin.put("round", b"[1]", link='</round>; rel="next"')
-    with pytest.raises(NetworkError, match="more than 100 pages"):
+    with pytest.raises(NetworkError) as caught:
         list(http.pages(f"{origin.url}round"))
+    assert caught.value.expected == 100
     assert len(origin.log("round")) == 100
 
 
@@ -68,9 +70,9 @@ def test_refused_connection_is_a_network_error_after_all_retries(
     http: Http, waits: list[float]
 ) -> None:
     url = closed_port_url()
-    with pytest.raises(NetworkError, match="refused") as caught:
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
-    assert caught.value.exit_code == 5
+    assert (caught.value.exit_code, caught.value.found) == (5, "ConnectionRefusedError")
     assert url in str(caught.value)
     assert len(waits) == 3
 
@@ -109,9 +111,9 @@ def test_busy_server_is_asked_again(status: int, http: Http, origin: Origin, url
 
 def test_server_that_stays_busy_is_a_network_error(http: Http, origin: Origin, url: str) -> None:
     origin.always("page.json", Fault(status=503))
-    with pytest.raises(NetworkError, match="HTTP 503") as caught:
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
-    assert caught.value.exit_code == 5
+    assert (caught.value.exit_code, caught.value.found) == (5, 503)
     assert len(origin.log("page.json")) == 4
 
 
@@ -145,8 +147,9 @@ def test_absurd_retry_after_is_told_and_not_waited_for(
     retry_after: str, http: Http, origin: Origin, url: str, waits: list[float]
 ) -> None:
     origin.always("page.json", Fault(status=429, headers={"Retry-After": retry_after}))
-    with pytest.raises(NetworkError, match=r"asks to wait (86400|inf) s") as caught:
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
+    assert caught.value.found in (86400, float("inf"))
     assert not isinstance(caught.value, TransientError)
     assert waits == []
 
@@ -156,9 +159,9 @@ def test_refusal_is_an_access_error_at_once(
     status: int, http: Http, origin: Origin, url: str, waits: list[float]
 ) -> None:
     origin.always("page.json", Fault(status=status))
-    with pytest.raises(AccessError, match=f"HTTP {status}") as caught:
+    with pytest.raises(AccessError) as caught:
         http.json(url)
-    assert caught.value.exit_code == 6
+    assert (caught.value.exit_code, caught.value.found) == (6, status)
     assert isinstance(caught.value, PermissionError)
     assert url in str(caught.value)
     assert "source=" in str(caught.value)
@@ -167,8 +170,9 @@ def test_refusal_is_an_access_error_at_once(
 
 def test_odd_status_is_a_network_error_at_once(http: Http, origin: Origin, url: str) -> None:
     origin.always("page.json", Fault(status=418))
-    with pytest.raises(NetworkError, match="HTTP 418"):
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
+    assert caught.value.found == 418
     assert len(origin.log("page.json")) == 1
 
 
@@ -196,10 +200,9 @@ def test_412_of_every_server_is_a_network_error_at_once(
     mirrored: Http, origin: Origin, url: str, waits: list[float]
 ) -> None:
     origin.always("page.json", Fault(status=412, body=OPENML))
-    with pytest.raises(
-        NetworkError, match=r"could not be downloaded(?s:.)*2\. .*/page\.json answered HTTP 412"
-    ):
+    with pytest.raises(NetworkError) as caught:
         mirrored.json(url)
+    assert "/page.json answered HTTP 412" in str(caught.value).partition("  2. ")[2]
     assert (len(origin.log("page.json")), waits) == (1, [])
 
 
@@ -212,8 +215,9 @@ def test_a_publisher_may_say_by_a_refusal_that_there_is_no_such_data(
         asked.append((status, body))
         return "No results"
 
-    with pytest.raises(UnknownDataset, match=r"mirrored/page.json answered HTTP 412: No results\."):
+    with pytest.raises(UnknownDataset) as caught:
         mirrored.json(url, no_such_data)
+    assert caught.value.found == 412 and "No results." in str(caught.value)
     assert asked == [(412, OPENML)]
     assert [request.path for request in origin.requests] == ["/mirrored/page.json"]
 
@@ -228,15 +232,16 @@ def test_identity_encoding_is_asked_for_and_another_refused(
     http: Http, origin: Origin, url: str
 ) -> None:
     origin.always("page.json", Fault(headers={"Content-Encoding": "gzip"}))
-    with pytest.raises(NetworkError, match="Content-Encoding gzip"):
+    with pytest.raises(NetworkError) as caught:
         http.json(url)
+    assert (caught.value.expected, caught.value.found) == ("identity", "gzip")
     (request,) = origin.log("page.json")
     assert request.headers["Accept-Encoding"] == "identity"
 
 
 def test_answer_that_is_not_json_is_a_network_error(http: Http, origin: Origin) -> None:
     url = origin.put("page.html", b"<html>Welcome</html>")
-    with pytest.raises(NetworkError, match="did not answer with JSON"):
+    with pytest.raises(NetworkError):
         http.json(url)
     assert len(origin.log("page.html")) == 1
 
@@ -259,15 +264,16 @@ def test_ten_redirects_in_a_row_are_followed(http: Http, origin: Origin, url: st
 
 def test_circle_of_redirects_ends_after_ten(http: Http, origin: Origin) -> None:
     origin.always("circle", redirect("/circle"))
-    with pytest.raises(NetworkError, match="redirects more than 10 times"):
+    with pytest.raises(NetworkError) as caught:
         http.json(origin.url + "circle")
+    assert caught.value.expected == 10
     assert len(origin.requests) == 11
 
 
 @pytest.mark.parametrize("location", ["ftp://127.0.0.1/x", "file:///etc/hostname"])
 def test_redirect_to_another_protocol_is_refused(location: str, http: Http, origin: Origin) -> None:
     origin.always("elsewhere", redirect(location))
-    with pytest.raises(NetworkError, match="does not lead to, an http"):
+    with pytest.raises(NetworkError):
         http.json(origin.url + "elsewhere")
     assert len(origin.requests) == 1
 
@@ -276,7 +282,7 @@ def test_redirect_to_another_protocol_is_refused(location: str, http: Http, orig
 def test_text_that_is_no_address_is_refused_at_once(
     url: str, http: Http, waits: list[float]
 ) -> None:
-    with pytest.raises(NetworkError, match="an http or https address"):
+    with pytest.raises(NetworkError):
         http.json(url)
     assert waits == []
 
@@ -378,7 +384,7 @@ def test_a_server_without_an_answer_ends_with_what_to_do(http: Http, origin: Ori
         http.json(origin.url + "a")
     assert type(caught.value) is NetworkError
     assert "HTTP 503" in str(caught.value)
-    assert str(caught.value).endswith("What is downloaded is kept.")
+    assert str(caught.value).endswith("Partial downloads are kept.")
 
 
 def test_offline_mode_opens_no_socket(
@@ -390,9 +396,9 @@ def test_offline_mode_opens_no_socket(
     monkeypatch.setattr(socket, "socket", no_socket)
     monkeypatch.setattr(socket, "getaddrinfo", no_socket)
     http = Http(replace(config, offline=True, mirrors=((origin.url, "http://mirror/"),)))
-    with pytest.raises(OfflineError, match="RLDS_OFFLINE") as caught:
+    with pytest.raises(OfflineError) as caught:
         http.json(url)
-    assert caught.value.exit_code == 5
+    assert (caught.value.exit_code, caught.value.argument) == (5, "offline")
 
 
 def test_exception_that_the_caller_handles_is_not_taken_for_the_cause(http: Http) -> None:
@@ -435,9 +441,9 @@ def test_a_file_is_there_or_not(http: Http, origin: Origin, url: str) -> None:
 
 def test_whether_a_file_is_there_can_be_refused(http: Http, origin: Origin, url: str) -> None:
     origin.always("page.json", Fault(status=403))
-    with pytest.raises(AccessError, match="HTTP 403") as caught:
+    with pytest.raises(AccessError) as caught:
         http.has(url)
-    assert not caught.value.missing
+    assert caught.value.found == 403 and not caught.value.missing
 
 
 def test_the_first_server_that_knows_says_whether_a_file_is_there(origin: Origin, url: str) -> None:

@@ -186,8 +186,9 @@ def test_a_traceback_shows_no_secret(
 
 def test_what_the_libraries_say_of_a_failure_is_not_shown_with_it(config: Config) -> None:
     url = f"{secret(closed_port_url())}f{TOKEN}"
-    with pytest.raises(NetworkError, match="refused") as caught, Http(config).open(url):
+    with pytest.raises(NetworkError) as caught, Http(config).open(url):
         pass
+    assert caught.value.found == "ConnectionRefusedError"
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 

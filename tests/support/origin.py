@@ -32,8 +32,6 @@ from typing import IO, Any
 
 import trustme
 
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-
 
 @functools.cache
 def certificate() -> Path:
@@ -96,9 +94,7 @@ class Fault:
         chunked: send chunks of so many bytes and no Content-Length.
         ignore_range: answer a Range request with the whole file.
         shift_range: answer a Range request with a range that begins so many bytes later.
-        slow_headers: seconds of pause after each byte of the headers.
         slow_body: seconds of pause after each byte of the body and its framing.
-        continues: send ``100 Continue`` for ever instead of an answer.
     """
 
     status: int | None = None
@@ -113,9 +109,7 @@ class Fault:
     chunked: int = 0
     ignore_range: bool = False
     shift_range: int = 0
-    slow_headers: float = 0.0
     slow_body: float = 0.0
-    continues: bool = False
 
 
 GOOD = Fault()
@@ -222,9 +216,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         request = Request(self.command, self.path, self.headers)
         published, fault = self.origin.next_answer(request)
-        with suppress(OSError):  # the client may have gone
-            while fault.continues:
-                self.wfile.write(CONTINUE)
         status, body, headers = _answer(request, published, fault)
         sent = {**headers, **_framing(body, fault), "Connection": "close"} | dict(fault.headers)
         self.close_connection = True
@@ -233,10 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
             for name, value in sent.items():
                 if value is not None:
                     self.send_header(name, value)
-            connection = self.wfile
-            self.wfile = _slowed(connection, fault.slow_headers)
             self.end_headers()
-            self.wfile = _slowed(connection, fault.slow_body)
+            self.wfile = _slowed(self.wfile, fault.slow_body)
             if self.command != "HEAD":
                 self._send_body(body, fault)
 

@@ -1,1 +1,1 @@
-"""What is read of a file before its content: sizes that it says, links, references."""
+"""Checks of a file's structure before its content is read: sizes, links, references."""

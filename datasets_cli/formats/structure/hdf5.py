@@ -1,28 +1,27 @@
-"""What is read of an HDF5 file before its values: its links, its chunks, and texts in its heaps.
+"""Checks of an HDF5 file before its values are read: links, chunks and texts of variable length.
 
-Each link must lead to data inside the file. HDF5 lists the chunks that a read touches, with some
-6,500 bytes for each, before it reads one. Rows of texts of variable length are references:
+Each link must lead to data inside the file. HDF5 lists the chunks of a read, with some 6,500 bytes
+for each, before it reads one. Rows of texts of variable length are references:
 
     reference    length uint32 | address of the heap | number in it uint32
 
-Any number of rows can refer to the same bytes, and HDF5 copies them for each: rows of 16 bytes
+Any number of rows can refer to the same bytes, and HDF5 copies them for each row: rows of 16 bytes
 become gigabytes. So the lengths are added up before the values are read.
 
 libhdf5 follows version-1 trees of groups and chunks without noticing a circle, and copies a chunk's
-full size from a smaller buffer. Both end the process, so the trees are walked here first:
+full size from a smaller buffer. Both crash the process, so the trees are walked here first:
 
     object header    messages: type, size, flags, body; a continuation leads to more of them
     node of a tree   TREE | kind uint8 | level uint8 | entries uint16 | siblings | key, child, ...
     key of a chunk   stored bytes uint32 | skipped filters uint32 | first row and columns uint64 ...
 
-Newer structures carry checksums, which libhdf5 compares.
+Newer structures have checksums, which libhdf5 checks.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import reprlib
 import struct
 from array import array
 from collections.abc import Iterator
@@ -32,23 +31,27 @@ import h5py
 import numpy as np
 
 from datasets_cli.errors import SourceError
-from datasets_cli.formats.limits import beyond, check_limit, limit
+from datasets_cli.formats.limits import check_limit, limit
 
 SHOWN = 200
-"""Characters of a path that a message shows."""
+"""The number of a path's characters in messages."""
+CHUNK_BYTES = 6_500
+"""The memory of HDF5 for each chunk in the list of a read."""
 _REFERENCE_BYTES = 16
 
 _UNDEFINED = (1 << 64) - 1
 _CONTINUATION, _LAYOUT, _SYMBOL_TABLE = 0x10, 0x08, 0x11
 _MOST_HEADER_BYTES = 1 << 24
 _KEEP_SIZE = {h5py.h5z.FILTER_SHUFFLE: 0, h5py.h5z.FILTER_FLETCHER32: 4}
-"""The filters whose result has a known size: how many bytes they add to a chunk."""
+"""The number of bytes that a filter adds to a chunk, if it is fixed."""
 
 _LINKS = {h5py.h5l.TYPE_SOFT: "a SoftLink", h5py.h5l.TYPE_EXTERNAL: "an ExternalLink"}
 
 
 class HDF5Check:
-    """Walks all links of a file by h5py's low-level interface: a file may have 200,000 of them.
+    """A check of all links and objects of a file.
+
+    It uses h5py's low-level interface, because a file may have 200,000 links.
 
     Args:
         filename: for messages.
@@ -60,14 +63,12 @@ class HDF5Check:
         self._root = file.id
         self._trees = _Trees(filename, file.id.get_vfd_handle(), file.userblock_size)
         self._seen: set[int] = set()
-        self._num_links = 0
 
     def check(self) -> None:
         """Check every object of the file.
 
         Raises:
-            SourceError: a tree is damaged, something refers to what is outside the file, or is
-                beyond a limit.
+            SourceError: a tree is damaged, data are outside the file, or beyond a limit.
         """
         address = self._trees.root()
         self._seen.add(address)
@@ -76,19 +77,23 @@ class HDF5Check:
         self._trees.check_overlap()
 
     def check_group(self, group: h5py.h5g.GroupID, where: str, nesting: int = 0) -> None:
-        """Check what is below a group and has not been seen.
+        """Check the objects below a group, each once.
 
         Raises:
-            SourceError: something refers to what is outside the file, or is beyond a limit.
+            SourceError: data are outside the file, or beyond a limit.
         """
         check_limit("nesting", nesting, _short(where))
-        for name, kind, address in self._links(group, where):
+        for name, kind, address in _links(group):
             path = f"{where}/{name.decode(errors='replace')}"
             if kind != h5py.h5l.TYPE_HARD:
                 link = _LINKS.get(kind, "a link of an unknown kind")
                 raise SourceError(
-                    f"{_short(path)} is {link}. Expected data inside the file itself; links are "
-                    "refused: they could read other files of this disk."
+                    f"{_short(path)} is {link}; expected data inside the file. Links are rejected: "
+                    "they could lead to other files on this disk.",
+                    path=self._filename,
+                    key=name.decode(errors="replace"),
+                    expected="data inside the file",
+                    found=link,
                 )
             if address in self._seen:  # hard links may form a circle
                 continue
@@ -100,33 +105,25 @@ class HDF5Check:
             elif isinstance(item, h5py.h5d.DatasetID):
                 _check_dataset(item, path, chunks)
 
-    def _links(self, group: h5py.h5g.GroupID, where: str) -> list[tuple[bytes, int, int]]:
-        """Return name, kind and address of each link of a group."""
-        links: list[tuple[bytes, int, int]] = []
-        most = limit("entries") - self._num_links, limit("name_bytes")
 
-        def add(name: bytes, info: Any) -> bool | None:
-            links.append((name, info.type, info.u))
-            # Any value ends the iteration; an error in here would be lost.
-            return True if len(links) > most[0] or len(name) > most[1] else None
+def _links(group: h5py.h5g.GroupID) -> list[tuple[bytes, int, int]]:
+    """Return name, kind and address of each link of a group."""
+    links: list[tuple[bytes, int, int]] = []
 
-        group.links.iterate(add, info=True)
-        for name, _, _ in links[-1:]:  # where the iteration may have ended early
-            what = f"{_short(where)}: the name {reprlib.repr(name.decode(errors='replace'))}"
-            check_limit("name_bytes", len(name), what)
-            if len(links) > most[0]:
-                raise SourceError(beyond("entries", math.inf, self._filename))
-        self._num_links += len(links)
-        return links
+    def add(name: bytes, info: Any) -> None:
+        links.append((name, info.type, info.u))
+
+    group.links.iterate(add, info=True)
+    return links
 
 
 def _short(path: str) -> str:
-    """Return a path for a message: names may be long, and nested."""
+    """Return a path for messages, shortened in the middle."""
     return path if len(path) <= SHOWN else f"{path[: SHOWN // 2]}...{path[-SHOWN // 2 :]}"
 
 
 class _Trees:
-    """The version-1 trees of an open file, read without libhdf5; addresses count from ``base``."""
+    """The version-1 trees of an open file, read without libhdf5. Addresses count from ``base``."""
 
     def __init__(self, filename: str, descriptor: int, base: int) -> None:
         self._filename = filename
@@ -137,11 +134,11 @@ class _Trees:
         self._extents = array("Q")  # address and size of each chunk
 
     def root(self) -> int:
-        """Return the address of the root group's object header, which the superblock states."""
+        """Return the address of the root group's object header, from the superblock."""
         head = self._read(0, 96)
         version, widths = head[8], head[13:15] if head[8] < 2 else head[9:11]
         if widths != b"\x08\x08":
-            raise self._damaged(f"its addresses have {widths[0]} bytes, and 8 are expected")
+            raise self._damaged(f"its addresses have {widths[0]} bytes; expected 8")
         return _number(head, {0: 64, 1: 68}.get(version, 36))
 
     def chunks(self, address: int) -> set[tuple[int, int, int]]:
@@ -163,11 +160,11 @@ class _Trees:
         return found
 
     def check_overlap(self) -> None:
-        """Reject a file in which two chunks share bytes."""
+        """Reject a file with overlapping chunks."""
         extents = np.frombuffer(self._extents, np.uint64).reshape(-1, 2)
         extents = extents[np.argsort(extents[:, 0])]
         if (extents[1:, 0] < extents[:-1].sum(1)).any():
-            raise self._damaged("two chunks have the same bytes")
+            raise self._damaged("two chunks overlap")
 
     def _messages(self, address: int) -> Iterator[tuple[int, bytes]]:
         """Yield type and body of each message of an object header."""
@@ -195,13 +192,13 @@ class _Trees:
                     yield kind, body.ljust(1100, b"\0")
 
     def _leaves(self, root: int, kind: int, key_bytes: int) -> Iterator[tuple[bytes, int]]:
-        """Yield key and child of each leaf entry of a tree; a file has each node once."""
+        """Yield key and child of each leaf entry of a tree, in which each node occurs once."""
         nodes = [] if root == _UNDEFINED else [root]
         while nodes:
             address = nodes.pop()
             head = self._read(address, 24)
             if head[:4] != b"TREE" or head[4] != kind or address in self._nodes:
-                raise self._damaged("a tree of its groups or chunks is not one")
+                raise self._damaged("a tree of its groups or chunks is not valid")
             self._nodes.add(address)
             size = int.from_bytes(head[6:8], "little") * (key_bytes + 8)
             for key, child in struct.iter_unpack(f"<{key_bytes}sQ", self._read(address + 24, size)):
@@ -217,7 +214,9 @@ class _Trees:
 
     def _damaged(self, why: str) -> SourceError:
         return SourceError(
-            f"{self._filename} is damaged: {why}. Download it again, or copy it from a whole one."
+            f"{self._filename} is damaged: {why}.",
+            path=self._filename,
+            advice="Download it again, or copy an undamaged file.",
         )
 
 
@@ -226,63 +225,75 @@ def _number(data: bytes, at: int) -> int:
 
 
 def _check_dataset(item: h5py.h5d.DatasetID, path: str, chunks: set[tuple[int, int, int]]) -> None:
-    """Refuse data in other files, and chunks that are damaged or beyond the limits."""
+    """Reject data in other files, and chunks that are damaged or beyond the limits."""
     made = item.get_create_plist()
     layout = made.get_layout()
     if layout == h5py.h5d.VIRTUAL or made.get_external_count():
         raise SourceError(
-            f"{_short(path)} keeps its data in another file. Expected data inside the file itself."
+            f"{_short(path)} stores its data in another file; expected data inside the file.",
+            key=path,
+            expected="data inside the file",
         )
     if layout == h5py.h5d.CHUNKED:
-        # HDF5 unpacks a chunk whole, and lists all that a read touches.
+        # HDF5 decompresses a whole chunk, and lists all chunks of a read.
         chunk = made.get_chunk()
         size = math.prod(chunk) * item.get_type().get_size()
-        check_limit("chunk_bytes", size, f"a chunk of {_short(path)}")
-        check_limit("chunks", chunks_beside(item.shape, chunk), f"a row of {_short(path)}")
+        check_limit("table_bytes", size, f"a chunk of {_short(path)}")
+        list_bytes = chunks_beside(item.shape, chunk) * CHUNK_BYTES
+        check_limit("row_bytes", list_bytes, f"the list of the chunks of a row of {_short(path)}")
         _check_filters(made, path, chunks)
 
 
 def _check_filters(made: h5py.h5p.PropDCID, path: str, chunks: set[tuple[int, int, int]]) -> None:
-    """Refuse filters that are not installed, and chunks of an impossible size."""
+    """Reject filters that are not installed, and chunks of an impossible size."""
     filters = [made.get_filter(number) for number in range(made.get_nfilters())]
     for code, _, _, name in filters:
         if not h5py.h5z.filter_avail(code):
             raise SourceError(
-                f"{_short(path)} is packed by filter {code} ({name.decode(errors='replace')}), "
-                "which is not installed. Expected gzip or none. Import the package that has the "
-                "filter, or repack the file with gzip; a damaged file may name any filter."
+                f"{_short(path)} is compressed with filter {code} "
+                f"({name.decode(errors='replace')}), which is not installed. A damaged file may "
+                "name any filter.",
+                key=path,
+                expected="gzip or no compression",
+                found=code,
+                advice="Import the package of the filter, or compress the file with gzip.",
             )
     for stored, skipped, unpacked in chunks:
         used = [code for number, (code, *_) in enumerate(filters) if not skipped >> number & 1]
         if not all(code in _KEEP_SIZE for code in used):
-            continue  # it was compressed, to any size
+            continue  # compressed data may have any size
         if stored != (expected := unpacked + sum(_KEEP_SIZE[code] for code in used)):
             raise SourceError(
-                f"{_short(path)} has a damaged chunk: its stored size is {stored:,} bytes, and "
-                f"{expected:,} are expected. Download the file again."
+                f"{_short(path)} has a damaged chunk: expected {expected:,} bytes, "
+                f"found {stored:,}.",
+                key=path,
+                expected=expected,
+                found=stored,
+                advice="Download the file again.",
             )
 
 
 def chunks_beside(shape: tuple[int, ...], chunk: tuple[int, ...]) -> int:
-    """Return how many chunks have values of one row."""
+    """Return the number of chunks that one row crosses."""
     pairs = zip(shape[1:], chunk[1:], strict=True)
     return math.prod(math.ceil(size / width) for size, width in pairs)
 
 
 def rows_per_read(shape: tuple[int, ...], chunk: tuple[int, ...] | None) -> int:
-    """Return how many rows are read at a time, at least one.
+    """Return the number of rows to read at once, at least one.
 
     Args:
         shape: of the array.
-        chunk: shape of its chunks; None if it is not chunked.
+        chunk: the shape of its chunks; None if it is not chunked.
     """
     if chunk is None:
         return max(1, shape[0])
-    return max(1, limit("chunks") // max(1, chunks_beside(shape, chunk))) * chunk[0]
+    most_chunks = limit("row_bytes") // CHUNK_BYTES
+    return max(1, most_chunks // max(1, chunks_beside(shape, chunk))) * chunk[0]
 
 
 def read_array(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
-    """Return rows of an array, ``[stop - start, ...]``, read by few chunks at a time."""
+    """Return rows of an array, ``[stop - start, ...]``, read a few chunks at a time."""
     stop = min(stop, dataset.shape[0])
     step = rows_per_read(dataset.shape, dataset.chunks)
     if stop - start <= step:
@@ -294,8 +305,8 @@ def read_array(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
     return rows
 
 
-def has_texts_elsewhere(dataset: h5py.Dataset) -> bool:
-    """Return whether the values of a dataset are of variable length."""
+def is_variable_length(dataset: h5py.Dataset) -> bool:
+    """Return whether the values of a dataset have variable length."""
     return h5py.check_vlen_dtype(dataset.dtype) is not None
 
 
@@ -303,13 +314,13 @@ def read_texts(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
     """Return rows of values of variable length, objects ``[stop - start, ...]``.
 
     Raises:
-        SourceError: they have more bytes together than is read.
+        SourceError: their total size is beyond the limit.
     """
     lengths = _lengths(dataset, start, stop)
     if lengths is not None:
         check_limit("text_bytes", int(lengths.sum()), _where(dataset, start))
         return np.asarray(dataset[start:stop])
-    # No value is larger than the file.
+    # A value is not larger than the file.
     step = max(1, limit("text_bytes") // max(1, dataset.file.id.get_filesize()))
     rows = np.empty((max(0, stop - start), *dataset.shape[1:]), object)
     num_bytes = 0
@@ -326,9 +337,9 @@ def _where(dataset: h5py.Dataset, start: int) -> str:
 
 
 def _lengths(dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray | None:
-    """Return the length of each value, uint32 ``[n]``; None where references are not in one run."""
+    """Return the length of each value, uint32 ``[n]``; None for scattered references."""
     first, file = dataset.id.get_offset(), dataset.file
-    # Another driver has no file, and other sizes of addresses would be other references.
+    # Another driver has no file; other sizes of addresses are other references.
     is_plain = file.driver == "sec2" and file.userblock_size == 0
     is_whole = dataset.id.get_storage_size() == dataset.size * _REFERENCE_BYTES
     if first is None or not (is_plain and is_whole):

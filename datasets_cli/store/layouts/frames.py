@@ -18,8 +18,8 @@ import numpy as np
 import zstandard
 
 from datasets_cli.core.system_errors import damaged
-from datasets_cli.errors import DamagedDataset
-from datasets_cli.formats.limits import beyond, limit
+from datasets_cli.errors import DamagedDataset, SourceError
+from datasets_cli.formats.limits import check_limit
 from datasets_cli.schema.mapped_bytes import map_array, map_bytes
 from datasets_cli.store.layouts.dictionary import for_zstd, read_dictionary
 from datasets_cli.store.layouts.records import FrameField
@@ -125,8 +125,10 @@ class FrameReader:
         self._path = Path(path)
         self._shape = shape
         self._frame_bytes = math.prod(shape)
-        if self._frame_bytes > limit("row_bytes"):  # zstd packs 30,000 bytes into one
-            raise DamagedDataset(beyond("row_bytes", self._frame_bytes, f"{path}: a frame"))
+        try:
+            check_limit("row_bytes", self._frame_bytes, f"{path}: a frame")
+        except SourceError as error:  # zstd compresses 30,000 bytes into one
+            raise DamagedDataset(str(error), path=path, found=self._frame_bytes) from error
         # Frames are never so much larger compressed; zstd's own bound is n + n / 256 + 64.
         self._most_bytes = 2 * self._frame_bytes + 64
         self._offsets = map_array(f"{path}.offsets", "<i8", (num_frames + 1,))
