@@ -20,7 +20,7 @@ FLOORS = [
     ["formats.limits"],
     ["config"],
     ["sources"],
-    ["schema", "formats.structure"],
+    ["schema"],
     ["formats", "store.layouts", "recipe"],
     ["store"],
     ["store.deep_check", "parallel", "audit.rules"],
@@ -189,7 +189,6 @@ def test_file_formats_know_nothing_of_recipes() -> None:
             "schema",
             "formats",
             "formats.limits",
-            "formats.structure",
         }, path.name
 
 

@@ -21,8 +21,6 @@ MODULE_OF = {"google-crc32c": "google_crc32c", "Pillow": "PIL", "scikit-learn": 
 """The module of each distribution that is not called like it."""
 
 NOT_IMPORTED = {}
-PART_OF = {"urllib3": "requests"}
-"""What a requirement is made of, and whose errors come through it."""
 
 
 def distributions(requirements: list[str]) -> set[str]:
@@ -54,8 +52,7 @@ def test_every_requirement_is_imported_and_every_import_is_required() -> None:
         if name not in {"dev", "bench", "docs"}:  # what tests, benchmarks and the site need
             required |= distributions(requirements) - {"rlds-cli"}  # another extra
     modules = {MODULE_OF.get(name, name) for name in required - NOT_IMPORTED.keys()}
-    assert modules == imported() - sys.stdlib_module_names - {"datasets_cli"} - PART_OF.keys()
-    assert set(PART_OF.values()) <= modules
+    assert modules == imported() - sys.stdlib_module_names - {"datasets_cli"}
     assert NOT_IMPORTED.keys() <= required
     assert not imported() & NOT_IMPORTED.keys(), "imported by now: no exception any more"
     peers = distributions(extras["bench"]) - {"rlds-cli"}

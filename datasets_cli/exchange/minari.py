@@ -21,7 +21,7 @@ from datasets_cli.exchange.format import ColumnMap, Recognised
 from datasets_cli.exchange.hdf5_columns import as_bytes, described, new_hdf5
 from datasets_cli.exchange.mapping import ENDS
 from datasets_cli.exchange.steps import StepColumns
-from datasets_cli.formats.json_document import read_json_file
+from datasets_cli.formats.limits import read_json_file
 from datasets_cli.install.fetch import Folder, read_blocks, source_errors
 from datasets_cli.recipe import Source
 from datasets_cli.schema.columns import EPISODE, REWARD, TRAJECTORY_END, Key, show_key, successor_of

@@ -16,14 +16,14 @@ import numpy as np
 
 from datasets_cli.errors import RldsError, SourceError
 from datasets_cli.formats.gzip import fastest_zlib
-from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
-from datasets_cli.formats.structure.hdf5 import (
+from datasets_cli.formats.hdf5_check import (
     HDF5Check,
     is_variable_length,
     read_array,
     read_texts,
     rows_per_read,
 )
+from datasets_cli.formats.limits import TEXT_ROW_BYTES, check_limit
 from datasets_cli.schema.columns import rows_per_block
 
 Name = TypeVar("Name", bound=Hashable)

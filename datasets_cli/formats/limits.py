@@ -1,4 +1,4 @@
-"""The limits of publishers' files: absolute bounds, checked before memory is spent.
+"""The limits of publishers' files, checked before memory is spent; and bounded JSON documents.
 
 A small file can claim a huge size, and a compressed one can have it. No limit is a ratio: a column
 of zeros is legally compressed a thousand to one. Each limit is far above every published dataset,
@@ -7,13 +7,17 @@ and can be raised for a larger file that you trust: ``--limit row_bytes=10000000
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
+from datasets_cli.core.checked_json import is_deeper
 from datasets_cli.errors import SourceError, UsageError, by_reader
 
 
@@ -79,6 +83,8 @@ LABEL_BYTES = 128
 """The memory of a label beside its characters."""
 TEXT_ROW_BYTES = 2048
 """The assumed memory of a text, whose size is not known before it is read."""
+JSON_VALUE_BYTES = 16
+"""The weight of a value against the limit of a JSON document."""
 
 _RAISED: ContextVar[Mapping[str, int]] = ContextVar("raised", default=MappingProxyType({}))
 
@@ -156,3 +162,34 @@ def raised_limits(values: Mapping[str, int]) -> Iterator[None]:
 def current_limits() -> Mapping[str, int]:
     """Return the replaced limits, for ``raised_limits`` in another process."""
     return _RAISED.get()
+
+
+def read_json_file(path: Path) -> Any:
+    """Return the values of a JSON file; see ``read_json``."""
+    check_limit("json_bytes", path.stat().st_size, path.name)
+    return read_json(path.read_bytes(), path.name)
+
+
+def read_json(data: str | bytes, name: str) -> Any:
+    """Return the values of a JSON document; infinity and NaN are accepted.
+
+    Args:
+        data: the document.
+        name: of the file or its part, for messages.
+
+    Raises:
+        SourceError: it is not JSON, or beyond the limits.
+    """
+    encoded = data.encode(errors="replace") if isinstance(data, str) else data
+    # Each value but the first follows one of these characters, which texts may contain too.
+    num_values = sum(map(encoded.count, (b"[", b"{", b",")))
+    check_limit("json_bytes", max(len(data), JSON_VALUE_BYTES * num_values), name)
+    try:
+        document = json.loads(data)
+    except RecursionError as error:
+        raise beyond("nesting", math.inf, name) from error
+    except ValueError as error:  # also for a number of thousands of digits
+        raise SourceError(f"{name} is not JSON ({error}).", path=name) from error
+    if isinstance(document, dict | list) and is_deeper(document, limit("nesting")):
+        raise beyond("nesting", math.inf, name)
+    return document

@@ -66,8 +66,10 @@ def source_errors(id: str) -> Iterator[None]:
     try:
         yield
     except SourceError as error:
-        message = str(error)
-        raise (error if message.startswith(id) else SourceError(f"{id}: {message}")) from error
+        if not str(error).startswith(id):
+            error.prepend(f"{id}: ")
+        error.id = id
+        raise
     except RldsError:
         raise
     except READERS_RAISE as error:

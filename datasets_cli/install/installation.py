@@ -22,6 +22,7 @@ from datasets_cli.core.progress import Progress, expect_files, of_dataset, repor
 from datasets_cli.core.progress_bars import Bars, PartOfRun
 from datasets_cli.core.system_errors import system_error
 from datasets_cli.errors import (
+    DETAILS,
     NO_VERIFY,
     SOURCE,
     AccessError,
@@ -219,7 +220,10 @@ class Installation:
             if options.source_folder is None:
                 distrust(files)
             told = _with_name(str(error), resolved.id, files)
-            raise type(error)(_with_advice(told, files, options)) from error
+            raise type(error)(
+                _with_advice(told, files, options),
+                **{name: getattr(error, name) for name in DETAILS if name != "advice"},
+            ) from error
         folder = root.dataset(resolved.id)
         is_ours = commit(root, staging, manifest, replace=options.force)
         tell_wrong(folder, root, progress)

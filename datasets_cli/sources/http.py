@@ -24,8 +24,7 @@ from datasets_cli.errors import (
     SourceError,
     by_reader,
 )
-from datasets_cli.formats.json_document import read_json
-from datasets_cli.formats.limits import check_limit, raised_limits
+from datasets_cli.formats.limits import check_limit, raised_limits, read_json
 from datasets_cli.sources.failures import (
     WORST_FIRST,
     TransientError,

@@ -29,11 +29,7 @@ class PaceLimits:
 
 
 def read_body(response: requests.Response, limits: PaceLimits) -> Iterator[bytes]:
-    """Yield the body of a response as it arrives.
-
-    Raises:
-        TooSlow: a window of waiting brought fewer bytes than the lowest speed requires.
-    """
+    """Yield the body of a response as it arrives."""
     # The time limit of a socket is one for each read: a byte now and then never exceeds it.
     received, waited = 0, 0.0
     while True:

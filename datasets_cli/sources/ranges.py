@@ -22,11 +22,7 @@ def range_headers(state: DownloadState, offset: int) -> dict[str, str]:
 
 
 def content_length(response: requests.Response, url: str) -> int | None:
-    """Return the Content-Length of a response; None if it has none.
-
-    Raises:
-        TransientError: it is not a number.
-    """
+    """Return the Content-Length of a response; None if it has none."""
     text = response.headers.get("Content-Length")
     if text is None:
         return None
@@ -42,11 +38,7 @@ def content_length(response: requests.Response, url: str) -> int | None:
 def continued(
     response: requests.Response, offset: int, state: DownloadState, *, has_checksum: bool
 ) -> DownloadState:
-    """Return the state of a partial file that a response with status 206 continues.
-
-    Raises:
-        Restart: it is another range, or the file may have changed.
-    """
+    """Return the state of a partial file that a response with status 206 continues."""
     content_range = response.headers.get("Content-Range", "")
     match = re.fullmatch("bytes ([0-9]{1,18})-[0-9]+/([0-9]{1,18}|[*])", content_range)
     if match is None or int(match[1]) != offset:

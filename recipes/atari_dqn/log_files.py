@@ -45,12 +45,7 @@ def log_numbers(names: Collection[str]) -> list[int]:
 
 
 def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resource]:
-    """Return the files of a run in the bucket, from its list or by requesting each.
-
-    Raises:
-        AccessError, NetworkError: the bucket does not have the run, or does not answer.
-        SourceError, UsageError: logs are missing.
-    """
+    """Return the files of a run in the bucket, from its list or by requesting each."""
     folder = f"dqn/{game}/{run}/replay_logs/"
     listed: dict[str, BucketObject] = {}
     try:
@@ -84,11 +79,7 @@ def published(game: str, run: int, chosen: range | None, web: Web) -> list[Resou
 
 
 def placed(place: Place, chosen: range | None) -> list[Resource]:
-    """Return the files of a run in a folder, or below an address, of the user.
-
-    Raises:
-        SourceError, UsageError: logs are missing.
-    """
+    """Return the files of a run in a folder, or below an address, of the user."""
     names = place.names()
     numbers = _probe(chosen, place.has) if names is None else log_numbers(names)
     if not numbers:

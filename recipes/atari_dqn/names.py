@@ -29,11 +29,7 @@ class Name(NamedTuple):
 
 
 def parse(name: str) -> Name:
-    """Return the parts of a name of this family.
-
-    Raises:
-        UsageError: it is not such a name.
-    """
+    """Return the parts of a name of this family."""
     base, tilde, text = name.partition("~")
     game, _, run = base.partition("/")
     part = re.fullmatch(r"ckpt(0|[1-9]\d*)-([1-9]\d*)", text)
@@ -51,11 +47,7 @@ def parse(name: str) -> Name:
 
 
 def variant(name: str, options: Mapping[str, str]) -> str:
-    """Return the name of a variant by ``checkpoints``, such as ``"0:5"``, and ``upstream``.
-
-    Raises:
-        UsageError: an option is not valid, or the options contradict each other.
-    """
+    """Return the name of a variant by ``checkpoints``, such as ``"0:5"``, and ``upstream``."""
     base, tilde, _ = name.partition("~")
     wanted = []
     if "checkpoints" in options:

@@ -77,11 +77,7 @@ class LogSegment(NamedTuple):
 
 
 def read_segments(files: Mapping[str, Path]) -> list[LogSegment]:
-    """Return the segment of each log, in the order of writing.
-
-    Raises:
-        SourceError: the logs do not belong to one run, or one is damaged.
-    """
+    """Return the segment of each log, in the order of writing."""
     logs = [_read_log(files, number) for number in log_numbers(files)]
     sizes = {log.capacity: log.number for log in logs}
     if len(sizes) > 1:

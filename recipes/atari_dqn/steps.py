@@ -66,15 +66,8 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
     """Return a segment's steps and the state after them; ``is_cut`` if rows are missing there."""
     slots = segment.slots
     action, reward, terminal = (segment.log.column(store)[slots] for store in SMALL)
-    if (wrong := terminal[terminal > 1]).size:
-        raise SourceError(
-            f"{segment.log.files['terminal'].name}: expected 0 or 1 in every row, "
-            f"found {wrong[0]}. It is damaged.",
-            path=segment.log.files["terminal"],
-            row=int((terminal > 1).argmax()),
-            expected=[0, 1],
-            found=int(wrong[0]),
-        )
+    if (wrong := terminal > 1).any():
+        raise _not_a_flag(segment, terminal, int(wrong.argmax()))
     has_content = (action != 0) | (reward != 0) | (terminal != 0)
     if not segment.follows:
         before = Before(segment.num_empty, 0 if segment.num_empty else None, before.num_steps)
@@ -105,6 +98,17 @@ def _read_segment(segment: LogSegment, before: Before, is_cut: bool) -> tuple[St
         int(before.length is None and len(ends) > 0),
     )
     return steps, _state_after(before, ends, num_before)
+
+
+def _not_a_flag(segment: LogSegment, terminal: np.ndarray, row: int) -> SourceError:
+    path, found = segment.log.files["terminal"], int(terminal[row])
+    return SourceError(
+        f"{path.name}: expected 0 or 1 in every row, found {found}. It is damaged.",
+        path=path,
+        row=int(segment.slots[row]),
+        expected=[0, 1],
+        found=found,
+    )
 
 
 def _state_after(before: Before, ends: np.ndarray, num_before: np.ndarray) -> Before:

@@ -32,12 +32,7 @@ FILES_LESS_ONE = ("Carnival", "Gravitar", "StarGunner")
 
 
 def resources(game: str, run: int, web: Web | None) -> list[Resource]:
-    """Return the files of a run, one a checkpoint, in order.
-
-    Raises:
-        AccessError, NetworkError: the bucket does not have the run, or does not answer.
-        SourceError: files are missing.
-    """
+    """Return the files of a run, one a checkpoint, in order."""
     # Sizes and checksums are in the bucket's list; a plain mirror of the files has no list.
     if game not in GAMES:
         raise AccessError(

@@ -51,12 +51,7 @@ def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the dataset's files, pinned to a commit if Hugging Face answers.
-
-    Raises:
-        AccessError, NetworkError: Hugging Face does not have the dataset, or does not answer.
-        SourceError: the dataset is in another form than Minari's.
-    """
+    """Return the dataset's files, pinned to a commit if Hugging Face answers."""
     repository, folder = _remote(name)
     listing = f"{HUGGING_FACE}api/datasets/{repository}"
     revision = "main"
@@ -87,17 +82,20 @@ def resources(name: str, web: Web | None) -> list[Resource]:
             published = None  # the download reports the problem
         return _resources_of(name, published, bases)
     if METADATA not in files or not any(file.isdecimal() for file in files):
-        raise SourceError(
-            f"minari/{name} is not published as HDF5, nor in Minari's Arrow form: expected {DATA}, "
-            f"or {METADATA} and a folder for each episode, found "
-            f"{', '.join(sorted(files)[:5]) or 'nothing'}.",
-            id=f"minari/{name}",
-            expected=[DATA, METADATA],
-            found=sorted(files)[:5],
-        )
+        raise _of_another_form(name, sorted(files)[:5])
     # With the files in the folders of the episodes.
     files = _list(listing, revision, f"{folder}data", web, "?recursive=true")
     return _arrow_resources(name, web.json(f"{bases[0]}{METADATA}"), bases, files)
+
+
+def _of_another_form(name: str, found: list[str]) -> SourceError:
+    return SourceError(
+        f"minari/{name} is not published as HDF5, nor in Minari's Arrow form: expected {DATA}, or "
+        f"{METADATA} and a folder for each episode, found {', '.join(found) or 'nothing'}.",
+        id=f"minari/{name}",
+        expected=[DATA, METADATA],
+        found=found,
+    )
 
 
 def resources_at(name: str, place: Place) -> list[Resource]:

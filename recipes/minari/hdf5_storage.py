@@ -9,9 +9,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+from datasets_cli.formats.hdf5_check import read_array, read_texts, rows_per_read
 from datasets_cli.formats.jpeg import JPEG_MAGIC, starts_jpeg
 from datasets_cli.formats.limits import check_limit
-from datasets_cli.formats.structure.hdf5 import read_array, read_texts, rows_per_read
 from datasets_cli.recipe import SourceError
 
 from .spaces import Space, find_space

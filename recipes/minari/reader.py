@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from datasets_cli.formats.hdf5 import open_hdf5
-from datasets_cli.formats.json_document import read_json, read_json_file
+from datasets_cli.formats.limits import read_json, read_json_file
 from datasets_cli.recipe import Block, Description, Source, SourceError
 
 from .catalogue import ARROW_FORMATS, DATA, HDF5, METADATA

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from datasets_cli.formats.json_document import read_json
+from datasets_cli.formats.limits import read_json
 from datasets_cli.recipe import SourceError
 
 Space = dict[str, Any]
@@ -16,11 +16,7 @@ TUPLE_ITEM = re.compile(r"_index_(\d+)")
 
 
 def parse_space(text: Any, name: str) -> Space | None:
-    """Return a space as JSON values; None if the publisher does not state it.
-
-    Raises:
-        SourceError: it is not a space.
-    """
+    """Return a space as JSON values; None if the publisher does not state it."""
     if text is None:
         return None
     space = read_json(text, f"metadata.json: {name}") if isinstance(text, str) else text

@@ -30,11 +30,7 @@ class Structure:
 
 
 def read_structure(storage: EpisodeStorage) -> Structure:
-    """Return the structure of a dataset from that of every episode.
-
-    Raises:
-        SourceError: the episodes are ragged, incomplete or different, or beyond the limits.
-    """
+    """Return the structure of a dataset from that of every episode."""
     episodes: list[StoredEpisode] = []
     common = CommonArrays()
     short: dict[str, tuple[int, Mapping[str, Stored]]] = {}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from datasets_cli.formats.json_document import read_json_file
+from datasets_cli.formats.limits import read_json_file
 from datasets_cli.recipe import CatalogueEntry, SourceError, UnknownDataset, Web
 
 SITE = "https://www.openml.org/"
@@ -57,11 +57,7 @@ def no_such_data(status: int, body: bytes) -> str | None:
 
 
 def description(data_id: str, web: Web) -> Entry:
-    """Return OpenML's description of a dataset.
-
-    Raises:
-        UnknownDataset: OpenML does not have it.
-    """
+    """Return OpenML's description of a dataset."""
     url = f"{API}/{data_id}"
     try:
         return content(web.json(url, no_such_data), "data_set_description", url)

@@ -47,11 +47,7 @@ def datasets(web: Web | None) -> Iterable[CatalogueEntry]:
 
 
 def find(name: str, web: Web | None) -> CatalogueEntry | None:
-    """Return the entry of an id, a version of a name, or a bare name; None if it is unknown.
-
-    Raises:
-        UnknownDataset: every version of the name is deactivated.
-    """
+    """Return the entry of an id, a version of a name, or a bare name; None if it is unknown."""
     base, at, version = name.partition("@")
     if _is_number(name):
         same = (row for row in _table().values() if row["data_id"] == name and not row["encoding"])
@@ -78,11 +74,7 @@ def find(name: str, web: Web | None) -> CatalogueEntry | None:
 
 
 def resources(name: str, web: Web | None) -> list[Resource]:
-    """Return the two documents on a dataset and its file.
-
-    Raises:
-        UnknownDataset: OpenML does not have it.
-    """
+    """Return the two documents on a dataset and its file."""
     assert web is not None, "files under --source are found by resources_at"
     number = _data_id(name, web)
     return [

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from datasets_cli.formats.attribute import NOMINAL, TEXT, Attribute
-from datasets_cli.formats.json_document import read_json_file
+from datasets_cli.formats.limits import read_json_file
 from datasets_cli.recipe import Block, Source, SourceError
 
 from .api import Entry, column_entries, content, is_true, shown
@@ -52,11 +52,7 @@ def num_missing_labels(source: Source, table: Table) -> int:
 
 
 def read_table(source: Source) -> Table:
-    """Return the table of a dataset.
-
-    Raises:
-        SourceError: the documents and the file do not fit, or no feature remains.
-    """
+    """Return the table of a dataset."""
     document = read_json_file(source.files[DESCRIPTION])
     description = content(document, "data_set_description", DESCRIPTION)
     entries = column_entries(source.files[FEATURES])

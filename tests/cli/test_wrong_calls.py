@@ -256,7 +256,7 @@ SOURCES = [
     Wrong("download openml/62 --source sources/iris", 4, "found 61. Check --source"),
     Wrong("download minari/D4RL/pen/human-v2 --source sources/minari", 4, "Check --source"),
     Wrong("download atari_dqn/Pong/5 --source sources/pong", 4, "--checkpoints 0:3"),
-    Wrong(GET_PONG.replace("0:3", "1:5"), 2, "lacks 3, 4 of --checkpoints 1:5. Take fewer"),
+    Wrong(GET_PONG.replace("0:3", "1:5"), 2, "lacks 3, 4 of --checkpoints 1:5. Choose fewer"),
     Wrong(GET_DOOR.replace("--no-verify ", ""), 4, "--no-verify accepts the file anyway"),
 ]
 FILES = [
@@ -305,7 +305,7 @@ FILES = [
     *(
         Wrong(GET_PONG, 4, words, spoil)
         for spoil, words in (
-            (data.gone(FRAMES), "Complete it, or take other checkpoints"),
+            (data.gone(FRAMES), "Complete it, or choose other checkpoints"),
             (data.short(FRAMES), "Download it again"),
             (data.empty(FRAMES), "--mirror or --source"),
             (data.text(FRAMES), "--mirror or --source"),

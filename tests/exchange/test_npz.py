@@ -203,6 +203,6 @@ def test_a_cut_hdf5_gives_no_advice_that_an_import_cannot_take(tmp_path: Path) -
     with h5py.File(path := tmp_path / "a.hdf5", "w") as file:
         file["observations"] = np.zeros(1000)
     path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(SourceError, match="is not a whole HDF5 file") as refused:
+    with pytest.raises(SourceError, match="is not a complete HDF5 file") as refused:
         plan_import(path, "mine/a")
     assert "source" not in str(refused.value).lower()

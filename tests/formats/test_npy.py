@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[bytes, str]] = {
     ),
     "an array in Fortran order": (saved(np.asfortranarray(VALUES)), "in Fortran order"),
     "the other byte order": (saved(VALUES.astype(">f4")), "found >f4"),
-    "another element type": (saved(VALUES.astype("f8")), "found float64"),
+    "another dtype": (saved(VALUES.astype("f8")), "found float64"),
     "another width": (saved(VALUES[:, :3]), r"found float32 \[6, 3\]"),
     "a header that calls": (header(described("__import__('os').getcwd()")), "is not a numpy array"),
     "a header of 60 kB": (b"\x93NUMPY\x01\x00\x60\xea" + b" " * 60_000, "its header has 60,000"),

@@ -134,7 +134,7 @@ def test_truncated_file_is_refused(kept: float, path: Path, refusal: Callable[..
     save(path, columns(path))
     size = int(kept if kept > 1 else kept * path.stat().st_size)
     path.write_bytes(path.read_bytes()[:size])
-    assert "is not a whole HDF5 file" in refusal()
+    assert "is not a complete HDF5 file" in refusal()
 
 
 @pytest.fixture

@@ -74,17 +74,17 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a web page": (replace_bytes(REWARD, lambda _: b"<!DOCTYPE html>"), "found a web page"),
     "no array": (
         replace_bytes(REWARD, lambda _: gzip.compress(b"hello")),
-        "is not an array as numpy saves it",
+        "is not a numpy array",
     ),
     "a header that is no Python": (
         replace_bytes(
             REWARD, lambda d: gzip.compress(gzip.decompress(d).replace(b"), }", b", ,}"))
         ),
-        "is not an array as numpy saves it",
+        "is not a numpy array",
     ),
     "a header that ends too early": (
         replace_bytes(REWARD, lambda d: gzip.compress(gzip.decompress(d).replace(b"), }", b"   "))),
-        "is not an array as numpy saves it",
+        "is not a numpy array",
     ),
     "a pickle": (
         replace_bytes(REWARD, lambda _: pickled()),
@@ -129,9 +129,9 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
         )
         for length in (0, 1)
     },
-    "a count between": (edit("add_count_ckpt.1.gz", lambda _: np.array(77)), "is not what the"),
-    "a count that falls": (edit("add_count_ckpt.1.gz", lambda _: np.array(39)), "is not what the"),
-    "a count below 0": (edit("add_count_ckpt.3.gz", lambda _: np.array(-1)), "is not what the"),
+    "a count between": (edit("add_count_ckpt.1.gz", lambda _: np.array(77)), "is impossible"),
+    "a count that falls": (edit("add_count_ckpt.1.gz", lambda _: np.array(39)), "is impossible"),
+    "a count below 0": (edit("add_count_ckpt.3.gz", lambda _: np.array(-1)), "is impossible"),
 }
 
 

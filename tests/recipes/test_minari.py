@@ -380,8 +380,9 @@ def test_a_damaged_frame_is_refused_and_named(damage, install):
         frames[2] = damage(frames[2])
 
     folder = files.change(files.build(files.frames(40, 36, 3), files.box(1), (5,)), edit)
-    with pytest.raises(SourceError, match="episode_0/observations, row 2 is not a whole JPEG"):
+    with pytest.raises(SourceError) as caught:
         install(folder)
+    assert "episode_0/observations, row 2" in str(caught.value)
 
 
 def test_frames_of_two_sizes_are_refused(install):
@@ -389,23 +390,26 @@ def test_frames_of_two_sizes_are_refused(install):
     sizes = [files.frames(40, 36), files.frames(36, 40)]
     buffers = [files.episode(3, size, files.box(1), rng) for size in sizes]
     folder = files.write(sizes[0], files.box(1), buffers)
-    with pytest.raises(SourceError, match=r"\[36, 40\]; expected \[40, 36\]"):
+    with pytest.raises(SourceError) as caught:
         install(folder)
+    assert (caught.value.expected, caught.value.found) == ([40, 36], [36, 40])
 
 
 @pytest.mark.parametrize("content", [b"<!DOCTYPE html><p>Not found", b"version https://git-lfs"])
 @pytest.mark.parametrize("name", ["metadata.json", "main_data.hdf5"])
 def test_what_a_server_sends_instead_of_the_file_is_refused(name, content, door, install):
     (door / name).write_bytes(content)
-    with pytest.raises(SourceError, match=r"a web page|a Git LFS pointer"):
+    with pytest.raises(SourceError) as caught:
         install(door, DOOR)
+    assert str(caught.value.found).startswith(("a web page", "a Git LFS pointer"))
 
 
 def test_a_truncated_file_is_refused(door, install):
     path = door / "main_data.hdf5"
     path.write_bytes(path.read_bytes()[:1_000_000])
-    with pytest.raises(SourceError, match="not a whole HDF5 file"):
+    with pytest.raises(SourceError) as caught:
         install(door, DOOR)
+    assert caught.value.path.name == "main_data.hdf5"
 
 
 def test_a_folder_without_metadata_is_refused(door, install):
@@ -536,10 +540,12 @@ def test_a_name_says_the_repository_and_the_folder(name, folder):
 def test_a_dataset_in_neither_form_is_refused_before_the_download(listing):
     api = "api/datasets/farama-minari/D4RL"
     web = Pages({api: {"sha": "c0ffee"}, f"{api}/tree/c0ffee/door/human-v2/data": listing})
-    with pytest.raises(SourceError, match="not published as HDF5"):
+    with pytest.raises(SourceError) as caught:
         RECIPE.resources(DOOR, web)
+    assert caught.value.expected == ["main_data.hdf5", "metadata.json"]
 
 
 def test_an_answer_that_is_not_hugging_face_s_is_refused():
-    with pytest.raises(SourceError, match="does not answer as Hugging Face does"):
+    with pytest.raises(SourceError) as caught:
         RECIPE.resources(DOOR, Pages({"api/datasets/farama-minari/D4RL": ["hello"]}))
+    assert caught.value.advice == "Check --mirror."

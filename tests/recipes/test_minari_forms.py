@@ -221,16 +221,18 @@ def test_an_episode_of_other_columns_is_refused(form: str, install: Install) -> 
     folder = write_with({}, {})
     path = folder / "1" / "part-0.arrow"
     rewrite(path, read(path).drop_columns(["actions"]))
-    with pytest.raises(SourceError, match="episode_1 has no actions; found observations, rewards"):
+    with pytest.raises(SourceError) as caught:
         install(folder)
+    assert (caught.value.key, "episode_1" in str(caught.value)) == ("actions", True)
 
 
 def test_rows_of_another_shape_than_the_space_are_refused(form: str, install: Install) -> None:
     folder = write_with({}, {})
     other = '{"type": "Box", "dtype": "float32", "shape": [3]}'
     files.change_metadata(folder, observation_space=other)
-    with pytest.raises(SourceError, match=r"observations has rows of shape \[2\]; expected \[3\]"):
+    with pytest.raises(SourceError) as caught:
         install(folder)
+    assert (caught.value.expected, caught.value.found) == ([3], [2])
 
 
 def test_a_missing_episode_is_named(form: str, install: Install) -> None:
@@ -318,5 +320,6 @@ def test_a_mirror_without_an_api_is_asked_for_the_form() -> None:
 
 @pytest.mark.parametrize(("form", "episodes"), [("zarr", 3), ("arrow", None)])
 def test_metadata_of_another_form_is_refused_before_the_download(form: str, episodes: Any) -> None:
-    with pytest.raises(SourceError, match=r"not that of Minari's Arrow form: expected a data_form"):
+    with pytest.raises(SourceError) as caught:
         RECIPE.resources("mine/task-v0", Pages(published(form, episodes)))
+    assert caught.value.expected == ["arrow", "parquet"]

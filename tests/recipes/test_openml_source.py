@@ -88,7 +88,7 @@ def test_a_file_cut_off_is_refused_with_both_sums_unless_anything_is_taken(
 def test_the_files_of_another_dataset_are_refused(
     name: str, words: str, source: Path, config: Config
 ) -> None:
-    with pytest.raises(SourceError, match=f"that of another dataset: expected {words}"):
+    with pytest.raises(SourceError, match=f"another dataset: expected {words}"):
         install_dataset(f"openml/{name}", config, InstallOptions(source=str(source)))
 
 

@@ -194,8 +194,9 @@ def test_openml_s_doubts_and_a_table_without_a_label_are_notes(site):
 def test_parquet_alone_needs_a_reader(site, monkeypatch):
     monkeypatch.setattr(openml, "find_spec", lambda name: None)
     site.publish(5, b"PAR1", SMALL[1], url="https://data.openml.org/datasets/0000/0005/x.pq")
-    with pytest.raises(UsageError, match=r"openml/5 is published as Parquet alone.* pyarrow"):
+    with pytest.raises(UsageError) as caught:
         install(site)
+    assert caught.value.id == "openml/5" and "parquet" in str(caught.value.advice)
 
 
 def test_a_parquet_file_is_asked_for_once_at_each_of_its_addresses(site, monkeypatch):
@@ -277,8 +278,9 @@ def test_the_labels_of_plain_strings_are_those_that_openml_lists_or_all_of_them(
 
 
 def test_a_plain_string_that_openml_does_not_list_is_refused(site):
-    with pytest.raises(SourceError, match=r"dataset\.pq, row 0 .*'y' is 'v'; expected one of u,"):
+    with pytest.raises(SourceError) as caught:
         parquet(site, {"x": [0.5, 1.0], "y": ["v", "u"]}, {"x": None, "y": "u"})
+    assert (caught.value.key, caught.value.row, caught.value.found) == ("y", 0, "v")
 
 
 def test_missing_labels_of_parquet_are_nan(site):
@@ -291,8 +293,9 @@ def test_missing_labels_of_parquet_are_nan(site):
 def test_a_damaged_parquet_file_is_refused(site):
     url = site.origin.put("data.pq", b"PAR1" + bytes(50))
     site.publish(5, b"", SMALL[1], url=[], parquet_url=url)
-    with pytest.raises(SourceError, match=r"dataset\.pq is not a whole Parquet file"):
+    with pytest.raises(SourceError) as caught:
         install(site)
+    assert caught.value.path == "dataset.pq"
 
 
 # The catalogue
@@ -354,8 +357,9 @@ def test_a_page_instead_of_the_file_is_refused(md5, site):
     stated = {} if md5 is None else {"md5_checksum": md5}
     site.publish(5, *SMALL, url=f"{site.origin.url}x.arff", **stated)
     site.origin.always("x.arff", Fault(body=b"<!DOCTYPE html><title>404</title>"))
-    with pytest.raises(SourceError, match="expected the published file, found a web page"):
+    with pytest.raises(SourceError) as caught:
         install(site)
+    assert (caught.value.expected, caught.value.found) == ("the published file", "a web page")
 
 
 def test_a_file_without_an_md5_is_taken_and_read_with_care(site):
@@ -385,7 +389,7 @@ def only_labels() -> tuple[bytes, list[files.Entry]]:
 @pytest.mark.parametrize(
     ("published", "words"),
     [
-        (one_feature_more(), "not of the same dataset: expected 3 columns, found 2"),
+        (one_feature_more(), "the same dataset: expected 3 columns, found 2"),
         (with_target("y", "string"), "the label 'y' is text; expected classes or numbers"),
         (only_text(), "no column is left to learn from; left out: x, d (text or dates)"),
         (only_labels(), "no column is left to learn from; left out: none, for all are labels"),
@@ -415,13 +419,15 @@ def test_documents_that_are_no_json_are_refused(tmp_path, config: Config):
     (tmp_path / "description.json").write_text('{"data_set_description": {"id": "5"}}')
     (tmp_path / "features.json").write_text("not JSON")
     (tmp_path / "dataset.arff").write_bytes(SMALL[0])
-    with pytest.raises(SourceError, match=r"features\.json is not JSON \(Expecting value"):
+    with pytest.raises(SourceError) as caught:
         install_dataset("openml/5", config, InstallOptions(source=str(tmp_path)))
+    assert caught.value.path == "features.json"
 
 
 def test_documents_that_are_not_openml_s_are_refused(tmp_path, config: Config):
     for name in ("description.json", "features.json"):
         (tmp_path / name).write_text("{}")
     (tmp_path / "dataset.arff").write_bytes(SMALL[0])
-    with pytest.raises(SourceError, match=r"description\.json is not OpenML's: expected an object"):
+    with pytest.raises(SourceError) as caught:
         install_dataset("openml/mine", config, InstallOptions(source=str(tmp_path)))
+    assert caught.value.path == "description.json"

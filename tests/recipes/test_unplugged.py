@@ -270,15 +270,14 @@ def test_a_record_that_is_no_episode_is_refused(message: str, install: Install) 
 
 def test_another_kind_of_record_is_refused(install: Install) -> None:
     other = files.pack([files.example({"steps/action": np.zeros(7, np.float32)})])
-    with pytest.raises(SourceError, match=r"it lacks actions, .* Found: steps/action"):
+    with pytest.raises(SourceError) as caught:
         install([other])
+    assert "steps/action" in str(caught.value.found)
 
 
 def test_damage_in_the_last_file_is_found_before_a_frame_is_decoded(install: Install) -> None:
     shards = in_shards(episodes()[1:3])
     shards[0][0]["observations"][0] = b"no frame"
     packed = [files.pack(map(files.example, shard)) for shard in shards]
-    with pytest.raises(
-        SourceError, match="run_2-00002-of-00050 is cut off or damaged: unpacking stops"
-    ):
+    with pytest.raises(SourceError, match="run_2-00002-of-00050 is cut off or damaged"):
         install([*packed[:2], packed[2][:-1]])

@@ -106,27 +106,31 @@ def test_where_the_list_is_closed_the_known_names_are_asked_for(
 
 def test_an_empty_list_is_a_run_that_is_gone(origin: Origin, find: Find) -> None:
     origin.put(LIST, b'{"kind": "storage#objects"}')
-    with pytest.raises(AccessError, match=r"Pong/run_5-\* is not available: the bucket has no"):
+    with pytest.raises(AccessError) as caught:
         find()
+    assert str(caught.value.path).endswith("Pong/run_5-")
 
 
 def test_a_list_that_lacks_a_file_is_refused(origin: Origin, find: Find) -> None:
     put_list(origin, NAMES[:7] + NAMES[8:20] + NAMES[21:])
-    with pytest.raises(SourceError, match="lacks 2 of 50 files, the first of them number 7"):
+    with pytest.raises(SourceError) as caught:
         find()
+    assert (caught.value.expected, caught.value.found) == (50, 48)
 
 
 @pytest.mark.parametrize("answer", ["[]", '{"items": [{"name": "a"}]}', '{"items": [{"size": 1}]}'])
 def test_another_answer_than_a_list_is_refused(answer: str, origin: Origin, find: Find) -> None:
     origin.put(LIST, answer.encode())
-    with pytest.raises(SourceError, match="does not answer as Google Cloud Storage does"):
+    with pytest.raises(SourceError) as caught:
         find()
+    assert caught.value.expected == "items with name and size"
 
 
 def test_a_web_page_is_no_list(origin: Origin, find: Find) -> None:
     origin.put(LIST, b"<html>Sign in</html>")
-    with pytest.raises(NetworkError, match="did not answer with JSON"):
+    with pytest.raises(NetworkError) as caught:
         find()
+    assert caught.value.exit_code == 5
 
 
 def test_offline_mode_stays_offline(config: Config) -> None:
@@ -135,5 +139,6 @@ def test_offline_mode_stays_offline(config: Config) -> None:
 
 
 def test_a_game_that_rl_unplugged_lacks_is_named() -> None:
-    with pytest.raises(AccessError, match="has 46 of the 60 games of the DQN Replay, and Venture"):
+    with pytest.raises(AccessError) as caught:
         resources("Venture", 1, None)
+    assert caught.value.found == "Venture"

@@ -398,5 +398,5 @@ def test_only_regular_files_are_copied(kind: str, tmp_path: Path) -> None:
         path.symlink_to(tmp_path / "good" / "text.utf8")
     else:
         os.mkfifo(path)
-    with pytest.raises(DamagedDataset, match="it was not opened"):
+    with pytest.raises(DamagedDataset, match="expected a regular file"):
         TextWriter(tmp_path / "bad").copy(folder, texts)

@@ -184,7 +184,7 @@ def test_a_column_of_small_pictures_is_named_in_the_error(config: Config, tmp_pa
 def test_a_file_that_cannot_be_made_is_refused_first(out: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be made|too long") as refused:
         datasets_cli.render("demo/none", trajectory=0, out=tmp_path / out)
-    assert (not [*tmp_path.iterdir()] and "See its folder" in str(refused.value)) or "xxx" in out
+    assert (not [*tmp_path.iterdir()] and "Check its folder" in str(refused.value)) or "xxx" in out
 
 
 def test_actions_are_not_replayed(config: Config, tmp_path: Path) -> None:

@@ -1,1 +1,0 @@
-"""Checks of a file's structure before its content is read: sizes, links, references."""
