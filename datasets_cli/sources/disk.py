@@ -34,7 +34,7 @@ def check_free_space(folder: Path, size_bytes: int, what: str) -> None:
             path=folder,
             expected=size_bytes,
             found=free,
-            advice=f"Free some space, or choose another disk with {ROOT}.",
+            advice=f"Make room, or choose another disk with {ROOT}.",
         )
 
 
@@ -176,7 +176,7 @@ def disk_errors(path: str | os.PathLike[str]) -> Iterator[None]:
             f"The disk is full: {path} cannot be written ({reason}). Installed datasets and "
             "partial downloads are kept.",
             path=path,
-            advice="Free some space and run again.",
+            advice="Make room and run again.",
         ) from error
 
 

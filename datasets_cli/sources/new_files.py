@@ -234,7 +234,7 @@ def write_text(path: Path, text: str, *, private: bool = False) -> None:
                 shutil.copymode(path, new)
     except DiskFull as error:
         raise DiskFull(
-            f"The disk is full: {path} is unchanged.", path=path, advice="Free some space."
+            f"The disk is full: {path} is unchanged.", path=path, advice="Make room."
         ) from error
 
 

@@ -138,7 +138,7 @@ WORDS = [
     Wrong("download atari_dqn/Pong/1 --checkpoints ''", 2, "Example: --checkpoints 0:5"),
     Wrong("download atari_dqn/Pong/1 --upstream x", 2, "auto, dqn_replay, rl_unplugged"),
     Wrong("download atari_dqn/Pong/1 --checkpoints 0:1 -o checkpoints=0:2", 2, "Give one of them"),
-    Wrong("download hopper-medium-v2 --offline", 5, "Give the files with --source DIR"),
+    Wrong("download hopper-medium-v2 --offline", 5, "Pass the files with --source DIR"),
     Wrong("download 'd4rl/hopper-*'", 2, "add --yes to agree"),
     Wrong("download d4rl/hopper-medium-v2 minari/nosuch --offline", 9, "2 of 2 datasets failed"),
     Wrong("delete demo/iris", 2, "add --yes to agree"),

@@ -107,7 +107,7 @@ def test_a_path_that_cannot_be_written_is_named_as_it_was_given(
     (tmp_path / "file").write_bytes(b"mine")
     for out in ("file/x", "file/x/y", "x" * 300, "/proc/x", "/proc/x/y"):
         with pytest.raises(
-            UsageError, match=f"^{out} cannot be made or read: [A-Z][a-z ]+[.] "
+            UsageError, match=f"^{out} cannot be created or read: [A-Z][a-z ]+[.] "
         ) as refused:
             export(out, config, format)
         assert "unfinished" not in str(refused.value) and "root" not in str(refused.value)

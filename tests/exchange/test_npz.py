@@ -188,8 +188,8 @@ def test_what_is_no_file_of_a_format_is_refused_at_once(tmp_path: Path, kind: st
     path, words = {
         "pipe": (tmp_path / "pipe.npz", "is a named pipe"),
         "device": (Path("/dev/zero"), "is a device"),
-        "long": (Path("x" * 300), "cannot be made or read: File name too long"),
-        "memory": (Path("/proc/self/mem"), "cannot be made or read: [A-Z][a-z/ ]+[.] "),
+        "long": (Path("x" * 300), "cannot be created or read: File name too long"),
+        "memory": (Path("/proc/self/mem"), "cannot be created or read: [A-Z][a-z/ ]+[.] "),
         "pickle": (tmp_path / "a.pkl", "none of these formats: npz, d4rl"),
         "empty folder": (tmp_path / "empty", "none of these formats: npz"),
         "parts": (tmp_path / "parts", "in several parts is not read: .*create_dataset"),

@@ -363,7 +363,7 @@ def a_name_twice(file: h5py.File) -> None:
         (other_observations, r"episode_1 .* observations is float32 \[3\], and was float32 \[2\]"),
         (no_episodes, "no episodes: expected .* found trajectory_0"),
         (an_external_link, "episode_1/infos/x is an ExternalLink"),
-        (only_text, "nothing of the action can be stored"),
+        (only_text, "the action cannot be stored"),
         (a_name_twice, "would both be info.state"),
     ],
 )

@@ -203,7 +203,7 @@ def rewrite(path: Path, table: pa.Table) -> None:
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda data: data[: len(data) // 2], "1/part-0.* is not a whole"),
+        (lambda data: data[: len(data) // 2], "1/part-0.* is not a complete"),
         (lambda data: b"<!DOCTYPE html><p>Not found", "a web page"),
     ],
 )

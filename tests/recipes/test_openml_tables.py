@@ -391,8 +391,8 @@ def only_labels() -> tuple[bytes, list[files.Entry]]:
     [
         (one_feature_more(), "the same dataset: expected 3 columns, found 2"),
         (with_target("y", "string"), "the label 'y' is text; expected classes or numbers"),
-        (only_text(), "no column is left to learn from; left out: x, d (text or dates)"),
-        (only_labels(), "no column is left to learn from; left out: none, for all are labels"),
+        (only_text(), "no feature remains; left out: x, d (text or dates)"),
+        (only_labels(), "no feature remains; left out: none, all columns are labels"),
         ((SMALL[0], []), "expected 0 columns, found 2"),
     ],
 )

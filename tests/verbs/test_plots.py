@@ -204,7 +204,7 @@ def test_a_dataset_without_numbers_to_plot_is_told_what_to_do(config: Config) ->
     [
         ({"kind": "colours"}, "kind is 'colours'; expected one of returns"),
         ({"out": "plot.jpg"}, r"out is 'plot\.jpg'; expected a file ending in \.png or \.svg"),
-        ({"out": "there.png"}, r"there\.png is there already\. Add force"),
+        ({"out": "there.png"}, r"there\.png exists already\. Add force"),
         ({"out": "there.png/plot.png"}, "Not a directory"),
     ],
 )
