@@ -91,7 +91,7 @@ def all_failed(what: str, failures: list[RldsError]) -> RldsError:
     is_transient = isinstance(worst, TransientError)
     if len(failures) == 1 and not is_transient:
         return worst
-    details = {"expected": worst.expected, "found": worst.found}
+    details: dict[str, Any] = {"expected": worst.expected, "found": worst.found}
     if len(failures) == 1:
         return NetworkError(str(worst), **details, advice=UNREACHABLE)
     lines = [f"  {number}. {error}" for number, error in enumerate(failures, 1)]
