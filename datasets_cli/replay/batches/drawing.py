@@ -200,19 +200,19 @@ class SharedAccess(RowAccess):
 
     def _update(self, reader: Reader) -> None:
         """Notify the sampler of the rows that other processes wrote or cleared."""
-        storage, sampler, known = self._storage, reader.sampler, self._seen
+        storage, sampler, before = self._storage, reader.sampler, self._seen
         now = storage.counters.clears, storage.counters.write_count
-        if now == known:
+        if now == before:
             return
-        if now[0] == known[0] and type(sampler).on_write is Sampler.on_write:
+        if now[0] == before[0] and type(sampler).on_write is Sampler.on_write:
             self._seen = now
             return
         with storage.turn():
             self._note()
-            is_cleared = self._seen[0] != known[0]
+            is_cleared = self._seen[0] != before[0]
             if is_cleared:
                 sampler.on_clear()
-            written = self._seen[1] - (0 if is_cleared else known[1])
+            written = self._seen[1] - (0 if is_cleared else before[1])
             if written > 0:
                 self._on_write(reader, min(written, len(storage)))
         if is_cleared:

@@ -359,14 +359,14 @@ def _words_of(dataset: Dataset, batch_format: JaxFormat) -> tuple[RowWords, np.n
     return row_words, words
 
 
-def _check_room(size_bytes: int, what: str) -> None:
+def _check_room(size_bytes: int, name: str) -> None:
     """Check that rows fit the memory of this process, and the memory of JAX's device."""
     import jax
 
-    check_memory(size_bytes, what)
+    check_memory(size_bytes, name)
     (device,) = jax.numpy.empty(0).devices()
-    if device.platform != "cpu" and (known := device.memory_stats()):
-        check_memory(size_bytes, what, known["bytes_limit"] - known["bytes_in_use"])
+    if device.platform != "cpu" and (stats := device.memory_stats()):
+        check_memory(size_bytes, name, stats["bytes_limit"] - stats["bytes_in_use"])
 
 
 def _plain_rows(reader: BatchReader) -> DatasetStorage:
@@ -384,7 +384,7 @@ def _plain_rows(reader: BatchReader) -> DatasetStorage:
         reasons["text"] = dataset.texts is not None
         if not any(reasons.values()):
             return storage
-    found = [name for name, is_there in reasons.items() if is_there]
+    found = [name for name, is_found in reasons.items() if is_found]
     shown = " and ".join(found) or type(storage).__name__
     raise Unsupported(
         f"jax_sampler supports only the stored rows of a dataset; found {shown}.",

@@ -148,8 +148,8 @@ def slice_flags(
 
 def _stored(rows: Tree | TensorDictBase, key: Key) -> torch.Tensor | None:
     """Return an entry of a batch as a tensor, or None."""
-    found: torch.Tensor | np.ndarray | None = entry(rows, key)
-    return to_tensor(found) if isinstance(found, np.ndarray) else found
+    leaf: torch.Tensor | np.ndarray | None = entry(rows, key)
+    return to_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
 
 
 @functools.cache

@@ -249,11 +249,11 @@ class ValueColumn:
         column = cls.empty(entry.batch_size)
         values = column.values
         nested = None if isinstance(entry, NonTensorData) else entry.tolist()
-        for place in np.ndindex(values.shape):  # numpy would split values that are lists
+        for position in np.ndindex(values.shape):  # numpy would split values that are lists
             value = entry.data if nested is None else nested  # NonTensorData has one for all rows
-            for number in () if nested is None else place:
+            for number in () if nested is None else position:
                 value = value[number]
-            values[place] = value
+            values[position] = value
         return column
 
     @property

@@ -108,9 +108,9 @@ class Node:
             return make_batch(tree, shape + self.inner, device)
         # A tensorclass has no field for entries that a batch adds, such as index.
         names = self.kind.__dataclass_fields__  # type: ignore[attr-defined]
-        known = {name: item for name, item in tree.items() if name in names}
+        fields = {name: item for name, item in tree.items() if name in names}
         kind: Rows = self.kind
-        return kind.from_tensordict(make_batch(known, shape + self.inner, device))
+        return kind.from_tensordict(make_batch(fields, shape + self.inner, device))
 
 
 class TensorDictStructure:
@@ -355,13 +355,13 @@ class RowSchema:
             shape = column.shape
             if shape[:ndim] != leading or column.dtype != dtype or shape[ndim:] != size:
                 raise self._difference(columns)
-        kept = columns if self.is_kept_unchanged else [as_bits(column) for column in columns]
+        stored = columns if self.is_kept_unchanged else [as_bits(column) for column in columns]
         if ndim > 1:
-            kept = [column.transpose(0, ndim - 1).flatten(0, ndim - 1) for column in kept]
+            stored = [column.transpose(0, ndim - 1).flatten(0, ndim - 1) for column in stored]
         # A copy to another device may fail: it is made before any column is written.
         return [
             column.detach().to(device) if isinstance(column, torch.Tensor) else column
-            for column in kept
+            for column in stored
         ]
 
     def _difference(self, columns: Sequence[LeafColumn]) -> WrongRows:

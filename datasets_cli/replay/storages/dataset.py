@@ -341,8 +341,8 @@ class FrameStack(Storage):
         return len(self.dataset)
 
     def __reduce__(self) -> tuple[object, ...]:
-        made = functools.partial(FrameStack, key=self._key, padding=self._padding)
-        return made, (self._storage, self.length)
+        create = functools.partial(FrameStack, key=self._key, padding=self._padding)
+        return create, (self._storage, self.length)
 
     def __repr__(self) -> str:
         return f"FrameStack({self._storage!r}, {self.length})"

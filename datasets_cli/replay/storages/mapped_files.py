@@ -76,12 +76,12 @@ class ColumnFiles:
     def reserve(self, rows: slice | RowNumbers) -> None:
         """Reserve disk space for the next rows to write."""
         first, end = span(rows)
-        known = self._reserved
-        if known.start <= first and end <= known.stop:
+        reserved = self._reserved
+        if reserved.start <= first and end <= reserved.stop:
             return
         stop = self._reserve(first, end)
-        is_next = known.start <= first <= known.stop
-        self._reserved = range(known.start if is_next else first, stop)
+        is_next = reserved.start <= first <= reserved.stop
+        self._reserved = range(reserved.start if is_next else first, stop)
 
     def _create_empty(self) -> None:
         self.delete()  # another storage may still map files of these names: keep its contents

@@ -256,14 +256,14 @@ class Sequences(Storage):
         return len(self.rows)
 
     def __reduce__(self) -> tuple[object, ...]:
-        made = functools.partial(
+        create = functools.partial(
             Sequences,
             gamma=self.gamma,
             padding=self.padding,
             action_padding=self.action_padding,
             root=self.root,
         )
-        return made, (self.rows, self.length)  # the cache is read where this is unpickled
+        return create, (self.rows, self.length)  # the cache is read where this is unpickled
 
     def __repr__(self) -> str:
         return f"Sequences({self.rows!r}, {self.length}, gamma={self.gamma})"

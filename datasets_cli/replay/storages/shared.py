@@ -424,22 +424,22 @@ class SharedSchema(JsonForm):
 
     def row_schema(self) -> RowSchema:
         """Return the schema of the rows."""
-        structure, leaves = self.structure, self.leaves
-        if structure is None:
+        document, leaves = self.structure, self.leaves
+        if document is None:
             raise Unsupported(
                 "Another process wrote the first rows of this storage, of classes that this "
                 "process does not know.",
                 advice="Write the first rows before the buffer is passed to other processes.",
             )
-        if "nodes" in structure:
-            nodes = {tuple(key): Node(tuple(inner)) for key, inner in structure["nodes"]}
-            known: Structure = TensorDictStructure([leaf.key for leaf in leaves], nodes=nodes)
+        if "nodes" in document:
+            nodes = {tuple(key): Node(tuple(inner)) for key, inner in document["nodes"]}
+            structure: Structure = TensorDictStructure([leaf.key for leaf in leaves], nodes=nodes)
         else:
-            known = PytreeStructure(restore(structure["rows"], [torch.empty(0) for _ in leaves]))
+            structure = PytreeStructure(restore(document["rows"], [torch.empty(0) for _ in leaves]))
         types: list[RowType] = [
             (torch_dtype(each.dtype), torch.Size(each.shape)) for each in leaves
         ]
-        return RowSchema(known, self.grid, types)
+        return RowSchema(structure, self.grid, types)
 
 
 def structure_json(structure: Structure) -> StateDict | None:

@@ -134,18 +134,18 @@ def entries_by_key(
     entries: Mapping[NestedKey, Rows], only: Sequence[NestedKey] | None
 ) -> dict[Key, Rows]:
     """Return the leaves ``[n, ...]`` of a nested dict or TensorDict, by key."""
-    found: dict[Key, Rows] = {}
+    leaves: dict[Key, Rows] = {}
     for name, value in entries.items():
         is_group = isinstance(value, Mapping | TensorDictBase)
         below = entries_by_key(value, None) if is_group else {(): value}
-        found.update({(*key_of(name), *rest): leaf for rest, leaf in below.items()})
+        leaves.update({(*key_of(name), *suffix): leaf for suffix, leaf in below.items()})
     if only is None:
-        return found
-    wanted = [key_of(name) for name in only]
-    for key in wanted:
-        if not any(leaf[: len(key)] == key for leaf in found):
+        return leaves
+    selected = [key_of(name) for name in only]
+    for key in selected:
+        if not any(leaf[: len(key)] == key for leaf in leaves):
             raise UnknownKey(f"The new entries have no {show_key(key)}.", key=key)
-    return {leaf: v for leaf, v in found.items() if any(leaf[: len(k)] == k for k in wanted)}
+    return {leaf: v for leaf, v in leaves.items() if any(leaf[: len(k)] == k for k in selected)}
 
 
 def replace_rows(
